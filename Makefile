@@ -1,0 +1,36 @@
+# `make demo` and `make test` set everything up on a fresh machine, then run.
+PYTHON ?= python3
+BIN := .venv/bin
+# Two OpenMP threads on two cores can collapse to a crawl; small networks want one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup demo test test-slow lint format clean
+
+setup: .venv/.installed
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "pip>=25.1" torch hatchling
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/surelabel demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache

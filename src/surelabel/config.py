@@ -1,0 +1,42 @@
+"""The base of all settings: frozen, validated, unknown keys refused with the nearest known name."""
+
+import difflib
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Settings(BaseModel):
+    """What every room's settings share.
+
+    Settings are values: they cannot be changed after they are made (use ``settings.replace(tau_p=0.8)``), they
+    turn into JSON and back without loss, infinities included, and a misspelled key is an error.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        ser_json_inf_nan="strings",
+        arbitrary_types_allowed=False,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_keys(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            known = list(cls.model_fields)
+            unknown = [key for key in values if key not in known]
+            if unknown:
+                raise ValueError("; ".join(_unknown_key(cls.__name__, key, known) for key in unknown))
+        return values
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a validated copy with these values changed."""
+        return type(self).model_validate({**dict(self), **changes})
+
+
+def _unknown_key(owner: str, key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}."
+    return f"{owner} has no setting {key!r}: {hint}"

@@ -1,0 +1,37 @@
+"""The exceptions that a user can meet. Each message names the problem, the value and what to do next."""
+
+
+class SurelabelError(Exception):
+    """Base of every error that surelabel raises on purpose."""
+
+
+class InvalidInputError(SurelabelError, ValueError):
+    """An argument, a setting or an array that cannot be used as given."""
+
+
+class DataError(InvalidInputError):
+    """A file or table that cannot be read as samples and labels."""
+
+
+class NotStochasticError(InvalidInputError):
+    """A network whose repeated passes do not differ, so that its uncertainty would silently be 0."""
+
+
+class RunError(SurelabelError):
+    """A run folder that cannot be used as asked."""
+
+
+class RunExistsError(RunError):
+    """The folder already holds something; nothing was overwritten."""
+
+
+class RunLockedError(RunError):
+    """Another process is writing this run."""
+
+
+class DamagedFileError(RunError):
+    """A file of the run does not match its checksum, or is missing."""
+
+
+class NewerRunError(RunError):
+    """The run was written by a newer version of surelabel."""
