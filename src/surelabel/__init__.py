@@ -1,0 +1,100 @@
+"""surelabel: semi-supervised learning by uncertainty-aware pseudo-label selection (UPS).
+
+Names are loaded when they are first used, so that `import surelabel` stays light: torch only comes with a torch name.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from surelabel._version import __version__
+
+if TYPE_CHECKING:
+    from surelabel import calibration, losses
+    from surelabel.calibration import (
+        expected_calibration_error,
+        reliability_bins,
+        risk_coverage,
+        uncertainty_auroc,
+    )
+    from surelabel.data.pool import Prediction
+    from surelabel.data.source import ArraySource, Source
+    from surelabel.data.splits import LabeledKFold
+    from surelabel.data.training_set import TrainingSet
+    from surelabel.engine.train import TrainingSettings
+    from surelabel.estimator import UPSClassifier
+    from surelabel.labels import pseudo_labels
+    from surelabel.learners.ensemble import SklearnLearner
+    from surelabel.learners.network import TorchLearner
+    from surelabel.learners.protocol import Learner
+    from surelabel.loop import UPSConfig, self_train
+    from surelabel.records import RoundRecord
+    from surelabel.selection import Selection, balance, select
+    from surelabel.uncertainty import Deterministic, MCDropout
+
+_HOMES = {
+    "ArraySource": "data.source",
+    "Deterministic": "uncertainty",
+    "LabeledKFold": "data.splits",
+    "Learner": "learners.protocol",
+    "MCDropout": "uncertainty",
+    "Prediction": "data.pool",
+    "RoundRecord": "records",
+    "Selection": "selection",
+    "SklearnLearner": "learners.ensemble",
+    "Source": "data.source",
+    "TorchLearner": "learners.network",
+    "TrainingSet": "data.training_set",
+    "TrainingSettings": "engine.train",
+    "UPSClassifier": "estimator",
+    "UPSConfig": "loop",
+    "balance": "selection",
+    "expected_calibration_error": "calibration",
+    "pseudo_labels": "labels",
+    "reliability_bins": "calibration",
+    "risk_coverage": "calibration",
+    "select": "selection",
+    "self_train": "loop",
+    "uncertainty_auroc": "calibration",
+}
+_MODULES = ("calibration", "losses")
+
+__all__ = [
+    "ArraySource",
+    "Deterministic",
+    "LabeledKFold",
+    "Learner",
+    "MCDropout",
+    "Prediction",
+    "RoundRecord",
+    "Selection",
+    "SklearnLearner",
+    "Source",
+    "TorchLearner",
+    "TrainingSet",
+    "TrainingSettings",
+    "UPSClassifier",
+    "UPSConfig",
+    "__version__",
+    "balance",
+    "calibration",
+    "expected_calibration_error",
+    "losses",
+    "pseudo_labels",
+    "reliability_bins",
+    "risk_coverage",
+    "select",
+    "self_train",
+    "uncertainty_auroc",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"surelabel.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"surelabel.{name}")
+    raise AttributeError(f"module 'surelabel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,12 +1,15 @@
 """Numpy arrays and torch tensors through one door: the array API, without importing torch.
 
-The equations are written once against the array API standard (`array_api_compat`), so that a torch tensor stays on
-its device and a numpy array stays numpy.
+The equations are written once against the array API standard (`array_api_compat`), so that a torch tensor
+stays on its device and a numpy array stays numpy.
 """
 
+import math
+import sys
+from numbers import Integral, Real
 from typing import Any, TypeAlias
 
-import array_api_compat
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
 
 from surelabel.errors import InvalidInputError
@@ -14,10 +17,13 @@ from surelabel.errors import InvalidInputError
 Array: TypeAlias = Any
 """A numpy array or a torch tensor."""
 
+ROUNDING = 1e-6
+"""Probabilities this far outside [0, 1] are rounding, not a mistake."""
+
 
 def as_array(name: str, value: Any) -> Array:
     """Return `value` as it is when it is a numpy array or torch tensor; lists become numpy arrays."""
-    if array_api_compat.is_numpy_array(value) or array_api_compat.is_torch_array(value):
+    if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
         return value
     if isinstance(value, (list, tuple, float, int)):
         return np.asarray(value)
@@ -25,6 +31,12 @@ def as_array(name: str, value: Any) -> Array:
         f"The '{name}' argument must be a numpy array or a torch tensor. Got {type(value).__name__} instead; "
         f"convert it with numpy.asarray."
     )
+
+
+def is_torch(value: Any) -> bool:
+    """Tell whether `value` is a torch tensor; while torch is not loaded, nothing is."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def namespace(**arrays: Array) -> Any:
@@ -36,12 +48,16 @@ def namespace(**arrays: Array) -> Any:
         raise InvalidInputError(
             f"All arrays must be of one kind and on one device: {described}. Convert them before the call."
         )
-    return array_api_compat.array_namespace(*present.values())
+    if any(is_torch(value) for value in present.values()):
+        import array_api_compat.torch as torch_namespace
+
+        return torch_namespace
+    return numpy_namespace
 
 
 def to_numpy(value: Array) -> np.ndarray:
     """Return a numpy array with the same values, copied from the device where needed."""
-    if array_api_compat.is_torch_array(value):
+    if is_torch(value):
         value = value.detach().cpu()
         if not value.dtype.is_floating_point or value.element_size() > 2:
             return np.asarray(value)
@@ -49,7 +65,140 @@ def to_numpy(value: Array) -> np.ndarray:
     return np.asarray(value)
 
 
+def as_floating(name: str, value: Any) -> Array:
+    """Return `value` as an array of real floats; integers and booleans take the library's default float."""
+    array = as_array(name, value)
+    xp = namespace(array=array)
+    if xp.isdtype(array.dtype, "real floating"):
+        return array
+    if xp.isdtype(array.dtype, ("bool", "integral")):
+        return xp.astype(array, xp.asarray(0.0).dtype)
+    raise InvalidInputError(
+        f"The '{name}' argument must hold real numbers. Got dtype {array.dtype} instead; "
+        f"convert it to a float."
+    )
+
+
+def as_boolean(name: str, value: Any) -> Array:
+    """Return `value` as a boolean array; numbers are refused: masks of 0 and 1 look like class indices."""
+    array = as_array(name, value)
+    if not namespace(array=array).isdtype(array.dtype, "bool"):
+        raise InvalidInputError(
+            f"The '{name}' argument must be boolean. Got dtype {array.dtype} instead; "
+            f"pass '{name} == 1' for values of 0 and 1."
+        )
+    return array
+
+
+def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
+    """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
+    array = _detached(as_floating(name, value))
+    require_shape(name, array, ndim)
+    low, high = float(array.min()), float(array.max())
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        raise InvalidInputError(
+            f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
+            f"{high} instead; pass probabilities (softmax or sigmoid of the logits), never logits."
+        )
+    return array
+
+
+def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
+    """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
+    array = _detached(as_floating(name, value))
+    require_shape(name, array, ndim)
+    low = float(array.min())
+    if not low >= 0:
+        raise InvalidInputError(
+            f"The '{name}' argument must hold uncertainties of at least 0, without NaN. Got a smallest value "
+            f"of {low} instead; pass standard deviations, e.g. over at least two stochastic passes."
+        )
+    return array
+
+
+def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) -> None:
+    """Refuse an array that has other than `ndim` dimensions or is empty; with `no_rows`, N may be 0."""
+    shape = tuple(array.shape)
+    if len(shape) != ndim:
+        expected = {1: "(N,)", 2: "(N, C)"}[ndim]
+        raise InvalidInputError(
+            f"The '{name}' argument must have shape {expected}. Got {shape} instead; reshape it."
+        )
+    if 0 in (shape[1:] if no_rows else shape):
+        raise InvalidInputError(
+            f"The '{name}' argument must not be empty. Got shape {shape} instead; leave the call out when "
+            f"there is nothing to look at."
+        )
+
+
+def require_same_shape(**arrays: Array) -> None:
+    """Refuse named arrays whose shapes differ; absent ones (None) are skipped."""
+    shapes = {name: tuple(value.shape) for name, value in arrays.items() if value is not None}
+    if len(set(shapes.values())) > 1:
+        described = ", ".join(f"'{name}' has {shape}" for name, shape in shapes.items())
+        raise InvalidInputError(
+            f"All arrays must have one shape: {described}. Pass the same samples and classes in each."
+        )
+
+
+def require_number(name: str, value: Any, low: float, high: float, *, ends: str = "[]") -> float:
+    """Return `value` as a float when it is a number from `low` to `high`; `ends` are the brackets."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    above = number >= low if ends[0] == "[" else number > low
+    below = number <= high if ends[1] == "]" else number < high
+    if above and below:
+        return number
+    raise InvalidInputError(
+        f"The '{name}' argument must be a number in {ends[0]}{low:g}, {high:g}{ends[1]}. Got {value!r} "
+        f"instead; choose one in that range."
+    )
+
+
+def require_count(name: str, value: Any, low: int) -> int:
+    """Return `value` as an int when it is a whole number of at least `low`."""
+    if not isinstance(value, Integral) or value < low:
+        raise InvalidInputError(
+            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; "
+            f"raise it to {low}."
+        )
+    return int(value)
+
+
+def rounded_to(array: Array, value: float) -> Array:
+    """Return `value` as a 0-d array of `array`'s dtype and device: the number that `array` can really meet.
+
+    Libraries disagree on how a Python number is compared with a float16, bfloat16 or float32 array.
+    """
+    xp = namespace(array=array)
+    with np.errstate(
+        over="ignore"
+    ):  # beyond the dtype's range a threshold is infinite, which is what it means
+        return xp.asarray(value, dtype=array.dtype, device=array.device)
+
+
+def widened(array: Array) -> Array:
+    """Return `array` in float64, or in float32 on the one device that has no float64 (Apple's)."""
+    xp = namespace(array=array)
+    has_double = not str(array.device).startswith("mps")
+    return xp.astype(array, xp.float64 if has_double else xp.float32)
+
+
+def row_blocks(array: Array, entries: int = 1 << 17) -> list[slice]:
+    """Cut the rows of `array` (N, C) into blocks of about `entries` values that fit a processor's cache.
+
+    Several passes over a large array then read it from memory once. Other devices get it whole.
+    """
+    num_rows, num_columns = array.shape
+    on_cpu = str(array.device).startswith("cpu")
+    step = max(1, entries // num_columns) if on_cpu else num_rows
+    return [slice(start, start + step) for start in range(0, num_rows, step)]
+
+
+def _detached(array: Array) -> Array:
+    return array.detach() if is_torch(array) else array
+
+
 def _kind(value: Array) -> str:
-    if array_api_compat.is_torch_array(value):
+    if is_torch(value):
         return f"torch tensor on {value.device}"
     return "numpy array"

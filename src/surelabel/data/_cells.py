@@ -1,0 +1,88 @@
+"""What a label or id cell means: a label is a string; None, or -1 among several columns, is unlabeled."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._columns import shown
+from surelabel.errors import DataError
+
+Codes: TypeAlias = npt.NDArray[np.integer[Any]]
+Objects: TypeAlias = npt.NDArray[np.object_]
+
+_WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
+_KNOWN = {"0": 0, "1": 1, "false": 0, "true": 1}
+
+
+def class_name(cell: object) -> str:
+    """Return the class that a cell names: a whole number loses its fraction, as in a float column with gaps.
+
+    The rule looks at one cell alone, so that a class has one name in every file.
+
+    >>> class_name(3), class_name("3.0"), class_name(2.5), class_name(" cat ")
+    ('3', '3', '2.5', 'cat')
+    """
+    text = str(cell).strip()
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def single_labels(cells: Sequence[object], codes: Codes, unlabeled: str | None) -> Objects:
+    """Return the class of each row or None, shape (N,): row i holds `cells[codes[i]]`.
+
+    Equal cells share one string, so that a label costs the eight bytes of a reference.
+    """
+    marker = None if unlabeled is None else class_name(unlabeled)
+    classes: list[str | None] = [None if _is_missing(cell) else class_name(cell) for cell in cells]
+    values = np.array([None if name == marker else name for name in classes], dtype=object)
+    return values[codes]
+
+
+def multi_labels(
+    path: Path, name: str, cells: Sequence[object], codes: Codes, unlabeled: str | None, first_row: int = 0
+) -> npt.NDArray[np.int8]:
+    """Return 1, 0 or -1 (unknown) for each row of one class's column, (N,); `first_row` counts from 0."""
+    values = np.empty(len(cells), dtype=np.int8)
+    for index, cell in enumerate(cells):
+        if _is_missing(cell) or (unlabeled is not None and class_name(cell) == class_name(unlabeled)):
+            values[index] = -1
+            continue
+        known = _KNOWN.get(class_name(cell).lower())
+        rows = np.flatnonzero(codes == index) if known is None else codes[:0]
+        if rows.size:
+            raise DataError(
+                f"File '{path}', label column {name!r}, row {first_row + int(rows[0]) + 1}: "
+                f"{shown(str(cell))} is not 0, 1 or empty, as each of several label columns must be; correct "
+                "it, name the mark of an unknown cell with --unlabeled, or give one label column."
+            )
+        values[index] = 0 if known is None else known
+    return values[codes]
+
+
+def check_ids(path: Path, ids: npt.NDArray[Any]) -> None:
+    """Refuse an id that names two rows."""
+    if not _has_duplicates(ids):
+        return
+    seen: dict[Any, int] = {}
+    for row, value in enumerate(ids.tolist(), start=1):
+        first = seen.setdefault(value, row)
+        if first != row:
+            raise DataError(
+                f"File '{path}': rows {first} and {row} have the same id {shown(value)}; give every row an "
+                "id of its own, or read it without an id column."
+            )
+
+
+def _has_duplicates(ids: npt.NDArray[Any]) -> bool:
+    if ids.dtype.kind in "OU":
+        return len(set(ids.tolist())) < len(ids)
+    ordered = np.sort(ids)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _is_missing(cell: object) -> bool:
+    return cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())

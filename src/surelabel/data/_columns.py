@@ -1,0 +1,218 @@
+"""Which columns are features, labels and ids, and the one-line errors that name a file, column and row."""
+
+import difflib
+import shlex
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+from surelabel.errors import DataError, InvalidInputError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller asks of a table; `features` is None when every other column is a feature."""
+
+    labels: tuple[str, ...]
+    id_column: str | None
+    drop: tuple[str, ...]
+    unlabeled: str | None
+    features: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Positions in the file of the columns to read; `names` are those of all columns."""
+
+    names: tuple[str, ...]
+    features: tuple[int, ...]
+    labels: tuple[int, ...]
+    id: int | None
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features, in the order of x's columns."""
+        return tuple(self.names[position] for position in self.features)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the label columns, in the order asked for."""
+        return tuple(self.names[position] for position in self.labels)
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Positions of the features, then of the labels, then of the id."""
+        return self.features + self.labels + (() if self.id is None else (self.id,))
+
+
+def choose_columns(path: Path, names: Sequence[str], request: Request) -> Columns:
+    """Return which columns play which part; every column that is not named for another part is a feature."""
+    _check_names(path, names)
+    labels = tuple(_find(path, names, name, "label") for name in request.labels)
+    id_position = None if request.id_column is None else _find(path, names, request.id_column, "id")
+    special = [*labels, *([] if id_position is None else [id_position])]
+    if request.features is not None:
+        features = _trained_features(path, names, request.features)
+        _check_one_part_each(path, names, [*special, *features])
+    else:
+        dropped = [_find(path, names, name, "drop") for name in request.drop]
+        _check_one_part_each(path, names, [*special, *dropped])
+        features = _remaining_features(path, names, request.drop, special)
+    return Columns(tuple(names), features, labels, id_position)
+
+
+def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return column names as a tuple; a lone string would be taken apart into letters, so it is refused."""
+    if isinstance(names, str):
+        raise InvalidInputError(
+            f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; "
+            f"write [{names!r}]."
+        )
+    return tuple(names)
+
+
+def not_a_number(path: Path, name: str, row: int, value: object) -> DataError:
+    """The error for a feature cell that is not a number; `row` counts from 1."""
+    return DataError(
+        f"{_place(path, name, row)}: {shown(value)} is not a number; drop the column with --drop "
+        f"{shlex.quote(name)} or encode it as numbers."
+    )
+
+
+def not_finite(path: Path, name: str, row: int, value: float) -> DataError:
+    """The error for a feature cell that is empty, NaN or infinite; `row` counts from 1."""
+    if value != value:
+        problem, remedy = "the cell is empty or NaN", "fill it in or drop the column with --drop"
+        return DataError(f"{_place(path, name, row)}: {problem}; {remedy} {shlex.quote(name)}.")
+    return DataError(
+        f"{_place(path, name, row)}: the value is infinite or too large for 32 bits (3.4e38); correct it or "
+        f"drop the column with --drop {shlex.quote(name)}."
+    )
+
+
+def no_rows(path: Path) -> DataError:
+    """The error for a table without rows."""
+    return DataError(f"File '{path}' has no rows; add at least one sample.")
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is not a file with something in it."""
+    if path.is_dir():
+        raise DataError(f"'{path}' is a folder; name a file in it.")
+    if not path.exists():
+        raise DataError(f"File '{path}' does not exist; check the path and the folder that it starts from.")
+    if path.stat().st_size == 0:
+        raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
+
+
+@contextmanager
+def damage_named(path: Path, kind: str) -> Iterator[None]:
+    """Turn what a library raises on a damaged or unreadable file into one line that names the file."""
+    try:
+        yield
+    except PermissionError as error:
+        raise DataError(f"File '{path}' may not be read; ask for permission to read it.") from error
+    except MemoryError as error:
+        raise DataError(
+            f"File '{path}' does not fit into memory, or is damaged and claims so "
+            f"({shown(error, quote=False)}); free memory, or give fewer rows or columns."
+        ) from error
+    except (OSError, EOFError, BadZipFile, zlib.error, NotImplementedError) as error:
+        raise damaged(path, kind, error) from error
+
+
+def damaged(path: Path, kind: str, error: Exception) -> DataError:
+    """The error for a file whose content is not what its ending says."""
+    return DataError(
+        f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); write it "
+        "again or correct its ending."
+    )
+
+
+def shown(value: object, *, quote: bool = True, limit: int = 60) -> str:
+    """Return a value on one line, shortened."""
+    text = " ".join(str(value).split()) if not quote else repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def listed(names: Sequence[Any], limit: int = 8) -> str:
+    """Return quoted names, shortened: `'a', 'b' and 12 more`."""
+    text = ", ".join(shown(str(name)) for name in names[:limit])
+    return text if len(names) <= limit else f"{text} and {len(names) - limit} more"
+
+
+def unknown_name(path: Path, kind: str, name: str, known: Sequence[str]) -> DataError:
+    """The error for a name that is not in the file, with the nearest one that is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? It has" if close else "it has"
+    return DataError(f"File '{path}' has no {kind} {name!r}; {hint} {listed(known)}.")
+
+
+def _find(path: Path, names: Sequence[str], name: str, part: str) -> int:
+    if name not in names:
+        raise unknown_name(path, f"{part} column" if part != "drop" else "column to drop", name, names)
+    return names.index(name)
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names):
+        first = seen.setdefault(name, position)
+        # Columns without a name may be many: they can only be dropped, so that they are never confused.
+        if first != position and name:
+            raise DataError(
+                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one "
+                "of them."
+            )
+
+
+def _check_one_part_each(path: Path, names: Sequence[str], positions: Sequence[int]) -> None:
+    seen: set[int] = set()
+    for position in positions:
+        if position in seen:
+            raise DataError(
+                f"File '{path}': column {names[position]!r} is named more than once among the label, id, "
+                "feature and dropped columns; name it once."
+            )
+        seen.add(position)
+
+
+def _remaining_features(
+    path: Path, names: Sequence[str], drop: Sequence[str], special: Sequence[int]
+) -> tuple[int, ...]:
+    taken = set(special) | {position for position, name in enumerate(names) if name in drop}
+    features = tuple(position for position in range(len(names)) if position not in taken)
+    unnamed = next((position for position in features if not names[position]), None)
+    if unnamed is not None:
+        # A column without a name is most often a data frame's index; it must not be learned from by accident.
+        raise DataError(
+            f"File '{path}': column {unnamed + 1} has no name; name it in the header, or drop it with --drop "
+            "'' (pandas writes its index so; use index=False)."
+        )
+    if not features:
+        raise DataError(
+            f"File '{path}' has no feature columns left beside the label, id and dropped columns; it has "
+            f"{listed(names)}."
+        )
+    return features
+
+
+def _trained_features(path: Path, names: Sequence[str], features: Sequence[str]) -> tuple[int, ...]:
+    position = {name: index for index, name in enumerate(names)}
+    missing = [name for name in features if name not in position]
+    if missing:
+        raise DataError(
+            f"File '{path}' lacks {len(missing)} of the {len(features)} feature columns that the model was "
+            f"trained on: {listed(missing)}; add them. It has {listed(names)}."
+        )
+    if not features:
+        raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
+    return tuple(position[name] for name in features)
+
+
+def _place(path: Path, name: str, row: int) -> str:
+    return f"File '{path}', column {name!r}, row {row}"

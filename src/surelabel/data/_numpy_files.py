@@ -1,0 +1,184 @@
+"""Numpy's .npz (array `x`, and `y` and `ids` where present) and .npy; nothing in them is ever unpickled."""
+
+import tokenize
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._cells import check_ids, multi_labels, single_labels
+from surelabel.data._collect import Table
+from surelabel.data._columns import (
+    Request,
+    check_file,
+    choose_columns,
+    damage_named,
+    damaged,
+    no_rows,
+    not_finite,
+    unknown_name,
+)
+from surelabel.errors import DataError
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+
+
+def read_npz(path: Path, request: Request) -> Table:
+    """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
+    if len(request.labels) > 1:
+        raise DataError(
+            f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
+            f"{len(request.labels)}."
+        )
+    with damage_named(path, "an .npz archive"), zipfile.ZipFile(path) as archive:
+        members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+        parts: dict[str, AnyArray] = {}
+        for part, asked in {
+            "x": None,
+            "y": next(iter(request.labels), None),
+            "ids": request.id_column,
+        }.items():
+            name = _find_array(path, members, part, asked)
+            if name is not None:
+                with archive.open(members[name]) as stream:
+                    parts[part] = _load(path, name, stream)
+    return _table(path, parts, request)
+
+
+def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
+    """Return the samples in one .npy file, with the labels of another."""
+    if request.labels or request.id_column is not None:
+        raise DataError(
+            f"File '{path}': an .npy file has no label or id column; give the labels as a second .npy file, "
+            "or save x, y and ids together with numpy.savez."
+        )
+    parts = {"x": _load_file(path)}
+    if labels_path is not None:
+        check_file(labels_path)
+        parts["y"] = _load_file(labels_path)
+    return _table(path, parts, request)
+
+
+def _find_array(path: Path, members: Mapping[str, str], part: str, asked: str | None) -> str | None:
+    if asked is not None:
+        if asked not in members:
+            raise unknown_name(path, "array", asked, list(members))
+        return asked
+    found = next((name for name in (part, part.upper()) if name in members), None)
+    if found is None and part == "x":
+        raise unknown_name(path, "array", "x", list(members))
+    return found
+
+
+def _load_file(path: Path) -> AnyArray:
+    with damage_named(path, "a .npy array"), path.open("rb") as stream:
+        return _load(path, path.stem, stream)
+
+
+def _load(path: Path, name: str, stream: IO[bytes]) -> AnyArray:
+    try:
+        array: AnyArray = np.lib.format.read_array(stream, allow_pickle=False)
+    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
+    except (ValueError, SyntaxError, tokenize.TokenError) as error:
+        if "Object arrays" in str(error):
+            raise DataError(
+                f"File '{path}': array {name!r} holds Python objects, which are not read because they can "
+                "run code; save it as numbers, or as strings with astype(str)."
+            ) from error
+        raise damaged(path, "a numpy file", error) from error
+    return array
+
+
+def _table(path: Path, parts: Mapping[str, AnyArray], request: Request) -> Table:
+    x, features = _features(path, parts["x"], request)
+    for name, array in parts.items():
+        if array.ndim == 0 or len(array) != len(x):
+            raise DataError(
+                f"File '{path}': x has {len(x)} rows and {name} has shape {array.shape}; give one entry of "
+                f"{name} for each row of x."
+            )
+    ids = _ids(path, parts.get("ids"), len(x))
+    table = Table(path, x, None, ids, features, ())
+    return table if "y" not in parts else _with_labels(table, parts["y"], request)
+
+
+def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tuple[str, ...]]:
+    if x.ndim < 2 or x.dtype.kind not in "fiub":
+        raise DataError(
+            f"File '{path}': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got {x.dtype} "
+            f"of shape {x.shape} instead; reshape or convert it."
+        )
+    if len(x) == 0:
+        raise no_rows(path)
+    if x.size == 0:
+        raise DataError(
+            f"File '{path}' has no feature columns: x has shape {x.shape}; give each row a feature."
+        )
+    names = tuple(f"x{column}" for column in range(x.shape[1])) if x.ndim == 2 else ()
+    if x.ndim == 2:
+        columns = choose_columns(path, names, replace(request, labels=(), id_column=None))
+        if columns.features != tuple(range(x.shape[1])):
+            x, names = x[:, list(columns.features)], columns.feature_names
+    elif request.features or request.drop:
+        raise DataError(
+            f"File '{path}': x has shape {x.shape}, without named columns to choose or drop; give an x of "
+            "two dimensions, or samples as the model was trained on."
+        )
+    if x.dtype.kind != "f" and x.dtype != np.uint8:
+        x = x.astype(np.float32)
+    _check_finite(path, x, names)
+    return x, names
+
+
+def _check_finite(path: Path, x: AnyArray, names: tuple[str, ...]) -> None:
+    rows = max(1, (1 << 20) // (x.size // len(x)))
+    for start in range(0, len(x), rows):
+        finite = np.isfinite(x[start : start + rows])
+        if not finite.all():
+            row, *index = (int(place) for place in np.argwhere(~finite)[0])
+            name = names[index[0]] if names else f"x[{', '.join(map(str, index))}]"
+            raise not_finite(path, name, start + row + 1, float(x[start + row][tuple(index)]))
+
+
+def _ids(path: Path, ids: AnyArray | None, rows: int) -> AnyArray:
+    if ids is None:
+        return np.arange(rows, dtype=np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        raise DataError(
+            f"File '{path}': ids must be integers or strings, shape (N,). Got {ids.dtype} of shape "
+            f"{ids.shape}; convert them."
+        )
+    check_ids(path, ids)
+    return ids.astype(object if ids.dtype.kind == "U" else np.int64)
+
+
+def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
+    name = next(iter(request.labels), "y")
+    if y.ndim > 2 or y.dtype.kind not in "fiubU" or y.size == 0:
+        raise DataError(
+            f"File '{table.path}': y must hold numbers or strings, shape (N,) or (N, C). Got {y.dtype} of "
+            f"shape {y.shape} instead; convert it."
+        )
+    if y.ndim == 1 or y.shape[1] == 1:
+        cells, codes = _encode(y.reshape(-1))
+        return replace(table, y=single_labels(cells, codes, request.unlabeled), label_names=(name,))
+    names = tuple(str(column) for column in range(y.shape[1]))
+    parts = [
+        multi_labels(
+            table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)], multi=True), request.unlabeled
+        )
+        for label in names
+    ]
+    return replace(table, y=np.stack(parts, axis=1), label_names=names)
+
+
+def _encode(y: AnyArray, multi: bool = False) -> tuple[list[object], npt.NDArray[np.intp]]:
+    """Return the distinct cells and each row's place among them; an integer -1 (and NaN) is missing."""
+    values, codes = np.unique(y, return_inverse=True)
+    # Among 0 and 1 a float -1 can only mean unknown; of a single float label, -1 may be a class.
+    marked = y.dtype.kind == "i" or (multi and y.dtype.kind == "f")
+    return [None if marked and value == -1 else value for value in values.tolist()], codes

@@ -1,0 +1,80 @@
+"""Random draws that do not depend on batching: every draw is a hash of (seed, what for, epoch, sample).
+
+A running generator gives other numbers when the batch size, the number of workers or the place where a run was
+resumed changes. A hash does not (DESIGN, decision 2). The mixer is splitmix64's finalizer (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", 2014).
+"""
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+UInt64Array = npt.NDArray[np.uint64]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _finalize(h: UInt64Array) -> UInt64Array:
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+def _as_key(part: int | str | UInt64Array) -> UInt64Array:
+    if isinstance(part, str):
+        part = int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
+    if isinstance(part, int):
+        return np.asarray(part % 2**64, dtype=np.uint64)
+    return part
+
+
+def draw(*parts: int | str | UInt64Array) -> UInt64Array:
+    """Hash the parts, broadcast against each other, to uniform 64-bit numbers.
+
+    >>> draw(0, "order", sample_keys(np.arange(3))).shape
+    (3,)
+    """
+    h = np.asarray(0, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            h = _finalize((h ^ _as_key(part)) + _GOLDEN)
+    return h
+
+
+def seed_for(*parts: int | str) -> int:
+    """Return a seed for (seed, round, purpose), small enough for every generator.
+
+    >>> seed_for(0, 1, "fit") == seed_for(0, 1, "fit") != seed_for(0, 2, "fit")
+    True
+    """
+    return int(draw(*parts) >> np.uint64(33))
+
+
+def sample_keys(ids: npt.NDArray[np.generic]) -> UInt64Array:
+    """Return one 64-bit key for each sample id (integers or strings), shape (N,)."""
+    if np.issubdtype(ids.dtype, np.integer):
+        return ids.astype(np.uint64)
+    digests = (hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in ids)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def proportional_order(keys: UInt64Array, kind: npt.NDArray[np.integer], *parts: int | str) -> npt.NDArray[np.int64]:
+    """Shuffle rows so that every stretch of the order holds each kind in proportion to its count.
+
+    Args:
+        keys: the samples' keys, shape (N,).
+        kind: the kind of each row (labeled, positive, negative), shape (N,).
+        *parts: what the draw is for: seed, purpose, epoch.
+
+    >>> order = proportional_order(sample_keys(np.arange(8)), np.array([0, 0, 1, 1, 1, 1, 1, 1]), 0)
+    >>> sorted(np.array([0, 0, 1, 1, 1, 1, 1, 1])[order[:4]].tolist())
+    [0, 1, 1, 1]
+    """
+    drawn = draw(*parts, keys)
+    position = np.empty(len(keys), dtype=np.float64)
+    for value in np.unique(kind):
+        rows = np.flatnonzero(kind == value)
+        shuffled = rows[np.argsort(drawn[rows], kind="stable")]
+        position[shuffled] = (np.arange(len(rows)) + 0.5) / len(rows)
+    return np.lexsort((drawn, position))

@@ -1,0 +1,114 @@
+"""Labels as people write them (numbers, strings, gaps) to class indices, and back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.errors import InvalidInputError
+from surelabel.labels import Task
+
+
+@dataclass(frozen=True)
+class EncodedLabels:
+    """Class indices of every row, -1 where unlabeled.
+
+    Attributes:
+        codes: shape (N,); for task "multi" 0, 1 or -1, shape (N, C).
+        classes: what the indices stand for, sorted, shape (C,).
+        task: "single" for one column, "multi" for several.
+    """
+
+    codes: npt.NDArray[np.int64]
+    classes: npt.NDArray[Any]
+    task: Task
+
+    @property
+    def labeled(self) -> npt.NDArray[np.bool_]:
+        """Which rows have a label, or part of one; shape (N,)."""
+        return self.codes >= 0 if self.task == "single" else (self.codes >= 0).any(axis=1)
+
+
+def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
+    """Find the unlabeled entries and number the classes.
+
+    Args:
+        y: labels, shape (N,) or, for several labels a sample, 0 and 1, shape (N, C) with C > 1.
+        unlabeled: what marks an unlabeled entry; None: None, NaN and NA do.
+
+    >>> encode_labels(["cat", None, "dog"], unlabeled=None).codes.tolist()
+    [0, -1, 1]
+    """
+    missing = _is_missing(y)
+    values = _as_objects(y) if missing.any() else np.asarray(y)
+    if unlabeled is not None:
+        if missing.any():
+            raise InvalidInputError(
+                "Input y contains NaN or None. To mark unlabeled samples that way, use unlabeled=None; "
+                f"now {unlabeled!r} marks them."
+            )
+        missing = np.asarray(_equals(values, unlabeled))
+    if values.ndim == 2:
+        return _encode_multi(values, missing)
+    present = values[~missing]
+    if present.dtype == object and len(present):
+        present = _plain(present)
+    classes, codes = np.unique(present, return_inverse=True)
+    full = np.full(len(values), -1, dtype=np.int64)
+    full[~missing] = codes
+    return EncodedLabels(full, classes, "single")
+
+
+def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:
+    codes = np.full(values.shape, -1, dtype=np.int64)
+    known = values[~missing]
+    wrong = [value for value in np.unique(_plain(known) if known.dtype == object else known) if value not in (0, 1)]
+    if wrong:
+        raise InvalidInputError(
+            f"With several label columns each entry must be 0, 1 or unlabeled. Got {wrong[0]!r} instead; for one label "
+            "per sample pass a 1-D y."
+        )
+    codes[~missing] = known.astype(np.int64)
+    return EncodedLabels(codes, np.arange(values.shape[1]), "multi")
+
+
+def _equals(values: npt.NDArray[Any], marker: Any) -> Any:
+    """Compare elementwise; strings never equal a number."""
+    if values.dtype.kind in "US":
+        return values == marker if isinstance(marker, str) else np.zeros(values.shape, dtype=bool)
+    if values.dtype == object:
+        same_type = (lambda value: isinstance(value, str) == isinstance(marker, str))  # "-1" is not -1
+        return np.vectorize(lambda value: same_type(value) and value == marker, otypes=[bool])(values)
+    return values == marker
+
+
+def _is_missing(y: Any) -> npt.NDArray[np.bool_]:
+    """Where y is None, NaN or NA, for arrays, lists, Series and DataFrames."""
+    if hasattr(y, "isna"):
+        return np.asarray(y.isna())
+    values = np.asarray(y)
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype != object:
+        return np.zeros(values.shape, dtype=bool)
+    return np.vectorize(_missing, otypes=[bool])(values) if values.size else np.zeros(values.shape, dtype=bool)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def _as_objects(y: Any) -> npt.NDArray[Any]:
+    """Missing marks survive in an object array; a float array keeps its dtype."""
+    values = np.asarray(y)
+    return values if values.dtype.kind == "f" else values.astype(object)
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Give object labels of one type that type's dtype; refuse a mixture that cannot be sorted."""
+    kinds = {str if isinstance(value, str) else type(value) for value in values}
+    if str in kinds and len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidInputError(f"The labels mix types ({names}); make them all strings or all numbers.")
+    return values if str in kinds else np.asarray(values.tolist())

@@ -1,0 +1,164 @@
+"""Where samples come from: something with ids, a length, and rows on demand."""
+
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import array_api_compat
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.arrays import to_numpy
+from surelabel.errors import InvalidInputError
+
+Ids: TypeAlias = npt.NDArray[Any]
+Index: TypeAlias = npt.NDArray[np.int64]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Samples that a learner reads: `source[index]` returns the rows at these positions, stacked."""
+
+    @property
+    def ids(self) -> Ids:
+        """The name of each sample, unique, integers or strings, shape (N,)."""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Index) -> Any: ...
+
+
+class ArraySource:
+    """Samples in memory: a numpy array, a torch tensor or a scipy sparse matrix, one row a sample.
+
+    >>> source = ArraySource(np.zeros((3, 2)), ids=np.array(["a", "b", "c"]))
+    >>> len(source), source.sample_shape
+    (3, (2,))
+    """
+
+    def __init__(self, x: Any, ids: Any = None, first_id: int = 0) -> None:
+        x = x.to_numpy() if hasattr(x, "to_numpy") else x  # a DataFrame
+        shape = getattr(x, "shape", None)
+        if shape is None or len(shape) < 2:
+            raise InvalidInputError(
+                f"Samples must be an array with one row a sample, shape (N, ...). Got {_describe(x)} instead."
+            )
+        self.x = x.tocsr() if hasattr(x, "tocsr") else x
+        self._ids = np.arange(first_id, first_id + shape[0]) if ids is None else np.asarray(to_numpy(ids))
+        if self._ids.shape != (shape[0],):
+            raise InvalidInputError(
+                f"The 'ids' argument must name each of the {shape[0]} samples once. Got shape {self._ids.shape}."
+            )
+
+    @property
+    def ids(self) -> Ids:
+        """The name of each sample, shape (N,)."""
+        return self._ids
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.x.shape[1:])
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.x[index]
+
+
+class Subset:
+    """Some rows of another source, in the order of `index`."""
+
+    def __init__(self, source: Source, index: Index) -> None:
+        self.source, self.index = source, index
+
+    @property
+    def ids(self) -> Ids:
+        """The name of each sample, shape (N,)."""
+        return self.source.ids[self.index]
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.source.sample_shape
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.source[self.index[index]]
+
+
+class Concatenation:
+    """The rows of one source, then those of another."""
+
+    def __init__(self, first: Source, second: Source) -> None:
+        if first.sample_shape != second.sample_shape:
+            raise InvalidInputError(
+                f"Labeled and unlabeled samples must have one shape. Got {first.sample_shape} and "
+                f"{second.sample_shape}."
+            )
+        self.first, self.second = first, second
+
+    @property
+    def ids(self) -> Ids:
+        """The name of each sample, shape (N,)."""
+        return np.concatenate([self.first.ids, self.second.ids])
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return self.first.sample_shape
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def __getitem__(self, index: Index) -> Any:
+        index = np.asarray(index)
+        in_first = index < len(self.first)
+        if in_first.all():
+            return self.first[index]
+        if not in_first.any():
+            return self.second[index - len(self.first)]
+        parts = _stack(self.first[index[in_first]], self.second[index[~in_first] - len(self.first)])
+        back = np.empty(len(index), dtype=np.int64)
+        back[np.concatenate([np.flatnonzero(in_first), np.flatnonzero(~in_first)])] = np.arange(len(index))
+        return parts[back]
+
+
+def as_source(name: str, value: Any, first_id: int = 0) -> Source:
+    """Return `value` when it is a source; wrap an array."""
+    if isinstance(value, Source):
+        return value
+    try:
+        return ArraySource(value, first_id=first_id)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"The '{name}' argument: {error}") from None
+
+
+def check_unique_ids(ids: Ids) -> None:
+    """Refuse ids that name two samples."""
+    values, counts = np.unique(ids, return_counts=True)
+    if (counts > 1).any():
+        raise InvalidInputError(
+            f"Every sample needs an id of its own; {values[counts > 1][0]!r} names {int(counts.max())} samples. Give "
+            "unique ids to the labeled and the unlabeled samples, or to neither."
+        )
+
+
+def _stack(first: Any, second: Any) -> Any:
+    if hasattr(first, "tocsr"):
+        from scipy.sparse import vstack
+
+        return vstack([first, second], format="csr")
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, np.asarray(second)])
+    return array_api_compat.array_namespace(first).concat([first, second])
+
+
+def _describe(x: Any) -> str:
+    shape = getattr(x, "shape", None)
+    return type(x).__name__ if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"

@@ -1,0 +1,220 @@
+"""Tables in files: samples with a few labels and many empty label cells, read without surprises.
+
+A file is CSV or TSV (also gzipped), Parquet, or numpy's .npz and .npy. Every fault is one line that names the
+file, the column, the row (counted from 1, without the header) and what to do.
+"""
+
+import hashlib
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from surelabel.arrays import to_numpy
+from surelabel.data._collect import Table
+from surelabel.data._columns import Request, check_file, check_names, damage_named, shown
+from surelabel.data._csv import read_csv
+from surelabel.data._numpy_files import read_npy, read_npz
+from surelabel.data._parquet import read_parquet
+from surelabel.errors import DataError, InvalidInputError
+
+__all__ = ["Table", "content_hash", "read_table", "write_table"]
+
+_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+_ENDINGS = (*_CSV, ".parquet", ".npz", ".npy")
+
+
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    labels: Sequence[str] = (),
+    id_column: str | None = None,
+    drop: Sequence[str] = (),
+    unlabeled: str | None = None,
+    features: Sequence[str] | None = None,
+    labels_path: str | os.PathLike[str] | None = None,
+) -> Table:
+    """Return the samples, labels and ids in a file.
+
+    CSV is read block by block: the extra memory stays below three times the file's size, as long as a row's
+    text is not shorter than its label and integer id in memory (8 bytes each).
+
+    Args:
+        path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
+        labels: One label column, or one column of 0 and 1 for each class (multi-label). An empty cell is
+            unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1 or NaN is unlabeled.
+        id_column: The column that names each row; default is the row's number from 0.
+        drop: Columns that are not features; of no effect where `features` names them.
+        unlabeled: A label that means unlabeled, beside the empty cell.
+        features: The columns to read as features, in this order; default is all that have no other part. A
+            model's training features go here when it predicts, so that a new file may order them otherwise.
+        labels_path: An .npy file with the labels of an .npy file.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "pets.csv")
+    >>> path = write_table(path, {"weight": [4.5, 30.0, 5.0], "pet": ["cat", "dog", None]})
+    >>> table = read_table(path, labels=["pet"])
+    >>> table.x.tolist(), table.y.tolist(), table.feature_names
+    ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
+    """
+    path = Path(path)
+    names = None if features is None else check_names("features", features)
+    request = Request(check_names("labels", labels), id_column, check_names("drop", drop), unlabeled, names)
+    kind = _kind(path)
+    check_file(path)
+    if labels_path is not None and kind != ".npy":
+        raise InvalidInputError(
+            f"The 'labels_path' argument is for .npy files. Got it with '{path}'; name its label column "
+            "instead."
+        )
+    if kind in _CSV:
+        return read_csv(path, request)
+    if kind == ".parquet":
+        return read_parquet(path, request)
+    if kind == ".npz":
+        return read_npz(path, request)
+    return read_npy(path, None if labels_path is None else Path(labels_path), request)
+
+
+def content_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal, without holding the file in memory.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "abc")
+    >>> _ = path.write_bytes(b"abc")
+    >>> content_hash(path)[:16]
+    'ba7816bf8f01cfea'
+    """
+    path = Path(path)
+    if path.is_dir() or not path.exists():
+        check_file(path)
+    with damage_named(path, "a file"), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = False) -> Path:
+    r"""Write columns of equal length to a .csv or .parquet file, whole or not at all, and return its path.
+
+    The file is written under a temporary name in the same folder, flushed to the disk and renamed. None is an
+    empty cell.
+
+    Args:
+        path: The file to write.
+        columns: Name and values (N,) of each column.
+        overwrite: Whether a file of that name may be replaced.
+
+    >>> import tempfile
+    >>> path = write_table(Path(tempfile.mkdtemp(), "labels.csv"), {"id": [7, 8], "label": ["cat", None]})
+    >>> path.read_text()
+    'id,label\n7,cat\n8,\n'
+    """
+    path = Path(path)
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise DataError(f"File '{path}' cannot be written; end its name in .csv or .parquet.")
+    if not path.parent.is_dir():
+        raise DataError(f"The folder '{path.parent}' does not exist; make it first.")
+    if path.exists() and not overwrite:
+        raise DataError(
+            f"File '{path}' exists and is kept; choose another name or ask for it to be overwritten."
+        )
+    table = _arrow_table(columns)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            _write(table, stream, path.suffix.lower())
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+    return path
+
+
+def _kind(path: Path) -> str:
+    found = [ending for ending in _ENDINGS if path.name.lower().endswith(ending)]
+    if not found:
+        # A folder or missing file is the nearer problem.
+        if path.is_dir() or not path.exists():
+            check_file(path)
+        raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_ENDINGS)}.")
+    return found[0]
+
+
+def _arrow_table(columns: Mapping[str, Any]) -> Any:
+    import pyarrow as pa
+
+    arrays = {str(name): _arrow_column(str(name), values) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) != 1:
+        described = ", ".join(f"{length} in {name!r}" for name, length in list(lengths.items())[:8])
+        raise InvalidInputError(
+            "The 'columns' argument must hold at least one column, and as many values in each. Got "
+            f"{described or 'none'} instead."
+        )
+    return pa.table(arrays)
+
+
+def _arrow_column(name: str, values: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        column = pa.array(to_numpy(values) if hasattr(values, "detach") else values)
+    except pa.ArrowException as error:
+        raise _not_a_column(name, shown(error, quote=False, limit=120)) from error
+    if pa.types.is_nested(column.type):
+        raise _not_a_column(name, str(column.type))
+    return column
+
+
+def _not_a_column(name: str, got: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
+        f"{got}; make it several columns or convert it."
+    )
+
+
+def _write(table: Any, stream: BinaryIO, ending: str) -> None:
+    if ending == ".parquet":
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, stream)
+        return
+    # Arrow writes the shortest text that gives the same number again, also for float32.
+    columns = [_text_cells(column) for column in table.columns]
+    stream.write(_csv_line(table.column_names))
+    stream.writelines(map(_csv_line, zip(*columns, strict=True)))
+
+
+def _text_cells(column: Any) -> list[str | None]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_boolean = pa.types.is_boolean(column.type)
+    cells = pc.if_else(column, "True", "False") if is_boolean else column.cast(pa.large_string())
+    return list(cells.to_pylist())
+
+
+def _csv_line(cells: Sequence[str | None]) -> bytes:
+    # The csv module of Python 3.11 leaves a lone carriage return unquoted, which would end the row.
+    quoted = [_quoted(cell) if cell and _NEEDS_QUOTES.search(cell) else cell or "" for cell in cells]
+    # A row of one empty cell would be an empty line, which readers skip.
+    return (",".join(quoted) or '""').encode() + b"\n"
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"'
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename last through a power failure, where folders can be flushed (not on Windows)."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

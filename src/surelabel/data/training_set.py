@@ -1,0 +1,179 @@
+"""What a round learns from: all samples, and the paper's targets (y, g).
+
+`y` is the label and `g` says whether it may be learned from. Ground truth has g = 1. An unlabeled sample, or an
+unknown entry of a partly labeled one, has g = 0 until a round selects it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.arrays import to_numpy
+from surelabel.data.source import Concatenation, Index, Source, Subset, as_source, check_unique_ids
+from surelabel.errors import InvalidInputError
+from surelabel.labels import Task
+from surelabel.selection import Selection
+
+Mask = npt.NDArray[np.bool_]
+
+LABELED, POSITIVE, NEGATIVE = 0, 1, 2
+"""The kinds of rows that a mini-batch mixes in proportion."""
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """All samples of a run with this round's targets.
+
+    Attributes:
+        source: every sample, labeled ones first; also those that have nothing to learn from in this round.
+        y: the labels, shape (N, C).
+        g: which labels may be learned from, shape (N, C).
+        num_labeled: how many rows came with a label.
+        task: "single" or "multi".
+    """
+
+    source: Source
+    y: Mask
+    g: Mask
+    num_labeled: int
+    task: Task
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return int(self.y.shape[1])
+
+    @property
+    def rows(self) -> Index:
+        """The rows that have something to learn from."""
+        return np.flatnonzero(self.g.any(axis=1))
+
+    @property
+    def kind(self) -> npt.NDArray[np.int64]:
+        """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
+        rows = self.rows
+        has_positive = (self.y & self.g)[rows].any(axis=1)
+        return np.where(rows < self.num_labeled, LABELED, np.where(has_positive, POSITIVE, NEGATIVE))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Labeled and unlabeled samples, checked and put into one order; the same in every round.
+
+    Attributes:
+        source: labeled rows, then unlabeled rows.
+        y: ground truth, False where unknown, shape (N, C).
+        g: where ground truth is known, shape (N, C).
+        num_labeled: how many rows came with a label.
+        pool_rows: the rows with an unknown entry; their unknown entries are pseudo-labeled.
+        task: "single" or "multi".
+    """
+
+    source: Source
+    y: Mask
+    g: Mask
+    num_labeled: int
+    pool_rows: Index
+    task: Task
+
+    @property
+    def pool(self) -> Source:
+        """The samples that every round labels."""
+        if len(self.pool_rows) == len(self.source) - self.num_labeled and isinstance(self.source, Concatenation):
+            return self.source.second
+        return Subset(self.source, self.pool_rows)
+
+    @property
+    def known(self) -> Mask:
+        """Which entries of the pool are ground truth already (partly labeled rows)."""
+        return self.g[self.pool_rows]
+
+    @property
+    def class_counts(self) -> npt.NDArray[np.int64]:
+        """How many labeled samples each class has, shape (C,)."""
+        return (self.y & self.g).sum(axis=0)
+
+    def training_set(self, selection: Selection | None) -> TrainingSet:
+        """Return the targets of a round: ground truth, and the selection's labels where there is none."""
+        y, g = self.y, self.g
+        if selection is not None:
+            y, g = y.copy(), g.copy()
+            unknown = ~self.known
+            y[self.pool_rows] |= selection.positive & unknown
+            g[self.pool_rows] |= (selection.positive | selection.negative) & unknown
+        return TrainingSet(self.source, y, g, self.num_labeled, self.task)
+
+
+def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | None = None) -> Problem:
+    """Check labeled samples `(x, y)` and unlabeled samples `x` and put them into one order.
+
+    Args:
+        labeled: `(x, y)`; x an array or a `Source`; y class indices (N,), or for task "multi" 0, 1 and -1
+            (unknown), shape (N, C).
+        unlabeled: an array, a `Source`, or None.
+        task: "single" or "multi".
+        num_classes: C, where the labels do not say.
+    """
+    x, labels = _pair("labeled", labeled)
+    pool = None if unlabeled is None else as_source("unlabeled", unlabeled)
+    source = as_source("labeled", x, first_id=0 if pool is None else len(pool))
+    y, g = targets("labeled", labels, task, num_classes)
+    if len(y) != len(source):
+        raise InvalidInputError(f"The 'labeled' argument has {len(source)} samples but {len(y)} labels.")
+    if not len(source):
+        raise InvalidInputError("The 'labeled' argument is empty; at least one label for each class is needed.")
+    _check_every_class_has_a_label(y, g, task)
+    num_labeled, everything = len(source), source
+    if pool is not None and len(pool):
+        everything = Concatenation(source, pool)
+        nothing = np.zeros((len(pool), y.shape[1]), dtype=bool)
+        y, g = np.concatenate([y, nothing]), np.concatenate([g, nothing])
+    check_unique_ids(everything.ids)
+    return Problem(everything, y, g, num_labeled, np.flatnonzero(~g.all(axis=1)), task)
+
+
+def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> tuple[Mask, Mask]:
+    """Turn class indices, or 0/1/-1 entries for task "multi", into (y, g), shape (N, C) each."""
+    values = to_numpy(labels)
+    if not (np.issubdtype(values.dtype, np.integer) or values.dtype == bool):
+        raise InvalidInputError(f"The labels of '{name}' must be integers. Got dtype {values.dtype} instead.")
+    expected = 1 if task == "single" else 2
+    if values.ndim != expected:
+        shape = "class indices of shape (N,)" if task == "single" else "0, 1 or -1 (unknown) of shape (N, C)"
+        raise InvalidInputError(
+            f"For task={task!r} the labels of '{name}' must be {shape}. Got shape {values.shape} instead."
+        )
+    if task == "multi":
+        _check_range(name, values, -1, 1)
+        return values == 1, values >= 0
+    num_classes = num_classes if num_classes is not None else int(values.max(initial=0)) + 1
+    _check_range(name, values, 0, num_classes - 1)
+    y = np.zeros((len(values), num_classes), dtype=bool)
+    y[np.arange(len(values)), values.astype(np.int64)] = True
+    return y, np.ones_like(y)
+
+
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value[0], value[1]
+    raise InvalidInputError(f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__}.")
+
+
+def _check_range(name: str, values: npt.NDArray[Any], low: int, high: int) -> None:
+    if values.size and (values.min() < low or values.max() > high):
+        worst = values.min() if values.min() < low else values.max()
+        remedy = "; unlabeled samples belong into 'unlabeled'" if worst < 0 else ""
+        raise InvalidInputError(f"The labels of '{name}' must lie in [{low}, {high}]. Got {worst}{remedy}.")
+
+
+def _check_every_class_has_a_label(y: Mask, g: Mask, task: Literal["single", "multi"]) -> None:
+    missing = np.flatnonzero(~((y if task == "single" else g).any(axis=0)))
+    if len(missing):
+        raise InvalidInputError(
+            f"Class {missing[0]} has no label{' (all of its entries are unknown)' if task == 'multi' else ''}; every "
+            "class needs at least one labeled sample. Label some, or leave the class out."
+        )
+    if task == "single" and y.shape[1] < 2:
+        raise InvalidInputError("The labels hold one class only; a classifier needs samples of at least two classes.")

@@ -1,0 +1,348 @@
+"""UPS as a scikit-learn estimator: `fit(X, y)` with unlabeled rows marked in y."""
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from surelabel.data.encoding import EncodedLabels, encode_labels
+from surelabel.data.pool import PoolLabels
+from surelabel.data.source import ArraySource
+from surelabel.data.training_set import Problem, make_problem
+from surelabel.engine.train import TrainingSettings
+from surelabel.errors import InvalidInputError
+from surelabel.learners.ensemble import SklearnLearner
+from surelabel.learners.network import ModelFactory, TorchLearner
+from surelabel.learners.protocol import Learner
+from surelabel.loop import Callback, UPSConfig, rounds
+from surelabel.models.table import table_network
+from surelabel.records import RoundRecord
+from surelabel.uncertainty import MCDropout
+
+
+class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier for few labels and many unlabeled samples, by uncertainty-aware pseudo-label selection.
+
+    Args:
+        estimator: a scikit-learn classifier with `predict_proba`, trained as a bootstrap ensemble; None: a network.
+        model: a factory `(sample_shape, num_classes) -> torch.nn.Module` in place of the default network for tables.
+        unlabeled: what marks an unlabeled entry of y; None: None, NaN and NA do (the form for strings).
+        tau_p: least confidence of a positive label; None: 0.7, or 0.5 for several labels a sample (the paper's).
+        tau_n: largest confidence of a negative label.
+        kappa_p: largest uncertainty of a positive label.
+        kappa_n: largest uncertainty of a negative label.
+        gamma: several labels a sample: from which probability on a class counts as present.
+        negatives: whether negative labels are used.
+        balance: "equal", "prior" or None, see `UPSConfig`.
+        balance_rounds: how many rounds are balanced; None as in `UPSConfig`.
+        balance_floor: balancing leaves each class at least this many positives.
+        max_rounds: how many rounds follow round 0 at most.
+        tolerance: see `UPSConfig`.
+        max_minutes: no round starts after this many minutes.
+        passes: stochastic passes, or members of the bootstrap ensemble.
+        temperature: of the softened probabilities that negatives are selected by.
+        stochastic_layers: layer types of your model, beside dropout, that are random in training mode.
+        hidden: widths of the default network's hidden layers.
+        dropout: rate after each hidden layer of the default network.
+        input_dropout: rate on the standardized features of the default network.
+        negative_weight: the weight of the negative learning term.
+        optimizer: "adamw" or "sgd".
+        learning_rate: the initial learning rate, annealed to 0 by a cosine.
+        weight_decay: of the optimizer.
+        batch_size: the largest mini-batch.
+        epochs: passes over a round's training set.
+        min_steps: small training sets are repeated until this many steps are done.
+        device: where the network lives; None: the GPU if there is one.
+        callbacks: called with each round's record; one that returns True ends the rounds.
+        random_state: the seed; an integer gives identical results.
+
+    Attributes:
+        classes_: the labels, shape (C,).
+        transduction_: the labels that the last model learned from, the unlabeled marker where none, shaped as y.
+        labeled_iter_: of each row (entry) of y: 0 given, else the first round of the unbroken run of selections up to
+            the last, -1 never.
+        history_: a record for each round.
+        n_iter_: the number of the last round.
+        termination_condition_: "converged", "max_rounds", "max_minutes", "no_unlabeled" or "interrupted".
+        learner_: the trained learner.
+
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y_few = np.where(np.arange(len(y)) % 10 == 0, y, -1)  # every tenth sample is labeled
+    >>> classifier = UPSClassifier(random_state=0, max_rounds=2).fit(X, y_few)
+    >>> classifier.predict(X[:3])
+    array([0, 0, 0])
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        model: ModelFactory | None = None,
+        unlabeled: Any = -1,
+        tau_p: float | None = None,
+        tau_n: float = 0.05,
+        kappa_p: float = 0.05,
+        kappa_n: float = 0.005,
+        gamma: float = 0.5,
+        negatives: bool = True,
+        balance: Literal["equal", "prior"] | None = "equal",
+        balance_rounds: int | None = None,
+        balance_floor: int = 25,
+        max_rounds: int = 10,
+        tolerance: float = 0.01,
+        max_minutes: float | None = None,
+        passes: int = 10,
+        temperature: float = 2.0,
+        stochastic_layers: Sequence[type] = (),
+        hidden: Sequence[int] = (128, 128),
+        dropout: float = 0.3,
+        input_dropout: float = 0.0,
+        negative_weight: float = 1.0,
+        optimizer: Literal["adamw", "sgd"] = "adamw",
+        learning_rate: float = 0.003,
+        weight_decay: float = 0.01,
+        batch_size: int = 64,
+        epochs: int = 20,
+        min_steps: int = 200,
+        device: str | None = None,
+        callbacks: Sequence[Callback] = (),
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.model = model
+        self.unlabeled = unlabeled
+        self.tau_p = tau_p
+        self.tau_n = tau_n
+        self.kappa_p = kappa_p
+        self.kappa_n = kappa_n
+        self.gamma = gamma
+        self.negatives = negatives
+        self.balance = balance
+        self.balance_rounds = balance_rounds
+        self.balance_floor = balance_floor
+        self.max_rounds = max_rounds
+        self.tolerance = tolerance
+        self.max_minutes = max_minutes
+        self.passes = passes
+        self.temperature = temperature
+        self.stochastic_layers = stochastic_layers
+        self.hidden = hidden
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.negative_weight = negative_weight
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.min_steps = min_steps
+        self.device = device
+        self.callbacks = callbacks
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on the labeled rows and, round after round, on what the last network is sure of.
+
+        Args:
+            X: samples, shape (N, F); dense, sparse or a DataFrame; (N, ...) with a model of your own.
+            y: labels, shape (N,), or 0 and 1, shape (N, C) with C > 1; unlabeled entries hold the marker.
+        """
+        X = self._validate(X, reset=True)
+        encoded = self._encode(y, X.shape[0])
+        self.classes_ = encoded.classes
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        problem, row_of_pool = _make_problem(X, encoded)
+        self.learner_ = self._learner(encoded)
+        config = self._config(encoded, seed)
+        self._run(problem, config, encoded, row_of_pool)
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable label of each row; several labels: 0 and 1, shape (N, C)."""
+        p = self.predict_proba(X)
+        if self._is_multi():
+            return (p >= self.gamma).astype(np.int64)
+        return np.asarray(self.classes_[p.argmax(axis=1)])
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.floating[Any]]:
+        """Return the probabilities of one deterministic pass, shape (N, C)."""
+        check_is_fitted(self)
+        return np.asarray(self.learner_.predict_proba(ArraySource(self._validate(X, reset=False))))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy on the labeled entries of y; a row of several labels counts when all known are right."""
+        encoded = self._encode(y, None)
+        rows = encoded.labeled
+        if not rows.any():
+            raise InvalidInputError("y has no labeled entry to score; pass rows whose labels are known.")
+        predicted = self.predict(X)
+        if encoded.task == "multi":
+            right = ((predicted == encoded.codes) | (encoded.codes < 0)).all(axis=1)
+        else:
+            right = np.zeros(len(rows), dtype=bool)
+            right[rows] = predicted[rows] == encoded.classes[encoded.codes[rows]]
+        weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
+        return float(np.average(right[rows], weights=weights))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _validate(self, X: Any, reset: bool) -> Any:
+        return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=self.model is not None)
+
+    def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
+        if y is None:
+            raise InvalidInputError("UPSClassifier requires y to be passed, but the target y is None.")
+        y = y if hasattr(y, "isna") else np.asarray(y)
+        shape = y.shape
+        if len(shape) == 2 and shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        if len(shape) > 2 or len(shape) == 0:
+            raise InvalidInputError(f"y should be a 1d array, or 2d for several labels. Got shape {shape} instead.")
+        encoded = encode_labels(y, self.unlabeled)
+        if num_rows is not None and len(encoded.codes) != num_rows:
+            raise InvalidInputError(f"X and y have inconsistent numbers of rows: {num_rows} and {len(encoded.codes)}.")
+        if encoded.task == "single":
+            check_classification_targets(encoded.classes)
+        return encoded
+
+    def _is_multi(self) -> bool:
+        return bool(self.learner_.task == "multi")
+
+    def _learner(self, encoded: EncodedLabels) -> Any:
+        if self.estimator is not None and self.model is not None:
+            raise InvalidInputError("Give either 'estimator' or 'model', not both.")
+        if self.estimator is not None:
+            return SklearnLearner(
+                self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task
+            )
+        network = {"hidden": tuple(self.hidden), "dropout": self.dropout, "input_dropout": self.input_dropout}
+        return TorchLearner(
+            self.model or functools.partial(table_network, **network),
+            training=TrainingSettings(
+                optimizer=self.optimizer,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                batch_size=self.batch_size,
+                epochs=self.epochs,
+                min_steps=self.min_steps,
+            ),
+            uncertainty=MCDropout(
+                passes=self.passes,
+                temperature=self.temperature,
+                stochastic_layers=tuple(self.stochastic_layers),
+                task=encoded.task,
+            ),
+            negative_weight=self.negative_weight,
+            device=self.device,
+            task=encoded.task,
+        )
+
+    def _config(self, encoded: EncodedLabels, seed: int) -> UPSConfig:
+        names = set(UPSConfig.model_fields) & set(self.get_params(deep=False))
+        values = {name: getattr(self, name) for name in names - {"tau_p"}}
+        tau_p = self.tau_p if self.tau_p is not None else (0.7 if encoded.task == "single" else 0.5)
+        return UPSConfig(**values, tau_p=tau_p, task=encoded.task, num_classes=len(encoded.classes), seed=seed)
+
+    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
+        tracker = _Tracker(encoded.codes, row_of_pool)
+        self.history_: list[RoundRecord] = []
+        stop: str | None = None
+        try:
+            for record in rounds(self.learner_, problem, config, callbacks=self.callbacks):
+                tracker.add(record)
+                self.history_.append(record.replace(pool=None, validation=None))
+                stop = record.stop
+        except KeyboardInterrupt:
+            if not self.history_:
+                raise
+            warnings.warn("Training interrupted by user; the last finished round is kept.", stacklevel=3)
+            stop = "interrupted"
+        self.termination_condition_ = stop
+        self.n_iter_ = self.history_[-1].round
+        self.labeled_iter_ = tracker.labeled_iter
+        self.transduction_ = _decode(tracker.codes, encoded, self.unlabeled)
+
+
+class _Tracker:
+    """Follows, round by round, which labels the latest model learned from and since when."""
+
+    def __init__(self, codes: npt.NDArray[np.int64], row_of_pool: npt.NDArray[np.int64]) -> None:
+        self.given, self.row_of_pool = codes, row_of_pool
+        self.codes = codes
+        self.labeled_iter = np.where(codes >= 0, 0, -1)
+        self._next: PoolLabels | None = None
+
+    def add(self, record: RoundRecord) -> None:
+        learned_from, self._next = self._next, record.pool
+        if learned_from is None:
+            return
+        labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
+        codes, since = self.given.copy(), np.where(self.given >= 0, 0, -1)
+        unknown = self.given[self.row_of_pool] < 0
+        at_pool = np.where(unknown & selected, labels, codes[self.row_of_pool])
+        before = self.labeled_iter[self.row_of_pool]
+        began = np.where(before > 0, before, record.round)
+        codes[self.row_of_pool] = at_pool
+        since[self.row_of_pool] = np.where(unknown & selected, began, since[self.row_of_pool])
+        self.codes, self.labeled_iter = codes, since
+
+
+def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The pool's labels and which of them may be learned from, (N,) or (N, C)."""
+    positive, negative = pool.selection
+    if multi:
+        return positive.astype(np.int64), positive | negative
+    return pool.label, positive.any(axis=1)
+
+
+def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[np.int64]]:
+    """Split the rows into labeled ones and the pool, each with its row number as id."""
+    labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
+    _check_labels(encoded)
+    pool = ArraySource(X[unlabeled], ids=unlabeled) if len(unlabeled) else None
+    problem = make_problem(
+        (ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]), pool, encoded.task, len(encoded.classes)
+    )
+    return problem, problem.pool.ids
+
+
+def _check_labels(encoded: EncodedLabels) -> None:
+    if not encoded.labeled.any():
+        raise InvalidInputError("y has no label at all; at least one sample of each class must be labeled.")
+    if encoded.task == "single" and len(encoded.classes) < 2:
+        rest = int((~encoded.labeled).sum())
+        hint = (
+            f" {rest} entries count as unlabeled; if their mark is a class of its own, use unlabeled=None." if rest else ""
+        )
+        raise InvalidInputError(
+            f"The labels hold one class only ({encoded.classes[0]!r}); at least two classes are needed.{hint}"
+        )
+
+
+def _decode(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any) -> npt.NDArray[Any]:
+    """Turn class indices back into labels, with the marker where there is none."""
+    missing = codes < 0
+    if encoded.task == "multi":
+        return codes if unlabeled == -1 else np.where(missing, np.nan if unlabeled is None else unlabeled, codes)
+    labels = encoded.classes[np.where(missing, 0, codes)]
+    if not missing.any():
+        return np.asarray(labels)
+    if isinstance(unlabeled, (int, np.integer)) and labels.dtype.kind in "iu":
+        return np.where(missing, np.asarray(unlabeled, dtype=labels.dtype), labels)
+    if unlabeled is None and labels.dtype.kind in "iuf":
+        return np.where(missing, np.nan, labels)
+    marked = labels.astype(object)
+    marked[missing] = unlabeled
+    return marked

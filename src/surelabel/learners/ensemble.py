@@ -1,0 +1,207 @@
+"""Any scikit-learn classifier as a learner: uncertainty is the spread of a bootstrap ensemble.
+
+Members are trained on resamples of the training set, drawn within each class so that no class is lost. p and u are
+the mean and the standard deviation (n - 1) of their probabilities; the softened ones are p^(1/T), normalized, which is
+softmax(z / T) for z = log p. One more model, trained on every row, gives the deterministic prediction.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import has_fit_parameter
+
+from surelabel.data.draws import draw, seed_for
+from surelabel.data.pool import Floats, Prediction
+from surelabel.data.source import Index, Source
+from surelabel.data.training_set import Mask, TrainingSet
+from surelabel.errors import InvalidInputError, NotStochasticError
+from surelabel.labels import Task
+from surelabel.learners.protocol import NegativesUse, Progress
+
+Labels = npt.NDArray[np.int64]
+Model = Any
+"""A fitted classifier; for several labels a list with one a class, or the class's constant probability."""
+
+
+class SklearnLearner:
+    """Trains clones of a classifier in every `fit` and labels samples by how much they agree.
+
+    Args:
+        estimator: a scikit-learn classifier with `predict_proba`.
+        members: how many resamples the ensemble is trained on.
+        temperature: of the softened probabilities.
+        negatives: "expand" turns a row with negatives only into one copy for each class left, their weights one in sum
+            (the estimator must take `sample_weight`); "ignore" leaves such rows out; "auto" expands where it can.
+        max_copies: rows with more classes left than this say too little and are left out.
+        predict_batch_size: samples in one chunk of a prediction.
+        progress: called as training and labeling go on.
+        task: "single", or "multi": one model a class.
+    """
+
+    model_file = "model.skops"
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        members: int = 10,
+        temperature: float = 2.0,
+        negatives: Literal["auto", "expand", "ignore"] = "auto",
+        max_copies: int = 4,
+        predict_batch_size: int = 4096,
+        progress: Progress | None = None,
+        task: Task = "single",
+    ) -> None:
+        if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
+            raise InvalidInputError(
+                f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
+                "instead; wrap it in sklearn.calibration.CalibratedClassifierCV."
+            )
+        if members < 2:
+            raise InvalidInputError(f"The 'members' argument must be at least 2: the spread of {members} is undefined.")
+        self.takes_weights = bool(has_fit_parameter(estimator, "sample_weight"))
+        if negatives == "expand" and not self.takes_weights:
+            raise InvalidInputError(
+                f"negatives='expand' needs an estimator whose fit takes sample_weight; {type(estimator).__name__}'s "
+                "does not. Use negatives='ignore'."
+            )
+        self.estimator, self.members, self.temperature = estimator, members, temperature
+        self.max_copies = max_copies if self.takes_weights and negatives != "ignore" else 0
+        self.predict_batch_size, self.progress, self.task = predict_batch_size, progress, task
+        self.models: list[Model] = []
+
+    @property
+    def negatives_use(self) -> NegativesUse:
+        """How negative labels are used; with several labels a sample they are plain absences to learn from."""
+        if self.task == "multi":
+            return "loss"
+        return "expansion" if self.max_copies else "left out"
+
+    def fit(self, training_set: TrainingSet, *, seed: int) -> None:
+        """Train the full model and the members; the last ones stay in place until these are ready."""
+        models = []
+        for member in range(self.members + 1):
+            member_seed = seed_for(seed, member, "member")
+            fit_one = self._fit_single if self.task == "single" else self._fit_multi
+            models.append(fit_one(training_set, member_seed, whole=member == 0))
+            if self.progress is not None:
+                self.progress("train", member + 1, self.members + 1)
+        self.models = models
+
+    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
+        """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
+        for start, x in self._chunks(source):
+            passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
+            soft = soften(passes, self.temperature, self.task)
+            ids = source.ids[start : start + passes.shape[1]]
+            yield Prediction(ids, passes.mean(0), passes.std(0, ddof=1), soft.mean(0), soft.std(0, ddof=1))
+            if self.progress is not None:
+                self.progress("label", start + len(ids), len(source))
+
+    def predict_proba(self, source: Source) -> Floats:
+        """Return the full model's probabilities, shape (N, C)."""
+        return np.concatenate([self._probabilities(self.models[0], x) for _, x in self._chunks(source)])
+
+    def to_bytes(self) -> bytes:
+        """Return all models as one skops file."""
+        import skops.io
+
+        return bytes(skops.io.dumps(self.models))
+
+    def from_bytes(
+        self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
+    ) -> None:
+        """Take the models from a skops file; types that skops does not know must be named in `trusted`."""
+        import skops.io
+
+        unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - set(trusted))
+        if unknown:
+            raise InvalidInputError(
+                f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
+                "origin, name them as trusted."
+            )
+        self.models = skops.io.loads(data, trusted=list(trusted))
+
+    def _fit_single(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+        rows, labels, weights = expand(training_set, self.max_copies)
+        if not whole and np.bincount(labels).max() == 1 and not _random_states(self.estimator):
+            raise NotStochasticError(
+                "Each class has a single labeled sample, so every resample is the same and the uncertainty would be 0. "
+                "Label more, or use an estimator with a random_state."
+            )
+        keep = np.arange(len(rows)) if whole else resample(labels, seed)
+        return self._fit_clone(training_set.source[rows[keep]], labels[keep], weights[keep], seed)
+
+    def _fit_multi(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+        models: list[Any] = []
+        for c in range(training_set.num_classes):
+            rows = np.flatnonzero(training_set.g[:, c])
+            labels = training_set.y[rows, c].astype(np.int64)
+            if len(np.unique(labels)) < 2:
+                models.append(float(labels[0]))
+                continue
+            keep = np.arange(len(rows)) if whole else resample(labels, seed_for(seed, c))
+            models.append(self._fit_clone(training_set.source[rows[keep]], labels[keep], None, seed_for(seed, c)))
+        return models
+
+    def _fit_clone(self, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
+        model = clone(self.estimator)
+        model.set_params(**dict.fromkeys(_random_states(model), seed))
+        if weights is None or not self.takes_weights:
+            return model.fit(x, labels)
+        return model.fit(x, labels, sample_weight=weights)
+
+    def _probabilities(self, model: Model, x: Any) -> Floats:
+        if self.task == "single":
+            return np.asarray(model.predict_proba(x))
+        columns = [
+            np.full(x.shape[0], part) if isinstance(part, float) else part.predict_proba(x)[:, 1] for part in model
+        ]
+        return np.stack(columns, axis=1)
+
+    def _chunks(self, source: Source) -> Iterator[tuple[int, Any]]:
+        if not self.models:
+            raise InvalidInputError("The learner has no model yet; call fit first.")
+        for start in range(0, len(source), self.predict_batch_size):
+            yield start, source[np.arange(start, min(start + self.predict_batch_size, len(source)))]
+
+
+def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, Floats]:
+    """Turn targets (y, g) into rows with one label and a weight each, as ordinary classifiers take them.
+
+    A row with a positive has weight 1. A row with negatives only stands once for each class that is left, if these are
+    at most `max_copies`, with weights that are one in sum.
+    """
+    rows = training_set.rows
+    positive = (training_set.y & training_set.g)[rows]
+    left: Mask = ~training_set.g[rows]
+    copies = np.where(positive.any(axis=1)[:, None], positive, left)
+    counts = copies.sum(axis=1)
+    copies[(counts > 1) & (counts > max_copies)] = False
+    at, labels = np.nonzero(copies)
+    return rows[at], labels, 1.0 / counts[at]
+
+
+def resample(labels: Labels, seed: int) -> Index:
+    """Draw as many rows of each label, with replacement, as there are."""
+    keep = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        drawn = draw(seed, int(label), np.arange(len(members), dtype=np.uint64))
+        keep.append(members[(drawn % np.uint64(len(members))).astype(np.int64)])
+    return np.concatenate(keep)
+
+
+def soften(p: Floats, temperature: float, task: Task) -> Floats:
+    """Return p^(1/T), normalized over the classes, or over presence and absence for several labels."""
+    powered = p ** (1.0 / temperature)
+    if task == "single":
+        return powered / powered.sum(axis=-1, keepdims=True)
+    return powered / (powered + (1.0 - p) ** (1.0 / temperature))
+
+
+def _random_states(estimator: Any) -> list[str]:
+    return [name for name in estimator.get_params() if name == "random_state" or name.endswith("__random_state")]

@@ -1,0 +1,134 @@
+"""MC-dropout: "using dropout at inference time"; everything that is not stochastic stays in evaluation mode.
+
+The `training` flags are set one by one and put back one by one. `Module.train` and `Module.eval` stay unused:
+they reach into children, and networks override them (to keep a backbone frozen, to merge weights).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from torch import nn
+
+from surelabel.errors import InvalidInputError
+
+LayerTypes: TypeAlias = tuple[type[nn.Module], ...]
+
+_DROPOUT = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+# The base of batch and instance normalization: in training mode these overwrite their running statistics.
+_RUNNING_STATISTICS = nn.modules.batchnorm._NormBase
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put every module into evaluation mode; each gets its own mode back, also after an exception.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+        >>> with evaluation_mode(model):
+        ...     print(model[1].training)
+        False
+        >>> model[1].training
+        True
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        for module, _ in modes:
+            module.training = False
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
+def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[None]:
+    """Put the stochastic layers into training mode and all else into evaluation mode; every mode is put back.
+
+    Only a layer's own flag is set, not those of its children: BatchNorm inside a stochastic layer keeps its
+    statistics.
+
+    Args:
+        model: any network.
+        extra_types: layer classes of the user's own whose randomness follows `self.training`.
+
+    Example:
+        >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)).eval()
+        >>> with stochastic_mode(model):
+        ...     print([layer.training for layer in model])
+        [False, True]
+        >>> [layer.training for layer in model]
+        [False, False]
+    """
+    layers = stochastic_layers(model, extra_types)
+    with evaluation_mode(model):
+        for layer in layers.values():
+            layer.training = True
+        yield
+
+
+def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[str, nn.Module]:
+    """Return the layers, by name, that are random in training mode, and those that would hide it otherwise.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5), nn.Dropout(0.0))
+        >>> list(stochastic_layers(model))
+        ['1']
+    """
+    check_layer_types(extra_types)
+    random = {module for module in model.modules() if _is_random(module, extra_types)}
+    chosen = random | _fast_path_layers(model, random)
+    return {name: module for name, module in model.named_modules() if module in chosen}
+
+
+def check_layer_types(extra_types: LayerTypes) -> None:
+    """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
+    if not isinstance(extra_types, tuple):
+        raise InvalidInputError(
+            f"The 'stochastic_layers' argument must be a tuple of layer classes. Got {extra_types!r} "
+            f"instead; write stochastic_layers=(MyLayer,)."
+        )
+    for layer_type in extra_types:
+        if not (isinstance(layer_type, type) and issubclass(layer_type, nn.Module)):
+            raise InvalidInputError(
+                f"The 'stochastic_layers' argument must hold classes derived from torch.nn.Module. "
+                f"Got {layer_type!r} instead; name the class, not a layer made from it."
+            )
+        if issubclass(layer_type, _RUNNING_STATISTICS) or issubclass(_RUNNING_STATISTICS, layer_type):
+            raise InvalidInputError(
+                f"The 'stochastic_layers' argument must not take in normalization layers, which would "
+                f"overwrite their running statistics. Got {layer_type.__name__} instead; name the class of "
+                f"the random layer."
+            )
+
+
+def _is_random(module: nn.Module, extra_types: LayerTypes) -> bool:
+    if isinstance(module, _DROPOUT):
+        # A rate of 0 drops nothing; a subclass of the user's own may still be random at 0.
+        return module.p > 0 or isinstance(module, extra_types)
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return module.dropout > 0 or isinstance(module, extra_types)
+    return isinstance(module, extra_types)
+
+
+def _fast_path_layers(model: nn.Module, random: set[nn.Module]) -> set[nn.Module]:
+    """Return the encoder layers that would skip the random layers inside them.
+
+    `TransformerEncoderLayer` asks only its own flag before it takes a fused kernel without dropout.
+    `TransformerEncoder` asks its first layer's flag before it packs a padded batch into a nested tensor,
+    which only fused layers can read; so its layers are switched together.
+    """
+    chosen: set[nn.Module] = set()
+    for module in model.modules():
+        if isinstance(module, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
+            inside = list(module.modules())
+            if not random.isdisjoint(inside):
+                chosen.update(layer for layer in inside if isinstance(layer, nn.TransformerEncoderLayer))
+    return chosen

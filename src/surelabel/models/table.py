@@ -1,0 +1,153 @@
+"""A small network for tables: standardize each feature, then blocks of linear, activation and dropout."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.errors import InvalidInputError
+
+
+class TableNetwork(nn.Module):
+    """Logits from a table's rows: `x -> (x - mean) / scale -> [linear, activation, dropout] ... -> linear`.
+
+    Mean and scale of the training data are buffers, saved with the weights: a loaded network takes raw rows.
+
+    Args:
+        num_features: F, the number of columns.
+        num_classes: C, the number of logits.
+        hidden: the width of each hidden layer; empty for a linear model.
+        dropout: the rate after each hidden layer; MC-dropout needs one above 0.
+        input_dropout: the rate on the standardized features.
+        activation: makes the layer after each hidden linear layer.
+        mean: (F,) subtracted from the input; 0 when not given.
+        scale: (F,) the input is divided by; 1 when not given, and for features that are constant.
+
+    Example:
+        >>> network = TableNetwork(3, 2, mean=[1.0, 2.0, 3.0], scale=[0.5, 0.0, 2.0])
+        >>> network(torch.zeros(4, 3)).shape
+        torch.Size([4, 2])
+        >>> network.scale
+        tensor([0.5000, 1.0000, 2.0000])
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        hidden: Sequence[int] = (128, 128),
+        dropout: float = 0.3,
+        input_dropout: float = 0.0,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        mean: Any = None,
+        scale: Any = None,
+    ) -> None:
+        super().__init__()
+        for name, width in [("num_features", num_features), ("num_classes", num_classes)]:
+            _check_width(name, width)
+        for width in hidden:
+            _check_width("hidden", width)
+        for name, rate in [("dropout", dropout), ("input_dropout", input_dropout)]:
+            _check_rate(name, rate)
+        self.num_features = num_features
+        center = _feature_values("mean", mean, num_features, default=0.0)
+        spread = _feature_values("scale", scale, num_features, default=1.0)
+        self.register_buffer("mean", center)
+        self.register_buffer("scale", _without_constants(center, spread))
+        self.layers = _blocks(num_features, num_classes, hidden, dropout, input_dropout, activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for rows (N, F), or (N, ...) with F values a row."""
+        x = x.flatten(1)
+        if x.shape[1] != self.num_features:
+            raise InvalidInputError(
+                f"The network takes rows of {self.num_features} features. Got rows of {x.shape[1]} "
+                f"instead; pass the columns it was trained on, in the same order."
+            )
+        # The buffers' dtype, not the input's: integer tables and float64 tables are taken as they are.
+        logits: Tensor = self.layers((x.to(self.mean.dtype) - self.mean) / self.scale)
+        return logits
+
+    def standardize(self, chunks: Iterable[Tensor]) -> None:
+        """Set mean and scale from all rows, chunk by chunk, (N, F) each."""
+        total = torch.zeros_like(self.mean, dtype=torch.float64)
+        count, squares = 0, torch.zeros_like(total)
+        shift: Tensor | None = None
+        for chunk in chunks:
+            rows = chunk.flatten(1).double()
+            # Sums around the first row: squares of large values would cancel.
+            shift = rows[0] if shift is None else shift
+            count += len(rows)
+            total = total + (rows - shift).sum(0)
+            squares = squares + (rows - shift).square().sum(0)
+        assert shift is not None
+        mean = total / count
+        scale = (squares / count - mean.square()).clamp(min=0).sqrt()
+        self.mean.copy_(shift + mean)
+        self.scale.copy_(_without_constants(self.mean, scale.to(self.mean.dtype)))
+
+
+def table_network(sample_shape: tuple[int, ...], num_classes: int, **options: Any) -> TableNetwork:
+    """Return a `TableNetwork` for samples of this shape."""
+    return TableNetwork(math.prod(sample_shape), num_classes, **options)
+
+
+def _blocks(
+    num_features: int,
+    num_classes: int,
+    hidden: Sequence[int],
+    dropout: float,
+    input_dropout: float,
+    activation: Callable[[], nn.Module],
+) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout > 0 else []
+    width = num_features
+    for next_width in hidden:
+        layers += [nn.Linear(width, next_width), activation(), nn.Dropout(dropout)]
+        width = next_width
+    return nn.Sequential(*layers, nn.Linear(width, num_classes))
+
+
+def _feature_values(name: str, value: Any, num_features: int, default: float) -> Tensor:
+    if value is None:
+        return torch.full((num_features,), default)
+    # A copy: the buffer must not change with the caller's array.
+    values = torch.as_tensor(value).detach().to(torch.get_default_dtype()).clone()
+    if values.shape != (num_features,):
+        raise InvalidInputError(
+            f"The '{name}' argument must have one value for each of the {num_features} features. "
+            f"Got shape {tuple(values.shape)} instead; compute it over the rows of the table (axis=0)."
+        )
+    if not torch.isfinite(values).all() or (name == "scale" and (values < 0).any()):
+        raise InvalidInputError(
+            f"The '{name}' argument must be finite{' and not negative' if name == 'scale' else ''}. "
+            f"Got {values.tolist()} instead; remove missing and infinite values from the table first."
+        )
+    return values
+
+
+def _without_constants(mean: Tensor, scale: Tensor) -> Tensor:
+    # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.
+    constant = scale <= torch.finfo(mean.dtype).eps * mean.abs()
+    return torch.where(constant, torch.ones_like(scale), scale)
+
+
+def _check_width(name: str, width: int) -> None:
+    if width < 1:
+        raise InvalidInputError(
+            f"The '{name}' argument must be at least 1. Got {width!r} instead; count the columns again."
+        )
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if not 0 <= rate < 1:
+        raise InvalidInputError(
+            f"The '{name}' argument must be at least 0 and below 1. Got {rate!r} instead; "
+            f"0.3 is a common rate."
+        )

@@ -1,0 +1,223 @@
+"""Equations 2 and 5: which pseudo-labels to trust, and how to keep their classes in balance.
+
+g_c = 1[u_c <= kappa_p] 1[p_c >= tau_p] + 1[u_c <= kappa_n] 1[p_c <= tau_n]                     (equation 5)
+
+The first term selects positive labels, the second negative ones. With both kappas infinite it is equation 2,
+selection by confidence alone.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from surelabel.arrays import (
+    Array,
+    as_array,
+    as_boolean,
+    as_floating,
+    as_probabilities,
+    as_uncertainties,
+    namespace,
+    require_count,
+    require_number,
+    require_same_shape,
+    require_shape,
+    rounded_to,
+    row_blocks,
+    widened,
+)
+from surelabel.errors import InvalidInputError
+from surelabel.labels import Task, check_task, hard_labels
+
+
+class Selection(NamedTuple):
+    """The pseudo-labels that may be learned from, as boolean masks (N, C) that share no entry."""
+
+    positive: Array
+    """Classes that the sample is trusted to have."""
+    negative: Array
+    """Classes that the sample is trusted not to have."""
+
+
+def select(
+    p: Any,
+    u: Any,
+    tau_p: float = 0.7,
+    tau_n: float = 0.05,
+    kappa_p: float = 0.05,
+    kappa_n: float = 0.005,
+    task: Task = "single",
+    gamma: float = 0.5,
+    p_soft: Any = None,
+    u_soft: Any = None,
+) -> Selection:
+    """Select the pseudo-labels that are both confident and certain (equation 5).
+
+    positive = label & (p >= tau_p) & (u <= kappa_p)
+    negative = ~label & (p_soft <= tau_n) & (u_soft <= kappa_n)
+
+    Here label = pseudo_labels(p, task, gamma). Each threshold is rounded to the dtype of the array it meets.
+
+    Args:
+        p: Probabilities (N, C).
+        u: Their uncertainties (N, C); may be None where no finite kappa needs them.
+        tau_p: Smallest probability of a positive label, in [0, 1].
+        tau_n: Largest probability of a negative label, in [0, 1], not above tau_p.
+        kappa_p: Largest uncertainty of a positive label; infinite for selection by confidence (equation 2).
+        kappa_n: Largest uncertainty of a negative label; infinite for selection by confidence (equation 2).
+        task: "single" or "multi", as in `pseudo_labels`.
+        gamma: As in `pseudo_labels`.
+        p_soft: Probabilities (N, C) of the softened pass, for the negatives; p when None.
+        u_soft: Uncertainties (N, C) of the softened pass, for the negatives; u when None.
+
+    Returns:
+        Selection of two boolean (N, C), of p's kind and on p's device.
+
+    Example:
+        >>> select([[0.9, 0.1, 0.0]], [[0.04, 0.04, 0.0]]).positive
+        array([[ True, False, False]])
+    """
+    check_task(task)
+    gamma = require_number("gamma", gamma, 0, 1, ends="()")
+    _check_thresholds(tau_p, tau_n, kappa_p, kappa_n)
+    p, u, p_soft, u_soft = _checked_predictions(p, u, p_soft, u_soft)
+    _require_uncertainty("u", u, "kappa_p", kappa_p)
+    _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
+
+    tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
+    positive, negative = _empty_mask(p), _empty_mask(p)
+    for rows in row_blocks(p):
+        label = hard_labels(p[rows], task, gamma)
+        positive[rows] = label & (p[rows] >= tau_p) & _certain(u, rows, kappa_p)
+        negative[rows] = ~label & (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
+    return Selection(positive, negative)
+
+
+def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Selection:
+    """Of each class keep the max(floor, smallest class) most certain positives; negatives are untouched.
+
+    A class without any positive counts as the smallest, with size 0. With `shares`, class c keeps
+    max(floor, scale * share_c) instead, where scale = min over classes of count_c / share_c: the largest
+    selection in which the classes stand to each other as their shares.
+
+    Args:
+        s: Selection of boolean masks (N, C).
+        u: Uncertainties (N, C): the smaller, the more certain (ties: the lower index stays).
+        floor: Number of positives that every class may keep.
+        shares: Share of each class (C,), at least 0, of the masks' kind; None for equal shares. A class with
+            share 0 keeps `floor`.
+
+    Returns:
+        Selection with a new `positive` and the same `negative`.
+
+    Example:
+        >>> s = select([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]], [[0.02, 0.0], [0.01, 0.0], [0.03, 0.0]])
+        >>> balance(s, [[0.02, 0.0], [0.01, 0.0], [0.03, 0.0]], floor=0).positive
+        array([[False, False],
+               [ True, False],
+               [False,  True]])
+    """
+    floor = require_count("floor", floor, 0)
+    positive, negative, u, shares = _checked_balance(s, u, shares)
+    xp = namespace(positive=positive)
+    num_classes = positive.shape[1]
+
+    # Only the selected entries are sorted: by class, in it by uncertainty; stable: ties stay in row order.
+    entry = xp.nonzero(xp.reshape(positive, (-1,)))[0]
+    entry = entry[xp.argsort(u[entry // num_classes, entry % num_classes], stable=True)]
+    entry = entry[xp.argsort(entry % num_classes, stable=True)]
+
+    entry_class = entry % num_classes
+    start = xp.searchsorted(entry_class, xp.arange(num_classes + 1, dtype=entry.dtype, device=entry.device))
+    quota = _quota(start[1:] - start[:-1], floor, shares)
+    rank = xp.arange(entry.shape[0], dtype=entry.dtype, device=entry.device) - start[entry_class]
+
+    kept = xp.zeros((positive.shape[0] * num_classes,), dtype=xp.bool, device=positive.device)
+    kept[entry[rank < quota[entry_class]]] = True
+    return Selection(xp.reshape(kept, positive.shape), negative)
+
+
+def _certain(u: Array | None, rows: slice, kappa: float) -> Array | bool:
+    if u is None or kappa == math.inf:
+        return True
+    return u[rows] <= rounded_to(u, kappa)
+
+
+def _empty_mask(like: Array) -> Array:
+    xp = namespace(like=like)
+    return xp.empty(like.shape, dtype=xp.bool, device=like.device)
+
+
+def _quota(count: Array, floor: int, shares: Array | None) -> Array:
+    """Return how many positives each class (C,) may keep."""
+    xp = namespace(count=count)
+    if shares is None:
+        return xp.full_like(count, max(floor, int(xp.min(count))))
+    present = shares > 0
+    scale = xp.min(widened(count)[present] / shares[present])
+    # scale * share is a whole number for the class that sets the scale; rounding must not take one from it.
+    proportional = xp.floor(scale * shares * (1 + 1e-9))
+    return xp.maximum(xp.astype(proportional, count.dtype), xp.full_like(count, floor))
+
+
+def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float) -> None:
+    for name, tau in (("tau_p", tau_p), ("tau_n", tau_n)):
+        require_number(name, tau, 0, 1)
+    for name, kappa in (("kappa_p", kappa_p), ("kappa_n", kappa_n)):
+        require_number(name, kappa, 0, math.inf)
+    if tau_n > tau_p:
+        raise InvalidInputError(
+            f"The 'tau_n' argument must not be above 'tau_p'. Got tau_n={tau_n} and tau_p={tau_p} instead; "
+            f"lower tau_n or raise tau_p."
+        )
+
+
+def _checked_predictions(p: Any, u: Any, p_soft: Any, u_soft: Any) -> tuple[Array, Array, Array, Array]:
+    """Return p, u, p_soft, u_soft as checked arrays, the soft ones defaulting to the plain ones."""
+    p = as_probabilities("p", p)
+    u = None if u is None else as_uncertainties("u", u)
+    p_soft = p if p_soft is None else as_probabilities("p_soft", p_soft)
+    u_soft = u if u_soft is None else as_uncertainties("u_soft", u_soft)
+    namespace(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
+    require_same_shape(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
+    return p, u, p_soft, u_soft
+
+
+def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: float) -> None:
+    if u is None and kappa < math.inf:
+        raise InvalidInputError(
+            f"The '{name}' argument must be given while '{kappa_name}' is finite. Got None and "
+            f"{kappa_name}={kappa} instead; pass the uncertainties, or {kappa_name}=math.inf to select by "
+            f"confidence alone."
+        )
+
+
+def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, Array, Array]:
+    """Return both masks, u and the shares (widened), checked against each other."""
+    positive, negative = as_boolean("s.positive", s.positive), as_boolean("s.negative", s.negative)
+    require_shape("s.positive", positive, 2)
+    if u is None:
+        raise InvalidInputError(
+            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank "
+            "by confidence."
+        )
+    u = as_uncertainties("u", u)
+    shares = None if shares is None else as_array("shares", shares)
+    namespace(positive=positive, negative=negative, u=u, shares=shares)
+    require_same_shape(positive=positive, negative=negative, u=u)
+    return positive, negative, u, None if shares is None else _checked_shares(shares, positive.shape[1])
+
+
+def _checked_shares(shares: Array, num_classes: int) -> Array:
+    shares = widened(as_floating("shares", shares))
+    if tuple(shares.shape) != (num_classes,):
+        raise InvalidInputError(
+            f"The 'shares' argument must have shape ({num_classes},). Got {tuple(shares.shape)} instead; "
+            f"pass one share per class."
+        )
+    low, high = float(shares.min()), float(shares.max())
+    if not (low >= 0 and 0 < high < math.inf):
+        raise InvalidInputError(
+            f"The 'shares' argument must hold finite numbers of at least 0, one of them above 0. Got values "
+            f"from {low} to {high} instead; pass class frequencies."
+        )
+    return shares

@@ -1,0 +1,122 @@
+"""p = softmax(z) (multi-label: sigmoid(z)) from one pass in evaluation mode, without uncertainty: eq. 2.
+
+What every estimator shares lives here too: one pass's logits, checked, and the probabilities made from them.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.errors import InvalidInputError
+from surelabel.labels import Task
+from surelabel.models.stochastic import evaluation_mode
+
+
+class Uncertainty(NamedTuple):
+    """What an estimator says of a batch: (N, C) each, float32 (float64 where the network is).
+
+    `p_soft` and `u_soft` are of the softened probabilities, at the estimator's temperature. `u` and `u_soft`
+    are None where nothing estimates them.
+    """
+
+    p: Tensor
+    u: Tensor | None
+    p_soft: Tensor
+    u_soft: Tensor | None
+
+
+@dataclass(frozen=True)
+class Deterministic:
+    """One pass in evaluation mode and no uncertainty: the selection of eq. 2.
+
+    Args:
+        temperature: softens p_soft = softmax(z / temperature).
+        task: "single" for softmax, "multi" for a sigmoid a class.
+
+    Example:
+        >>> model = nn.Linear(1, 2)
+        >>> _ = nn.init.zeros_(model.weight), nn.init.zeros_(model.bias)
+        >>> Deterministic().estimate(model, torch.ones(1, 1)).p.tolist()
+        [[0.5, 0.5]]
+    """
+
+    temperature: float = 2.0
+    task: Task = "single"
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+        check_task(self.task)
+
+    @torch.no_grad()
+    def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
+        """Return p and p_soft (N, C); u and u_soft are None. There is nothing for `check` to try here."""
+        with evaluation_mode(model):
+            z = logits(model, batch)
+        check_finite(torch.isfinite(z).all(dim=1))
+        p, p_soft = probabilities(z, self.task), probabilities(z / self.temperature, self.task)
+        return Uncertainty(p=p, u=None, p_soft=p_soft, u_soft=None)
+
+
+def predict_proba(model: nn.Module, batch: Tensor, task: Task = "single") -> Tensor:
+    """Return p (N, C) of one deterministic pass; every module's mode is as before afterwards.
+
+    Example:
+        >>> predict_proba(nn.Dropout(0.9), torch.tensor([[0.0, 4.0]]), task="multi")
+        tensor([[0.5000, 0.9820]])
+    """
+    return Deterministic(task=task).estimate(model, batch).p
+
+
+def logits(model: nn.Module, batch: Tensor) -> Tensor:
+    """Return checked logits (N, C) of one pass over a batch (N, ...), in float32 (float64 stays)."""
+    # A copy: a first layer with inplace=True would write into the caller's data and into the next pass.
+    z = model(batch.clone())
+    if not isinstance(z, Tensor):
+        raise InvalidInputError(
+            f"The network's output must be one tensor of logits (N, C). Got {type(z).__name__} instead; wrap "
+            f"the network in a module that returns its logits alone."
+        )
+    if z.ndim != 2 or z.shape[0] != batch.shape[0] or z.shape[1] < 1 or not z.is_floating_point():
+        raise InvalidInputError(
+            f"The network's output must be floating-point logits (N, C), here ({batch.shape[0]}, C). "
+            f"Got shape {tuple(z.shape)} of {z.dtype} instead; return one row of logits for each sample."
+        )
+    return z if z.dtype == torch.float64 else z.float()
+
+
+def probabilities(z: Tensor, task: Task) -> Tensor:
+    """Return p in [0, 1] from logits z (N, C): softmax over the classes, or a sigmoid for each."""
+    p = torch.sigmoid(z) if task == "multi" else torch.softmax(z, dim=1)
+    # A vectorized softmax may end one rounding step above 1.
+    return p.clamp(max=1.0)
+
+
+def check_finite(finite: Tensor) -> None:
+    """Refuse a batch in which not every sample (N,) had finite logits."""
+    if not finite.all():
+        raise InvalidInputError(
+            f"The network's output is not finite for {int((~finite).sum())} of {finite.numel()} samples. "
+            f"If its training diverged, lower the learning rate; otherwise look for missing or infinite "
+            f"values in the data."
+        )
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is not a positive, finite number."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise InvalidInputError(
+            f"The 'temperature' argument must be a positive, finite number. Got {temperature!r} instead; "
+            f"1 leaves probabilities as they are, the paper softens them by 2."
+        )
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that is neither single- nor multi-label."""
+    if task not in get_args(Task):
+        raise InvalidInputError(
+            f"The 'task' argument must be 'single' (one label a sample) or 'multi' (several). "
+            f"Got {task!r} instead; choose one of the two."
+        )

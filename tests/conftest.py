@@ -1,0 +1,12 @@
+"""What all tests share: one thread a process, and hypothesis without chance or clock."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch
+from hypothesis import settings
+
+torch.set_num_threads(1)
+settings.register_profile("surelabel", derandomize=True, database=None, deadline=None, max_examples=50)
+settings.load_profile("surelabel")

@@ -1,0 +1,475 @@
+"""Every fault of a file is one line that names the place and the remedy.
+
+Longer than other files, because each message stands here as the user sees it.
+"""
+
+import gzip
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surelabel.data.tables import read_table
+from surelabel.errors import DataError, InvalidInputError
+
+TEXT = "a,b,label\n1,2,cat\n3,4,\n5,6,dog\n"
+
+
+def file(folder, name, content):
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def parquet(folder, columns, name="t.parquet"):
+    pq.write_table(pa.table(columns), folder / name)
+    return folder / name
+
+
+def fault(path, **arguments):
+    """Return the message, without the folder; it must be one line."""
+    with pytest.raises(DataError) as caught:
+        read_table(path, **arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(str(Path(path).parent) + "/", "")
+
+
+CSV_FAULTS = {
+    "only blank lines": (
+        "\n\n",
+        {},
+        "File 't.csv' is empty; write a table with a header and at least one row to it.",
+    ),
+    "header only": ("a,b\n", {}, "File 't.csv' has no rows; add at least one sample."),
+    "misspelled label": (
+        TEXT,
+        {"labels": ["lable"]},
+        "File 't.csv' has no label column 'lable'; did you mean 'label'? It has 'a', 'b', 'label'.",
+    ),
+    "unlike any column": (
+        ",".join(f"c{i}" for i in range(20)) + "\n" + ",".join("1" * 20) + "\n",
+        {"labels": ["target"]},
+        "File 't.csv' has no label column 'target'; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', "
+        "'c7' and 12 more.",
+    ),
+    "id not there": (
+        TEXT,
+        {"id_column": "key"},
+        "File 't.csv' has no id column 'key'; it has 'a', 'b', 'label'.",
+    ),
+    "drop not there": (
+        TEXT,
+        {"drop": ["labels"]},
+        "File 't.csv' has no column to drop 'labels'; did you mean 'label'? It has 'a', 'b', 'label'.",
+    ),
+    "label dropped": (
+        TEXT,
+        {"labels": ["label"], "drop": ["label"]},
+        "File 't.csv': column 'label' is named more than once among the label, id, feature and dropped "
+        "columns; name it once.",
+    ),
+    "label as feature": (
+        TEXT,
+        {"labels": ["a"], "features": ["a"]},
+        "File 't.csv': column 'a' is named more than once among the label, id, feature and dropped columns; "
+        "name it once.",
+    ),
+    "duplicate column": (
+        "a,b,a\n1,2,3\n",
+        {},
+        "File 't.csv': columns 1 and 3 are both named 'a'; rename one of them.",
+    ),
+    "unnamed column": (
+        ",a\n0,1\n",
+        {},
+        "File 't.csv': column 1 has no name; name it in the header, or drop it with --drop '' (pandas writes "
+        "its index so; use index=False).",
+    ),
+    "text in a feature": (
+        "a,home town\n1,2\n3,Rome\n",
+        {},
+        "File 't.csv', column 'home town', row 2: 'Rome' is not a number; drop the column with --drop 'home "
+        "town' or encode it as numbers.",
+    ),
+    "text of two lines": (
+        'a\n1\n"x\ny"\n',
+        {},
+        "File 't.csv', column 'a', row 2: 'x\\ny' is not a number; drop the column with --drop a or encode "
+        "it as numbers.",
+    ),
+    "text among booleans": (
+        "a\nTrue\nmaybe\n",
+        {},
+        "File 't.csv', column 'a', row 2: 'maybe' is not a number; drop the column with --drop a or encode "
+        "it as numbers.",
+    ),
+    "empty feature cell": (
+        "a,b\n1,2\n,3\n",
+        {},
+        "File 't.csv', column 'a', row 2: the cell is empty or NaN; fill it in or drop the column "
+        "with --drop a.",
+    ),
+    "nan feature cell": (
+        "a,b\n1,NaN\n2,3\n",
+        {},
+        "File 't.csv', column 'b', row 1: the cell is empty or NaN; fill it in or drop the column "
+        "with --drop b.",
+    ),
+    "infinite": (
+        "a,b\n1,2\n1,-inf\n",
+        {},
+        "File 't.csv', column 'b', row 2: the value is infinite or too large for 32 bits (3.4e38); correct "
+        "it or drop the column with --drop b.",
+    ),
+    "too large": (
+        "a\n1e39\n",
+        {},
+        "File 't.csv', column 'a', row 1: the value is infinite or too large for 32 bits (3.4e38); correct "
+        "it or drop the column with --drop a.",
+    ),
+    "no features left": (
+        "id,label\n1,cat\n",
+        {"labels": ["label"], "id_column": "id"},
+        "File 't.csv' has no feature columns left beside the label, id and dropped columns; it has "
+        "'id', 'label'.",
+    ),
+    "no features named": (
+        TEXT,
+        {"features": []},
+        "File 't.csv' was to be read with no feature columns; name at least one feature.",
+    ),
+    "too few cells": (
+        "a,b\n1,2\n3\n",
+        {},
+        "File 't.csv', row 2 has 1 cells where the header has 2; correct the row (a cell with ',' in it must "
+        "be quoted). It starts '3'.",
+    ),
+    "too many cells": (
+        "a,b\n1,2,3\n",
+        {},
+        "File 't.csv', row 1 has 3 cells where the header has 2; correct the row (a cell with ',' in it must "
+        "be quoted). It starts '1'.",
+    ),
+    "latin-1 label": (
+        "a,label\n1,x\n2,é\n".encode("latin-1"),
+        {"labels": ["label"]},
+        "File 't.csv', column 'label', row 2 is not UTF-8 text; save the file with the encoding UTF-8.",
+    ),
+    "latin-1 header": (
+        "é\n1\n".encode("latin-1"),
+        {},
+        "File 't.csv': the header is not UTF-8 text; save the file with the encoding UTF-8.",
+    ),
+    "UTF-16": (
+        TEXT.encode("utf-16"),
+        {},
+        "File 't.csv': the header is not UTF-8 text; save the file with the encoding UTF-8.",
+    ),
+    "open quote": (
+        'a,label\n1,x\n2,"y\n3,z\n',
+        {"labels": ["label"]},
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote (unexpected end "
+        "of data); correct the quotes.",
+    ),
+    "duplicate ids": (
+        "id,a\nu,1\nv,2\nw,3\nv,4\nu,5\n",
+        {"id_column": "id"},
+        "File 't.csv': rows 2 and 4 have the same id 'v'; give every row an id of its own, or read it "
+        "without an id column.",
+    ),
+    "duplicate integer ids": (
+        "id,a\n7,1\n7,2\n",
+        {"id_column": "id"},
+        "File 't.csv': rows 1 and 2 have the same id 7; give every row an id of its own, or read it without "
+        "an id column.",
+    ),
+    "empty id": (
+        "id,a\n7,1\n,2\n",
+        {"id_column": "id"},
+        "File 't.csv', id column 'id', row 2: the id is empty; fill it in or read the file without "
+        "an id column.",
+    ),
+    "multi-label value": (
+        "a,p,q\n1,0,1\n2,1,2\n",
+        {"labels": ["p", "q"]},
+        "File 't.csv', label column 'q', row 2: '2' is not 0, 1 or empty, as each of several label columns "
+        "must be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column.",
+    ),
+    "lacks a trained feature": (
+        TEXT,
+        {"features": ["a", "z", "q"]},
+        "File 't.csv' lacks 2 of the 3 feature columns that the model was trained on: 'z', 'q'; add them. It "
+        "has 'a', 'b', 'label'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CSV_FAULTS)
+def test_csv_faults_are_one_line_with_place_and_remedy(tmp_path, case):
+    content, arguments, message = CSV_FAULTS[case]
+    assert fault(file(tmp_path, "t.csv", content), **arguments) == message
+
+
+def test_faults_far_into_a_file_name_the_right_row(tmp_path):
+    good = "1,2\n" * 300_000
+    for cell, words in {"1,x": "'x' is not a number", "1,": "empty or NaN", "1": "has 1 cells"}.items():
+        message = fault(file(tmp_path, "t.csv", f"a,b\n{good}{cell}\n{good}"))
+        assert "row 300001" in message
+        assert words in message
+
+
+def test_multi_label_faults_far_into_a_file_name_the_right_row(tmp_path):
+    good = "1,0,1\n" * 500_000
+    message = fault(file(tmp_path, "t.csv", f"a,p,q\n{good}1,5,0\n"), labels=["p", "q"])
+    assert "label column 'p', row 500001: '5' is not 0, 1 or empty" in message
+
+
+def test_long_values_are_shortened(tmp_path):
+    message = fault(file(tmp_path, "t.csv", f"a\n{'word ' * 1000}\n"))
+    assert len(message) < 200
+
+
+def test_files_that_are_not_there_are_named(tmp_path):
+    assert fault(tmp_path / "no.csv") == (
+        "File 'no.csv' does not exist; check the path and the folder that it starts from."
+    )
+    assert "'no' does not exist" in fault(tmp_path / "no")
+    (tmp_path / "f.csv").mkdir()
+    assert fault(tmp_path / "f.csv").endswith("f.csv' is a folder; name a file in it.")
+    assert "is empty" in fault(file(tmp_path, "e.csv", ""))
+    assert "is empty" in fault(file(tmp_path, "e.parquet", ""))
+    assert "is empty" in fault(file(tmp_path, "e.csv.gz", gzip.compress(b"")))
+    assert fault(file(tmp_path, "t.xlsx", "x")) == (
+        "File 't.xlsx' has an ending that is not known; use one of .csv, .csv.gz, .tsv, .tsv.gz, "
+        ".parquet, .npz, .npy."
+    )
+
+
+def test_a_file_without_permission_is_named(tmp_path, monkeypatch):
+    path = file(tmp_path, "t.csv", TEXT)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert fault(path) == "File 't.csv' may not be read; ask for permission to read it."
+
+
+# A value changed in an .npy file, or in a Parquet page without checksum, is another value.
+DAMAGE = [
+    *((name, how) for name in ("t.parquet", "t.npz", "t.npy", "t.csv.gz") for how in ("garbage", "cut")),
+    ("t.npz", "flipped"),
+    ("t.csv.gz", "flipped"),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), DAMAGE)
+def test_damaged_files_are_named(tmp_path, name, how):
+    values = np.random.default_rng(0).normal(size=(2000, 4))
+    path = tmp_path / name
+    if name == "t.parquet":
+        parquet(tmp_path, {f"c{i}": values[:, i] for i in range(4)})
+    elif name == "t.npz":
+        np.savez_compressed(path, x=values)
+    elif name == "t.npy":
+        np.save(path, values)
+    else:
+        path.write_bytes(gzip.compress(b"a,b\n" + b"".join(b"%f,%f\n" % (r[0], r[1]) for r in values)))
+    assert len(read_table(path)) == 2000
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    changed = {"garbage": b"this is not a table\n" * 10, "cut": whole[:half]}
+    path.write_bytes(changed.get(how, whole[:half] + bytes([whole[half] ^ 0xFF] * 50) + whole[half + 50 :]))
+    message = fault(path)
+    assert re.match(
+        rf"File '{name}' is damaged or not really .* \(.*\); write it again or correct its ending\.", message
+    )
+
+
+@pytest.mark.parametrize("shape", [b"(10, 1 ", b"(10, 1'", b"(10, -)", b"(1O, 1)", b"(99, 9)"])
+def test_a_damaged_npy_header_is_named(tmp_path, shape):
+    np.save(tmp_path / "t.npy", np.zeros((10, 1)))
+    path = file(tmp_path, "t.npy", (tmp_path / "t.npy").read_bytes().replace(b"(10, 1)", shape))
+    assert "File 't.npy' is damaged or not really a numpy file" in fault(path)
+
+
+def test_a_table_larger_than_memory_is_named(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros((10, 1)))
+    content = (tmp_path / "t.npy").read_bytes()
+    huge = content.replace(b"(10, 1), }" + b" " * 15, b"(10, 1000000000000000), }")
+    assert len(huge) == len(content)
+    message = fault(file(tmp_path, "t.npy", huge))
+    assert message.startswith("File 't.npy' does not fit into memory, or is damaged and claims so")
+    assert message.endswith("; free memory, or give fewer rows or columns.")
+
+
+def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
+    path = parquet(tmp_path, {"a": [1.0, None], "b": ["Rome", "Oslo"], "y": ["u", "v"], "l": [[1], [2]]})
+    assert fault(path, labels=["y"], drop=["l"]) == (
+        "File 't.parquet', column 'b', row 1: 'Rome' is not a number (its type is string); drop the column "
+        "with --drop b or encode it as numbers."
+    )
+    assert "column 'a', row 2: the cell is empty or NaN" in fault(path, labels=["y"], drop=["b", "l"])
+    assert "column 'l' of type list<element: int64> cannot hold labels" in fault(
+        path, labels=["l"], features=["a"]
+    )
+    assert "did you mean 'y'" in fault(path, labels=["yy"])
+    path = parquet(tmp_path, {"a": [1.0, float("inf")]})
+    assert "column 'a', row 2: the value is infinite" in fault(path)
+    assert "has no rows" in fault(parquet(tmp_path, {"a": pa.array([], pa.float32())}))
+    assert "rows 1 and 2 have the same id 4" in fault(
+        parquet(tmp_path, {"a": [1, 2], "i": [4, 4]}), id_column="i"
+    )
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
+    assert "columns 1 and 2 are both named 'a'" in fault(path)
+
+
+NPZ_FAULTS = {
+    "no x": ({"features": np.eye(2)}, {}, "File 't.npz' has no array 'x'; it has 'features'."),
+    "label array not there": (
+        {"x": np.eye(2), "target": [0, 1]},
+        {"labels": ["targets"]},
+        "File 't.npz' has no array 'targets'; did you mean 'target'? It has 'x', 'target'.",
+    ),
+    "several label arrays": (
+        {"x": np.eye(2)},
+        {"labels": ["p", "q"]},
+        "File 't.npz': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not 2.",
+    ),
+    "lengths": (
+        {"x": np.eye(2), "y": [0, 1, 0]},
+        {},
+        "File 't.npz': x has 2 rows and y has shape (3,); give one entry of y for each row of x.",
+    ),
+    "object labels": (
+        {"x": np.eye(2), "y": np.array(["a", None], dtype=object)},
+        {},
+        "File 't.npz': array 'y' holds Python objects, which are not read because they can run code; save it "
+        "as numbers, or as strings with astype(str).",
+    ),
+    "one dimension": (
+        {"x": np.ones(3)},
+        {},
+        "File 't.npz': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got float64 of shape "
+        "(3,) instead; reshape or convert it.",
+    ),
+    "text": (
+        {"x": np.array([["a"]])},
+        {},
+        "File 't.npz': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got <U1 of shape (1, "
+        "1) instead; reshape or convert it.",
+    ),
+    "no rows": ({"x": np.ones((0, 3))}, {}, "File 't.npz' has no rows; add at least one sample."),
+    "no columns": (
+        {"x": np.ones((3, 0))},
+        {},
+        "File 't.npz' has no feature columns: x has shape (3, 0); give each row a feature.",
+    ),
+    "nan": (
+        {"x": np.array([[1, 2], [3, np.nan]])},
+        {},
+        "File 't.npz', column 'x1', row 2: the cell is empty or NaN; fill it in or drop the column "
+        "with --drop x1.",
+    ),
+    "infinite pixel": (
+        {"x": np.array([[[1.0]], [[np.inf]]])},
+        {},
+        "File 't.npz', column 'x[0, 0]', row 2: the value is infinite or too large for 32 bits (3.4e38); "
+        "correct it or drop the column with --drop 'x[0, 0]'.",
+    ),
+    "drop from images": (
+        {"x": np.zeros((2, 3, 3))},
+        {"drop": ["x0"]},
+        "File 't.npz': x has shape (2, 3, 3), without named columns to choose or drop; give an x of two "
+        "dimensions, or samples as the model was trained on.",
+    ),
+    "other width": (
+        {"x": np.eye(2)},
+        {"features": ["x0", "x1", "x2"]},
+        "File 't.npz' lacks 1 of the 3 feature columns that the model was trained on: 'x2'; add them. It has "
+        "'x0', 'x1'.",
+    ),
+    "multi-label value": (
+        {"x": np.eye(2), "y": [[0, 1], [3, 1]]},
+        {},
+        "File 't.npz', label column 'y[:, 0]', row 2: '3' is not 0, 1 or empty, as each of several label "
+        "columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one "
+        "label column.",
+    ),
+    "three dimensions of labels": (
+        {"x": np.eye(2), "y": np.zeros((2, 2, 2))},
+        {},
+        "File 't.npz': y must hold numbers or strings, shape (N,) or (N, C). Got float64 of shape (2, 2, 2) "
+        "instead; convert it.",
+    ),
+    "duplicate ids": (
+        {"x": np.eye(3), "ids": [4, 5, 4]},
+        {},
+        "File 't.npz': rows 1 and 3 have the same id 4; give every row an id of its own, or read it without "
+        "an id column.",
+    ),
+    "float ids": (
+        {"x": np.eye(2), "ids": [0.5, 1.5]},
+        {},
+        "File 't.npz': ids must be integers or strings, shape (N,). Got float64 of shape (2,); convert them.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NPZ_FAULTS)
+def test_npz_faults_are_one_line_with_place_and_remedy(tmp_path, case):
+    arrays, arguments, message = NPZ_FAULTS[case]
+    np.savez(tmp_path / "t.npz", **arrays)
+    assert fault(tmp_path / "t.npz", **arguments) == message
+
+
+def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(2))
+    np.save(tmp_path / "y.npy", np.zeros(3))
+    np.save(tmp_path / "o.npy", np.array([[{}], [None]], dtype=object))
+    assert fault(tmp_path / "x.npy", labels=["y"]) == (
+        "File 'x.npy': an .npy file has no label or id column; give the labels as a second .npy file, or "
+        "save x, y and ids together with numpy.savez."
+    )
+    assert "x has 2 rows and y has shape (3,)" in fault(tmp_path / "x.npy", labels_path=tmp_path / "y.npy")
+    assert "'z.npy' does not exist" in fault(tmp_path / "x.npy", labels_path=tmp_path / "z.npy")
+    assert "array 'o' holds Python objects" in fault(tmp_path / "o.npy")
+
+
+def test_arguments_of_the_wrong_kind_are_named(tmp_path):
+    path = file(tmp_path, "t.csv", TEXT)
+    for argument in ("labels", "drop", "features"):
+        with pytest.raises(
+            InvalidInputError, match=rf"The '{argument}' argument must be a list .* write \['label'\]"
+        ):
+            read_table(path, **{argument: "label"})
+    with pytest.raises(InvalidInputError, match=r"The 'labels_path' argument is for \.npy files"):
+        read_table(path, labels_path=tmp_path / "y.npy")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([b"a", b"1", b"2.5", b",", b",", b"\n", b"\r", b'"', b" ", b"\xff", b"inf"]),
+        max_size=25,
+    )
+)
+def test_any_text_is_a_table_or_one_line(parts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = file(Path(folder), "t.csv", b"a,label\n" + b"".join(parts))
+        try:
+            table = read_table(path, labels=["label"])
+        except DataError as error:
+            table, message = None, str(error)
+    if table is None:
+        assert "\n" not in message
+    else:
+        assert table.x.shape == (len(table.y), 1)
+        assert np.isfinite(table.x).all()

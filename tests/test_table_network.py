@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from surelabel.errors import InvalidInputError
+from surelabel.models.table import TableNetwork
+
+
+def linear(**options):
+    """A network without hidden layers whose one logit is the sum of its standardized features."""
+    network = TableNetwork(3, 1, hidden=(), **options)
+    nn.init.ones_(network.layers[-1].weight)
+    nn.init.zeros_(network.layers[-1].bias)
+    return network
+
+
+def test_the_input_is_standardized_by_mean_and_scale():
+    network = linear(mean=[1.0, 2.0, 3.0], scale=[1.0, 2.0, 4.0])
+    # (3 - 1) / 1 + (6 - 2) / 2 + (11 - 3) / 4
+    assert network(torch.tensor([[3.0, 6.0, 11.0]])).item() == pytest.approx(6.0)
+
+
+def test_without_mean_and_scale_the_input_is_taken_as_it_is():
+    assert linear()(torch.tensor([[3.0, 6.0, 11.0]])).item() == pytest.approx(20.0)
+
+
+def test_constant_features_get_a_scale_of_one():
+    # The third feature is constant but for the rounding error of a mean of 1e6.
+    network = TableNetwork(3, 2, mean=[0.0, 5.0, 1e6], scale=[2.0, 0.0, 1e-4])
+    assert network.scale.tolist() == [2.0, 1.0, 1.0]
+
+
+def test_small_scales_are_kept_where_the_mean_is_small():
+    network = TableNetwork(2, 2, mean=[0.0, 1e-6], scale=[1e-8, 1e-6])
+    assert network.scale.tolist() == pytest.approx([1e-8, 1e-6])
+
+
+def test_mean_and_scale_are_saved_with_the_weights_and_not_trained():
+    network = TableNetwork(2, 2, mean=np.array([1.0, 2.0]), scale=np.array([3.0, 4.0]))
+    loaded = TableNetwork(2, 2)
+    loaded.load_state_dict(network.state_dict())
+    assert loaded.mean.tolist() == [1.0, 2.0]
+    assert loaded.scale.tolist() == [3.0, 4.0]
+    assert {"mean", "scale"}.isdisjoint(name for name, _ in network.named_parameters())
+
+
+def test_the_buffers_do_not_follow_the_callers_array():
+    mean = np.zeros(2, dtype=np.float32)
+    network = TableNetwork(2, 2, mean=mean)
+    mean += 7
+    assert network.mean.tolist() == [0.0, 0.0]
+
+
+def test_blocks_are_linear_activation_dropout_and_end_in_a_linear_layer():
+    network = TableNetwork(4, 3, hidden=(8, 5), dropout=0.2, input_dropout=0.1, activation=nn.SiLU)
+    kinds = [type(layer) for layer in network.layers]
+    assert kinds == [nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear]
+    assert [layer.p for layer in network.layers if isinstance(layer, nn.Dropout)] == [0.1, 0.2, 0.2]
+    assert [layer.out_features for layer in network.layers if isinstance(layer, nn.Linear)] == [8, 5, 3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8])
+def test_rows_of_any_number_type_give_float32_logits(dtype):
+    logits = TableNetwork(3, 2).eval()(torch.ones(5, 3, dtype=dtype))
+    assert logits.shape == (5, 2)
+    assert logits.dtype == torch.float32
+
+
+def test_samples_with_more_dimensions_are_flattened():
+    network = TableNetwork(6, 2).eval()
+    x = torch.arange(12.0).reshape(2, 2, 3)
+    assert torch.equal(network(x), network(x.reshape(2, 6)))
+
+
+def test_it_can_be_moved_to_float64():
+    logits = TableNetwork(3, 2).double()(torch.ones(1, 3, dtype=torch.float64))
+    assert logits.dtype == torch.float64
+
+
+def test_gradients_reach_every_parameter():
+    torch.manual_seed(0)
+    network = TableNetwork(3, 2, hidden=(16,), mean=[0.1, 0.2, 0.3], scale=[1.0, 2.0, 3.0])
+    network(torch.randn(32, 3)).square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"mean": [1.0]},
+            r"'mean' argument must have one value for each of the 3 features. Got shape \(1,\)",
+        ),
+        ({"scale": [[1.0, 1.0, 1.0]]}, r"'scale' argument must have one value .* Got shape \(1, 3\)"),
+        ({"mean": [0.0, float("nan"), 0.0]}, r"'mean' argument must be finite\. Got \[0.0, nan, 0.0\]"),
+        ({"scale": [1.0, -1.0, 1.0]}, r"'scale' argument must be finite and not negative"),
+        ({"dropout": 1.0}, "'dropout' argument must be at least 0 and below 1. Got 1.0"),
+        ({"input_dropout": -0.1}, "'input_dropout' argument must be at least 0 and below 1. Got -0.1"),
+        ({"hidden": (8, 0)}, "'hidden' argument must be at least 1. Got 0"),
+    ],
+)
+def test_wrong_options_name_the_argument_and_the_value(options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        TableNetwork(3, 2, **options)
+
+
+def test_no_features_or_no_classes_are_refused():
+    with pytest.raises(InvalidInputError, match=r"'num_features' argument must be at least 1. Got 0"):
+        TableNetwork(0, 2)
+    with pytest.raises(InvalidInputError, match=r"'num_classes' argument must be at least 1. Got 0"):
+        TableNetwork(2, 0)
+
+
+def test_rows_of_another_width_are_refused():
+    with pytest.raises(InvalidInputError, match=r"takes rows of 3 features. Got rows of 4 instead"):
+        TableNetwork(3, 2)(torch.zeros(1, 4))
