@@ -35,9 +35,7 @@ def masks(shape: Any) -> st.SearchStrategy[np.ndarray]:
 
 def logits(shape: Any, size: float = 30.0, dtype: Any = np.float64) -> st.SearchStrategy[np.ndarray]:
     whole = st.integers(-3, 3).map(float)
-    return hnp.arrays(
-        dtype, shape, elements=whole | st.floats(-size, size, width=np.dtype(dtype).itemsize * 8)
-    )
+    return hnp.arrays(dtype, shape, elements=whole | st.floats(-size, size, width=np.dtype(dtype).itemsize * 8))
 
 
 def neighbors(value: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -4,10 +4,10 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KINDS, LOW_PRECISION, logits, masks, shapes
+from torch.nn import functional
 
 from surelabel.errors import InvalidInputError
 from surelabel.losses import (
@@ -118,13 +118,11 @@ def test_learning_rule_by_hand(kind):
     z = KINDS[kind](np.log(np.array([[1.0, 1.0, 2.0]] * 4)))
     y = KINDS[kind](np.array([[True, False, False], [True, False, False], [False] * 3, [False] * 3]))
     g = KINDS[kind](np.array([[True, True, True], [False, True, False], [False, False, True], [False] * 3]))
-    # Row 0 learns its positive only (-log 1/4); row 1 lost its positive and learns class 1 as negative (-log 3/4);
-    # row 2 learns class 2 as negative (-log 1/2); row 3 nothing.
+    # Row 0 learns its positive only (-log 1/4); row 1 lost its positive and learns that it is not class 1
+    # (-log 3/4); row 2 that it is not class 2 (-log 1/2); row 3 nothing.
     positive, negative = math.log(4), (-math.log(3 / 4) - math.log(1 / 2)) / 2
     assert float(learning_rule(z, y, g)) == pytest.approx(positive + negative, rel=1e-14)
-    assert float(learning_rule(z, y, g, negative_weight=0.5)) == pytest.approx(
-        positive + negative / 2, rel=1e-14
-    )
+    assert float(learning_rule(z, y, g, negative_weight=0.5)) == pytest.approx(positive + negative / 2, rel=1e-14)
     assert float(learning_rule(z, y, g, negative_weight=0)) == pytest.approx(positive, rel=1e-14)
     multi = learning_rule(z, y, g, task="multi", negative_weight=7)
     assert float(multi) == float(masked_binary_cross_entropy(z, y, g))
@@ -133,9 +131,7 @@ def test_learning_rule_by_hand(kind):
 @given(data=st.data(), shape=shapes(2))
 def test_single_label_losses_agree_with_sixty_digit_arithmetic(data, shape):
     z, negative = data.draw(logits(shape)), data.draw(masks(shape))
-    classes = np.array(
-        data.draw(st.lists(st.integers(-1, shape[1] - 1), min_size=shape[0], max_size=shape[0]))
-    )
+    classes = np.array(data.draw(st.lists(st.integers(-1, shape[1] - 1), min_size=shape[0], max_size=shape[0])))
     labels = _one_hot(classes, shape[1])
     cases = [
         (cross_entropy, labels, _reference_cross_entropy),
@@ -164,17 +160,15 @@ def test_binary_loss_agrees_with_sixty_digit_arithmetic(data, shape):
 def test_losses_agree_with_torch_in_value_and_gradient(data, shape):
     z = torch.from_numpy(data.draw(logits(shape, size=15)))
     labels, selected = (torch.from_numpy(data.draw(masks(shape))) for _ in range(2))
-    classes = torch.tensor(
-        data.draw(st.lists(st.integers(0, shape[1] - 1), min_size=len(z), max_size=len(z)))
-    )
+    classes = torch.tensor(data.draw(st.lists(st.integers(0, shape[1] - 1), min_size=len(z), max_size=len(z))))
     pairs = [
         (
-            lambda x: cross_entropy(x, F.one_hot(classes, shape[1]).bool()),
-            lambda x: F.cross_entropy(x, classes),
+            lambda x: cross_entropy(x, functional.one_hot(classes, shape[1]).bool()),
+            lambda x: functional.cross_entropy(x, classes),
         ),
         (
             lambda x: masked_binary_cross_entropy(x, labels, torch.ones_like(labels)),
-            lambda x: F.binary_cross_entropy_with_logits(x, labels.double()),
+            lambda x: functional.binary_cross_entropy_with_logits(x, labels.double()),
         ),
         (lambda x: negative_cross_entropy(x, labels), lambda x: _naive_negative(x, labels)),
         (
@@ -198,14 +192,10 @@ def test_losses_are_non_negative_shift_free_and_blind_to_what_is_not_selected(da
         other = np.where(mask.any(axis=1, keepdims=True), z, 123.0)
         assert float(loss(other, mask)) == float(loss(z, mask))
     assert masked_binary_cross_entropy(z, y, g) >= 0
-    assert float(masked_binary_cross_entropy(np.where(g, z, 99.0), y, g)) == float(
-        masked_binary_cross_entropy(z, y, g)
-    )
+    assert float(masked_binary_cross_entropy(np.where(g, z, 99.0), y, g)) == float(masked_binary_cross_entropy(z, y, g))
     two = z[:, :2]
     label = _one_hot(np.zeros(len(z), int), 2)
-    assert float(negative_cross_entropy(two, ~label)) == pytest.approx(
-        float(cross_entropy(two, label)), rel=1e-9
-    )
+    assert float(negative_cross_entropy(two, ~label)) == pytest.approx(float(cross_entropy(two, label)), rel=1e-9)
 
 
 @given(data=st.data(), shape=shapes(2))
@@ -224,8 +214,8 @@ def test_learning_rule_is_its_two_parts(data, shape):
 def test_ground_truth_with_everything_known_is_plain_cross_entropy():
     z = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
     classes = torch.arange(8) % 5
-    y = F.one_hot(classes, 5).bool()
-    torch.testing.assert_close(learning_rule(z, y, torch.ones_like(y)), F.cross_entropy(z, classes))
+    y = functional.one_hot(classes, 5).bool()
+    torch.testing.assert_close(learning_rule(z, y, torch.ones_like(y)), functional.cross_entropy(z, classes))
 
 
 def test_small_losses_keep_their_relative_precision_in_float32():
@@ -265,7 +255,7 @@ def test_gradients_are_finite_everywhere(data, shape, size):
     y, g = (torch.from_numpy(data.draw(masks(shape))) for _ in range(2))
     for dtype in (torch.float32, torch.float64, *LOW_PRECISION):
         for task in ("single", "multi"):
-            x = z.to(dtype).requires_grad_()
+            x = z.detach().to(dtype, copy=True).requires_grad_()
             loss = learning_rule(x, y, g, task=task)
             loss.backward()
             assert torch.isfinite(loss)
@@ -276,7 +266,7 @@ def test_gradients_are_finite_everywhere(data, shape, size):
 def test_low_precision_logits_are_computed_in_float32_also_under_autocast(dtype):
     generator = torch.Generator().manual_seed(0)
     z = (torch.randn(6, 4, generator=generator) * 5).to(dtype)
-    y = F.one_hot(torch.arange(6) % 4, 4).bool()
+    y = functional.one_hot(torch.arange(6) % 4, 4).bool()
     g = torch.rand(6, 4, generator=generator) > 0.4
     for task in ("single", "multi"):
         expected = learning_rule(z.float(), y, g, task=task)
@@ -285,9 +275,7 @@ def test_low_precision_logits_are_computed_in_float32_also_under_autocast(dtype)
         assert torch.equal(learning_rule(z, y, g, task=task), expected)
         with torch.autocast("cpu", dtype=dtype):
             assert torch.equal(learning_rule(z, y, g, task=task), expected)
-            assert torch.equal(
-                _gradient(lambda x, task=task: learning_rule(x, y, g, task=task), z), gradient.to(dtype)
-            )
+            assert torch.equal(_gradient(lambda x, task=task: learning_rule(x, y, g, task=task), z), gradient.to(dtype))
     assert learning_rule(z.double(), y, g).dtype == torch.float64
     assert learning_rule(z.float().numpy(), y.numpy(), g.numpy()).dtype == np.float32
 
@@ -295,7 +283,7 @@ def test_low_precision_logits_are_computed_in_float32_also_under_autocast(dtype)
 def test_autocast_network_learns_in_float32():
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(3, 4), torch.randn(5, 3)
-    y = F.one_hot(torch.arange(5) % 4, 4).bool()
+    y = functional.one_hot(torch.arange(5) % 4, 4).bool()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         z = layer(x)
         loss = learning_rule(z, y, torch.ones_like(y))
@@ -317,7 +305,7 @@ def test_nothing_selected_is_zero_with_zero_gradient_that_stays_in_the_graph(row
         learning_rule(z, ~nothing, nothing, task="multi"),
     ]
     for loss in losses:
-        assert (float(loss), loss.ndim, loss.requires_grad) == (0.0, 0, True)
+        assert (loss.item(), loss.ndim, loss.requires_grad) == (0.0, 0, True)
         (gradient,) = torch.autograd.grad(loss, z, retain_graph=True)
         assert torch.equal(gradient, torch.zeros(rows, 2))
 
@@ -336,7 +324,7 @@ def test_equal_logits_share_the_gradient_as_the_formula_says():
 def test_compiles_without_a_graph_break(task):
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(6, 4, generator=generator)
-    y = F.one_hot(torch.arange(6) % 4, 4).bool()
+    y = functional.one_hot(torch.arange(6) % 4, 4).bool()
     g = torch.rand(6, 4, generator=generator) > 0.4
     compiled = torch.compile(learning_rule, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(z, y, g, task=task), learning_rule(z, y, g, task=task))

@@ -29,9 +29,7 @@ def _reference_select(p, u, tau_p, tau_n, kappa_p, kappa_n, task, gamma, p_soft,
         label = [v >= rounded(p, gamma) if task == "multi" else c == top for c, v in enumerate(row)]
         certain = [v <= rounded(u, kappa_p) for v in u[i].tolist()]
         certain_soft = [v <= rounded(u_soft, kappa_n) for v in u_soft[i].tolist()]
-        positive.append(
-            [bool(label[c] and row[c] >= rounded(p, tau_p) and certain[c]) for c in range(len(row))]
-        )
+        positive.append([bool(label[c] and row[c] >= rounded(p, tau_p) and certain[c]) for c in range(len(row))])
         low = [v <= rounded(p_soft, tau_n) for v in p_soft[i].tolist()]
         negative.append([bool(not label[c] and low[c] and certain_soft[c]) for c in range(len(row))])
     return positive, negative
@@ -119,9 +117,7 @@ def test_infinite_kappas_are_selection_by_confidence_with_or_without_u(kind):
     without = select(p, None, kappa_p=math.inf, kappa_n=math.inf)
     given_u = select(p, u, kappa_p=math.inf, kappa_n=math.inf)
     assert without.positive.tolist() == given_u.positive.tolist() == (pseudo_labels(P) & (P >= 0.7)).tolist()
-    assert (
-        without.negative.tolist() == given_u.negative.tolist() == (~pseudo_labels(P) & (P <= 0.05)).tolist()
-    )
+    assert without.negative.tolist() == given_u.negative.tolist() == (~pseudo_labels(P) & (P <= 0.05)).tolist()
     assert select(p, None, kappa_p=math.inf, u_soft=KINDS[kind](U)).negative.tolist() == [
         [False, False, True],
         [False, False, True],
@@ -155,6 +151,14 @@ def test_thresholds_are_rounded_to_the_dtype_they_meet_and_included(dtype):
             True,
             False,
         ]
+
+
+def test_thresholds_given_as_numpy_numbers_are_rounded_too():
+    p, u = np.array([[0.7, 0.05]], np.float32), np.array([[0.05, 0.005]], np.float32)
+    settings = {"tau_p": np.float64(0.7), "tau_n": np.float64(0.05)}
+    s = select(p, u, **settings, kappa_p=np.float64(0.05), kappa_n=np.float64(0.005))
+    assert float(p[0, 0]) < 0.7
+    assert s.positive.tolist() == [[True, False]]
 
 
 def test_p_and_u_may_have_different_dtypes():
@@ -274,12 +278,12 @@ def test_balance_by_shares_keeps_the_prior_and_never_loses_one_to_rounding():
     assert kept.sum(axis=0).tolist() == [7, 14, 49]
     with_zero = balance(Selection(positive, ~positive), np.zeros(positive.shape), 5, [0.5, 0.5, 0.0]).positive
     assert with_zero.sum(axis=0).tolist() == [30, 30, 5]
-    for count in range(1, 200):
-        one_each = np.ones((count, 3), dtype=bool)
-        kept = balance(
-            Selection(one_each, ~one_each), np.zeros((count, 3)), 0, [1 / 3, 1 / 3, 1 / 3]
-        ).positive
-        assert kept.all()
+    for count, share in ((8, 0.09), (30, 0.43), (57, 0.11)):
+        assert count / share * share < count  # in float64: a plain floor would keep one too few
+        all_of_first = np.tile([True, False], (count, 1))
+        s = Selection(all_of_first, ~all_of_first)
+        kept = balance(s, np.zeros((count, 2)), 0, [share, 0.0]).positive
+        assert (kept == all_of_first).all()
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
@@ -341,9 +345,7 @@ def test_bad_input_to_select_is_named(kind, changes, message):
 
 
 def test_kinds_that_differ_are_named():
-    with pytest.raises(
-        ValueError, match="one kind and on one device: 'p' is a numpy array, 'u' is a torch tensor"
-    ):
+    with pytest.raises(ValueError, match="one kind and on one device: 'p' is a numpy array, 'u' is a torch tensor"):
         select(P, torch.from_numpy(U))
     s = select(P, U)
     with pytest.raises(ValueError, match="'u' is a torch tensor on cpu"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from surelabel._version import __version__
 
 if TYPE_CHECKING:
-    from surelabel import calibration, losses
+    from surelabel import calibration, errors, losses
     from surelabel.calibration import (
         expected_calibration_error,
         reliability_bins,
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from surelabel.learners.ensemble import SklearnLearner
     from surelabel.learners.network import TorchLearner
     from surelabel.learners.protocol import Learner
-    from surelabel.loop import UPSConfig, self_train
+    from surelabel.loop import self_train
     from surelabel.records import RoundRecord
+    from surelabel.rules import UPSConfig
     from surelabel.selection import Selection, balance, select
     from surelabel.uncertainty import Deterministic, MCDropout
 
@@ -46,7 +47,7 @@ _HOMES = {
     "TrainingSet": "data.training_set",
     "TrainingSettings": "engine.train",
     "UPSClassifier": "estimator",
-    "UPSConfig": "loop",
+    "UPSConfig": "rules",
     "balance": "selection",
     "expected_calibration_error": "calibration",
     "pseudo_labels": "labels",
@@ -56,7 +57,7 @@ _HOMES = {
     "self_train": "loop",
     "uncertainty_auroc": "calibration",
 }
-_MODULES = ("calibration", "losses")
+_MODULES = ("calibration", "errors", "losses")
 
 __all__ = [
     "ArraySource",
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "balance",
     "calibration",
+    "errors",
     "expected_calibration_error",
     "losses",
     "pseudo_labels",

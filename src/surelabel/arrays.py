@@ -74,8 +74,7 @@ def as_floating(name: str, value: Any) -> Array:
     if xp.isdtype(array.dtype, ("bool", "integral")):
         return xp.astype(array, xp.asarray(0.0).dtype)
     raise InvalidInputError(
-        f"The '{name}' argument must hold real numbers. Got dtype {array.dtype} instead; "
-        f"convert it to a float."
+        f"The '{name}' argument must hold real numbers. Got dtype {array.dtype} instead; convert it to a float."
     )
 
 
@@ -94,7 +93,7 @@ def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
     array = _detached(as_floating(name, value))
     require_shape(name, array, ndim)
-    low, high = float(array.min()), float(array.max())
+    low, high = extremes(array)
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise InvalidInputError(
             f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
@@ -107,7 +106,7 @@ def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
     array = _detached(as_floating(name, value))
     require_shape(name, array, ndim)
-    low = float(array.min())
+    low, _ = extremes(array)
     if not low >= 0:
         raise InvalidInputError(
             f"The '{name}' argument must hold uncertainties of at least 0, without NaN. Got a smallest value "
@@ -121,9 +120,7 @@ def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) 
     shape = tuple(array.shape)
     if len(shape) != ndim:
         expected = {1: "(N,)", 2: "(N, C)"}[ndim]
-        raise InvalidInputError(
-            f"The '{name}' argument must have shape {expected}. Got {shape} instead; reshape it."
-        )
+        raise InvalidInputError(f"The '{name}' argument must have shape {expected}. Got {shape} instead; reshape it.")
     if 0 in (shape[1:] if no_rows else shape):
         raise InvalidInputError(
             f"The '{name}' argument must not be empty. Got shape {shape} instead; leave the call out when "
@@ -158,8 +155,7 @@ def require_count(name: str, value: Any, low: int) -> int:
     """Return `value` as an int when it is a whole number of at least `low`."""
     if not isinstance(value, Integral) or value < low:
         raise InvalidInputError(
-            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; "
-            f"raise it to {low}."
+            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; raise it to {low}."
         )
     return int(value)
 
@@ -170,9 +166,7 @@ def rounded_to(array: Array, value: float) -> Array:
     Libraries disagree on how a Python number is compared with a float16, bfloat16 or float32 array.
     """
     xp = namespace(array=array)
-    with np.errstate(
-        over="ignore"
-    ):  # beyond the dtype's range a threshold is infinite, which is what it means
+    with np.errstate(over="ignore"):  # beyond the dtype's range a threshold is infinite, which is what it means
         return xp.asarray(value, dtype=array.dtype, device=array.device)
 
 
@@ -184,14 +178,22 @@ def widened(array: Array) -> Array:
 
 
 def row_blocks(array: Array, entries: int = 1 << 17) -> list[slice]:
-    """Cut the rows of `array` (N, C) into blocks of about `entries` values that fit a processor's cache.
+    """Cut the rows of `array` into blocks of about `entries` values that fit a processor's cache.
 
     Several passes over a large array then read it from memory once. Other devices get it whole.
     """
-    num_rows, num_columns = array.shape
+    num_rows = array.shape[0]
     on_cpu = str(array.device).startswith("cpu")
-    step = max(1, entries // num_columns) if on_cpu else num_rows
+    step = max(1, entries // math.prod(array.shape[1:])) if on_cpu else num_rows
     return [slice(start, start + step) for start in range(0, num_rows, step)]
+
+
+def extremes(array: Array) -> tuple[float, float]:
+    """Return the smallest and the largest value of an array that is not empty; NaN when it holds NaN."""
+    xp = namespace(array=array)
+    pairs = [xp.stack([xp.min(array[rows]), xp.max(array[rows])]) for rows in row_blocks(array)]
+    low, high = xp.unstack(xp.stack(pairs), axis=1)
+    return float(xp.min(low)), float(xp.max(high))
 
 
 def _detached(array: Array) -> Array:

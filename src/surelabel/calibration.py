@@ -142,9 +142,7 @@ def uncertainty_auroc(u: Any, wrong: Any) -> float:
             f"{num_right} right instead; the AUROC is undefined then, so leave it out."
         )
     # Of the right labels, those below count twice and ties once, so that the sum stays in whole numbers.
-    below_twice = xp.searchsorted(u_right, u_wrong, side="left") + xp.searchsorted(
-        u_right, u_wrong, side="right"
-    )
+    below_twice = xp.searchsorted(u_right, u_wrong, side="left") + xp.searchsorted(u_right, u_wrong, side="right")
     return int(xp.sum(below_twice)) / (2 * num_wrong * num_right)
 
 

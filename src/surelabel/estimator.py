@@ -20,10 +20,10 @@ from surelabel.engine.train import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.learners.ensemble import SklearnLearner
 from surelabel.learners.network import ModelFactory, TorchLearner
-from surelabel.learners.protocol import Learner
-from surelabel.loop import Callback, UPSConfig, rounds
+from surelabel.loop import Callback, rounds
 from surelabel.models.table import table_network
 from surelabel.records import RoundRecord
+from surelabel.rules import UPSConfig
 from surelabel.uncertainty import MCDropout
 
 
@@ -224,10 +224,12 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.estimator is not None and self.model is not None:
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
         if self.estimator is not None:
-            return SklearnLearner(
-                self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task
-            )
-        network = {"hidden": tuple(self.hidden), "dropout": self.dropout, "input_dropout": self.input_dropout}
+            return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
+        network: dict[str, Any] = {
+            "hidden": tuple(self.hidden),
+            "dropout": self.dropout,
+            "input_dropout": self.input_dropout,
+        }
         return TorchLearner(
             self.model or functools.partial(table_network, **network),
             training=TrainingSettings(
@@ -313,7 +315,10 @@ def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[
     _check_labels(encoded)
     pool = ArraySource(X[unlabeled], ids=unlabeled) if len(unlabeled) else None
     problem = make_problem(
-        (ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]), pool, encoded.task, len(encoded.classes)
+        (ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]),
+        pool,
+        encoded.task,
+        len(encoded.classes),
     )
     return problem, problem.pool.ids
 
@@ -324,10 +329,12 @@ def _check_labels(encoded: EncodedLabels) -> None:
     if encoded.task == "single" and len(encoded.classes) < 2:
         rest = int((~encoded.labeled).sum())
         hint = (
-            f" {rest} entries count as unlabeled; if their mark is a class of its own, use unlabeled=None." if rest else ""
+            f" {rest} entries count as unlabeled; if their mark is a class of its own, use unlabeled=None."
+            if rest
+            else ""
         )
         raise InvalidInputError(
-            f"The labels hold one class only ({encoded.classes[0]!r}); at least two classes are needed.{hint}"
+            f"The labels hold one class only ({encoded.classes.tolist()[0]!r}); at least two classes are needed.{hint}"
         )
 
 

@@ -48,13 +48,7 @@ def hard_labels(p: Array, task: Task, gamma: float) -> Array:
     """Return equation 1 for probabilities (N, C) that have been checked."""
     if task == "multi":
         return p >= rounded_to(p, gamma)
-    return one_hot_top(p)
-
-
-def one_hot_top(values: Array) -> Array:
-    """Return boolean (N, C) with one True a row, at its largest value (ties: the lowest class)."""
-    xp = namespace(values=values)
-    device = values.device
-    top = xp.zeros(values.shape, dtype=xp.bool, device=device)
-    top[xp.arange(values.shape[0], device=device), xp.argmax(values, axis=1)] = True
-    return top
+    xp = namespace(p=p)
+    label = xp.zeros(p.shape, dtype=xp.bool, device=p.device)
+    label[xp.arange(p.shape[0], device=p.device), xp.argmax(p, axis=1)] = True
+    return label

@@ -22,7 +22,7 @@ from surelabel.arrays import (
     require_shape,
 )
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task, check_task, one_hot_top
+from surelabel.labels import Task, check_task
 
 
 def cross_entropy(logits: Any, labels: Any) -> Array:
@@ -40,9 +40,7 @@ def cross_entropy(logits: Any, labels: Any) -> Array:
         0.6931471805599453
     """
     logits, labels = _checked(logits, labels=labels)
-    _, gaps, odds = _from_top(logits)
-    xp = namespace(logits=logits)
-    return _mean_over_rows(xp.log1p(xp.sum(odds, axis=1, keepdims=True)) - gaps, labels)
+    return _mean_over_rows(_minus_log_softmax(*_from_top(logits)), labels)
 
 
 def negative_cross_entropy(logits: Any, negative: Any) -> Array:
@@ -60,12 +58,8 @@ def negative_cross_entropy(logits: Any, negative: Any) -> Array:
         0.6931471805599453
     """
     logits, negative = _checked(logits, negative=negative)
-    if logits.shape[1] < 2:
-        raise InvalidInputError(
-            "The 'logits' argument must have at least two classes. Got one instead; for a yes/no question "
-            "use masked_binary_cross_entropy."
-        )
-    return _mean_over_rows(-_log_one_minus_softmax(logits), negative)
+    _require_two_classes(logits)
+    return _mean_over_rows(_minus_log_one_minus_softmax(*_from_top(logits)), negative)
 
 
 def masked_binary_cross_entropy(logits: Any, labels: Any, selected: Any) -> Array:
@@ -88,9 +82,7 @@ def masked_binary_cross_entropy(logits: Any, labels: Any, selected: Any) -> Arra
     return _mean_over_rows(_softplus(xp.where(labels, -logits, logits)), selected)
 
 
-def learning_rule(
-    logits: Any, y: Any, g: Any, *, task: Task = "single", negative_weight: float = 1.0
-) -> Array:
+def learning_rule(logits: Any, y: Any, g: Any, *, task: Task = "single", negative_weight: float = 1.0) -> Array:
     """Return the batch loss over targets (y, g): mean CE + negative_weight * mean NCE, or masked BCE.
 
     Single-label: a row with a selected positive learns it by cross-entropy (CE); a row with selected
@@ -117,21 +109,31 @@ def learning_rule(
     if task == "multi":
         return masked_binary_cross_entropy(logits, y, g)
     positive = y & g
+    from_top = _from_top(logits)
+    loss = _mean_over_rows(_minus_log_softmax(*from_top), positive)
+    if negative_weight == 0:
+        return loss
+    _require_two_classes(logits)
     only_negative = g & ~namespace(y=y).any(positive, axis=1, keepdims=True)
-    return cross_entropy(logits, positive) + negative_weight * negative_cross_entropy(logits, only_negative)
+    return loss + negative_weight * _mean_over_rows(_minus_log_one_minus_softmax(*from_top), only_negative)
 
 
-def _log_one_minus_softmax(logits: Array) -> Array:
-    """Return log(1 - p_c) (N, C), with full relative precision from p_c = 0 to p_c = 1.
+def _minus_log_softmax(top: Array, gaps: Array, odds: Array) -> Array:
+    """Return -log p_c (N, C)."""
+    xp = namespace(gaps=gaps)
+    return xp.log1p(xp.sum(odds, axis=1, keepdims=True)) - gaps
 
-    For the top class it is logsumexp over the others minus logsumexp over all; written with a, the log of its
-    odds p / (1 - p), that is -softplus(a). The other classes have p <= 1/2, where log1p(-p) is exact.
+
+def _minus_log_one_minus_softmax(top: Array, gaps: Array, odds: Array) -> Array:
+    """Return -log(1 - p_c) (N, C), with full relative precision from p_c = 0 to p_c = 1.
+
+    For the top class it is logsumexp over all minus logsumexp over the others; written with a, the log of its
+    odds p / (1 - p), that is softplus(a). The other classes have p <= 1/2, where log1p(-p) is exact.
     """
-    xp = namespace(logits=logits)
-    top, gaps, odds = _from_top(logits)
+    xp = namespace(gaps=gaps)
     log_odds_of_top = -_logsumexp(xp.where(top, -math.inf, gaps))
     others = xp.log1p(-odds / (1 + xp.sum(odds, axis=1, keepdims=True)))
-    return xp.where(top, -_softplus(log_odds_of_top), others)
+    return xp.where(top, _softplus(log_odds_of_top), -others)
 
 
 def _from_top(logits: Array) -> tuple[Array, Array, Array]:
@@ -142,7 +144,8 @@ def _from_top(logits: Array) -> tuple[Array, Array, Array]:
     on purpose.
     """
     xp = namespace(logits=logits)
-    top = one_hot_top(logits)
+    # Compared rather than set by index: on a GPU that would make the host wait.
+    top = xp.arange(logits.shape[1], device=logits.device) == xp.argmax(logits, axis=1, keepdims=True)
     gaps = logits - xp.sum(xp.where(top, logits, 0.0), axis=1, keepdims=True)
     return top, gaps, xp.where(top, 0.0, xp.exp(gaps))
 
@@ -179,3 +182,11 @@ def _checked(logits: Any, **masks: Any) -> tuple[Array, ...]:
     if xp.finfo(logits.dtype).bits < 32:
         logits = xp.astype(logits, xp.float32)
     return logits, *arrays.values()
+
+
+def _require_two_classes(logits: Array) -> None:
+    if logits.shape[1] < 2:
+        raise InvalidInputError(
+            "The 'logits' argument must have at least two classes. Got one instead; for a yes/no question "
+            "use masked_binary_cross_entropy."
+        )

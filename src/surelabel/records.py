@@ -81,7 +81,12 @@ class RoundRecord:
 
 
 def describe(
-    round: int, learned_from: PoolLabels | None, truth: tuple[Mask, Mask] | None, *, num_classes: int, **rest: Any
+    round: int,
+    learned_from: PoolLabels | None,
+    truth: tuple[Mask, Mask] | None,
+    *,
+    num_classes: int,
+    **rest: Any,
 ) -> RoundRecord:
     """Make the record of a round from the labels that its network learned from."""
     if learned_from is None:
@@ -111,7 +116,14 @@ def describe(
 
 def _nothing(num_classes: int) -> dict[str, Any]:
     counts = dict.fromkeys(("num_positive", "num_negative", "num_positive_before", "num_negative_only"), 0)
-    means = ("negatives_per_row", "mean_confidence", "mean_uncertainty", "ece", "positive_accuracy", "negative_accuracy")
+    means = (
+        "negatives_per_row",
+        "mean_confidence",
+        "mean_uncertainty",
+        "ece",
+        "positive_accuracy",
+        "negative_accuracy",
+    )
     per_class = {name: [0] * num_classes for name in ("class_counts_before", "class_counts")}
     return {**counts, **dict.fromkeys(means), **per_class, "positive_share": 0.0}
 

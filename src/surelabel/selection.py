@@ -197,8 +197,7 @@ def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, A
     require_shape("s.positive", positive, 2)
     if u is None:
         raise InvalidInputError(
-            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank "
-            "by confidence."
+            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank by confidence."
         )
     u = as_uncertainties("u", u)
     shares = None if shares is None else as_array("shares", shares)

@@ -1,0 +1,119 @@
+"""The command line: `surelabel demo | fit | predict | label | resume | report | env`, one file a command.
+
+Each command imports what it needs when it runs, so that `surelabel --help` answers at once.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import typer
+
+from surelabel._version import __version__
+from surelabel.cli import demo, env, fit, label, predict, report, resume
+from surelabel.cli._console import complain, one_line, out
+from surelabel.cli._errors import FAILURE, WRONG_USE, debugging, report_error
+
+app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+for module in (demo, fit, predict, label, resume, report, env):
+    app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 for a failure, 2 for wrong use.
+
+    Args:
+        arguments: the words after `surelabel`; None: those that the process was started with.
+
+    >>> main(["--version"])
+    surelabel ...
+    0
+    """
+    with _signals(), _warnings_on_one_line():
+        try:
+            code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
+            sys.stdout.flush()
+            return _exit_code(code)
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; a later flush of what is left must not complain either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILURE
+        except (Exception, KeyboardInterrupt) as error:
+            if debugging():
+                raise
+            return report_error(error)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"surelabel {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog="[bold]Examples[/bold]\n\nsurelabel demo\n\nsurelabel fit iris.csv --label species --out runs/iris",
+)
+def surelabel(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
+    ),
+) -> None:
+    """Train a classifier from a few labels and many unlabeled samples.
+
+    Uncertainty-aware pseudo-label selection (UPS): labels that the model is
+    both confident and certain of train the next model.
+    """
+    if context.invoked_subcommand is None:
+        out.print(context.get_help(), end="")
+        raise typer.Exit(WRONG_USE)
+
+
+def _exit_code(code: Any) -> int:
+    # typer turns an interruption that no command caught into its own code.
+    if code == 128 + signal.SIGINT:
+        return report_error(KeyboardInterrupt())
+    return int(code or 0)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does; a second signal ends the process without ceremony."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(kind, _interrupt) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """Show a warning as `warning: text`, without the line of our code that gave it."""
+
+    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
+        complain("warning", one_line(str(message)), style="bold yellow")
+
+    before = warnings.showwarning
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before

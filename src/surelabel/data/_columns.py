@@ -165,8 +165,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         # Columns without a name may be many: they can only be dropped, so that they are never confused.
         if first != position and name:
             raise DataError(
-                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one "
-                "of them."
+                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one of them."
             )
 
 

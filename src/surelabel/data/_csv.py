@@ -26,9 +26,7 @@ from surelabel.errors import DataError
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
 _BLOCK = 1 << 18
 _LARGEST_BLOCK = 1 << 30
-_NUMBER = re.compile(
-    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE
-)
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _BOOLEANS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE"})
 
 
@@ -106,18 +104,14 @@ def _read_layout(path: Path) -> _Layout:
         records = csv.reader(stream, delimiter=_delimiter(path))
         try:
             # Empty lines may come before the header; Arrow counts them among the rows to skip.
-            header_row, header = next(
-                ((row, record) for row, record in enumerate(records, 1) if record), (0, [])
-            )
+            header_row, header = next(((row, record) for row, record in enumerate(records, 1) if record), (0, []))
             first = next((record for record in records if record), [])
         except csv.Error as error:
             raise damaged(path, "a table", error) from error
     if not any(name.strip() for name in header):
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
     if any(_is_not_utf8(name) for name in header):
-        raise DataError(
-            f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8."
-        )
+        raise DataError(f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8.")
     length = max(sum(len(cell) + 3 for cell in record) for record in (header, first))
     return _Layout(header, first, header_row, length)
 
@@ -168,9 +162,7 @@ def _explain(path: Path, columns: Columns, layout: _Layout, read: int, error: Ex
     return damaged(path, "a table", error)
 
 
-def _fault(
-    path: Path, columns: Columns, booleans: frozenset[int], row: int, record: list[str]
-) -> DataError | None:
+def _fault(path: Path, columns: Columns, booleans: frozenset[int], row: int, record: list[str]) -> DataError | None:
     import pyarrow.csv as pc
 
     if len(record) != len(columns.names):

@@ -115,9 +115,7 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
     if len(x) == 0:
         raise no_rows(path)
     if x.size == 0:
-        raise DataError(
-            f"File '{path}' has no feature columns: x has shape {x.shape}; give each row a feature."
-        )
+        raise DataError(f"File '{path}' has no feature columns: x has shape {x.shape}; give each row a feature.")
     names = tuple(f"x{column}" for column in range(x.shape[1])) if x.ndim == 2 else ()
     if x.ndim == 2:
         columns = choose_columns(path, names, replace(request, labels=(), id_column=None))
@@ -168,9 +166,7 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
         return replace(table, y=single_labels(cells, codes, request.unlabeled), label_names=(name,))
     names = tuple(str(column) for column in range(y.shape[1]))
     parts = [
-        multi_labels(
-            table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)], multi=True), request.unlabeled
-        )
+        multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)], multi=True), request.unlabeled)
         for label in names
     ]
     return replace(table, y=np.stack(parts, axis=1), label_names=names)

@@ -40,14 +40,10 @@ def _read(path: Path, request: Request) -> Table:
             _check_numeric(path, file, fields[position])
         collector = Collector(path, columns, file.metadata.num_rows, request.unlabeled)
         names = [columns.names[position] for position in columns.used]
-        for batch in file.iter_batches(
-            max(1, _CELLS_IN_BATCH // len(names)), columns=list(dict.fromkeys(names))
-        ):
+        for batch in file.iter_batches(max(1, _CELLS_IN_BATCH // len(names)), columns=list(dict.fromkeys(names))):
             count = len(columns.features)
             parts = [batch.column(name) for name in names]
-            cells = [
-                _as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)
-            ]
+            cells = [_as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)]
             collector.add(pa.RecordBatch.from_arrays(parts[:count] + cells, names=names))
     return collector.table()
 

@@ -27,7 +27,8 @@ class EncodedLabels:
     @property
     def labeled(self) -> npt.NDArray[np.bool_]:
         """Which rows have a label, or part of one; shape (N,)."""
-        return self.codes >= 0 if self.task == "single" else (self.codes >= 0).any(axis=1)
+        known = self.codes >= 0
+        return known if self.task == "single" else np.asarray(known.any(axis=1))
 
 
 def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
@@ -63,7 +64,8 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:
     codes = np.full(values.shape, -1, dtype=np.int64)
     known = values[~missing]
-    wrong = [value for value in np.unique(_plain(known) if known.dtype == object else known) if value not in (0, 1)]
+    values_present = np.unique(_plain(known) if known.dtype == object else known).tolist()
+    wrong = [value for value in values_present if value not in (0, 1)]
     if wrong:
         raise InvalidInputError(
             f"With several label columns each entry must be 0, 1 or unlabeled. Got {wrong[0]!r} instead; for one label "
@@ -73,14 +75,14 @@ def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> E
     return EncodedLabels(codes, np.arange(values.shape[1]), "multi")
 
 
-def _equals(values: npt.NDArray[Any], marker: Any) -> Any:
-    """Compare elementwise; strings never equal a number."""
-    if values.dtype.kind in "US":
-        return values == marker if isinstance(marker, str) else np.zeros(values.shape, dtype=bool)
+def _equals(values: npt.NDArray[Any], marker: Any) -> npt.NDArray[np.bool_]:
+    """Compare elementwise; "-1" is not -1."""
     if values.dtype == object:
-        same_type = (lambda value: isinstance(value, str) == isinstance(marker, str))  # "-1" is not -1
-        return np.vectorize(lambda value: same_type(value) and value == marker, otypes=[bool])(values)
-    return values == marker
+        same = [isinstance(value, str) == isinstance(marker, str) and value == marker for value in values.flat]
+        return np.array(same, dtype=bool).reshape(values.shape)
+    if (values.dtype.kind in "US") != isinstance(marker, str):
+        return np.zeros(values.shape, dtype=bool)
+    return np.asarray(values == marker)
 
 
 def _is_missing(y: Any) -> npt.NDArray[np.bool_]:
@@ -89,10 +91,10 @@ def _is_missing(y: Any) -> npt.NDArray[np.bool_]:
         return np.asarray(y.isna())
     values = np.asarray(y)
     if values.dtype.kind == "f":
-        return np.isnan(values)
+        return np.asarray(np.isnan(values))
     if values.dtype != object:
         return np.zeros(values.shape, dtype=bool)
-    return np.vectorize(_missing, otypes=[bool])(values) if values.size else np.zeros(values.shape, dtype=bool)
+    return np.array([_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
 
 
 def _missing(value: Any) -> bool:

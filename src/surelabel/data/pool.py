@@ -84,23 +84,25 @@ def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float]
     if not negatives:
         negative = np.zeros_like(negative)
     label = to_numpy(pseudo_labels(p, task, thresholds["gamma"]))
-    arrays = [None if a is None else to_numpy(a) for a in (p, u, p_soft, u_soft)]
-    negative_p, negative_u = (None if a is None else a[negative] for a in arrays[2:])
-    if task == "single":
-        rows, classes = np.arange(len(label)), label.argmax(axis=1)
-        arrays = [None if a is None else a[rows, classes] for a in arrays]
-        label = classes
+    rows, classes = np.arange(len(label)), label.argmax(axis=1)
+
+    def of_label(values: Array | None) -> Any:
+        """Single-label: the predicted class's value; several labels: every class's."""
+        if values is None:
+            return None
+        return to_numpy(values)[rows, classes] if task == "single" else to_numpy(values)
+
     return PoolLabels(
-        np.asarray(prediction.ids),
-        label.astype(np.int64),
-        arrays[0],
-        arrays[1],
-        arrays[2],
-        arrays[3],
-        Selection(positive, negative),
-        positive,
-        negative_p,
-        negative_u,
+        ids=np.asarray(prediction.ids),
+        label=classes if task == "single" else label.astype(np.int64),
+        confidence=of_label(p),
+        uncertainty=of_label(u),
+        confidence_soft=of_label(p_soft),
+        uncertainty_soft=of_label(u_soft),
+        selection=Selection(positive, negative),
+        before=positive,
+        negative_p=to_numpy(p_soft)[negative],
+        negative_u=None if u_soft is None else to_numpy(u_soft)[negative],
     )
 
 
@@ -145,7 +147,7 @@ def balanced(pool: PoolLabels, floor: int, shares: Floats | None) -> PoolLabels:
 
 def check_order(expected: Ids, got: Ids) -> None:
     """A learner must label its source in order; anything else would give labels to the wrong samples."""
-    if not np.array_equal(expected, got):
+    if not np.array_equal(expected, np.asarray(got)):
         raise InvalidInputError(
             "The learner's predictions do not follow the source: each chunk's ids must be the source's ids, in order."
         )

@@ -49,7 +49,12 @@ class LabeledKFold:
     """
 
     def __init__(
-        self, n_splits: int = 5, *, unlabeled: Any = -1, shuffle: bool = False, random_state: int | None = None
+        self,
+        n_splits: int = 5,
+        *,
+        unlabeled: Any = -1,
+        shuffle: bool = False,
+        random_state: int | None = None,
     ) -> None:
         self.n_splits, self.unlabeled = n_splits, unlabeled
         self.shuffle, self.random_state = shuffle, random_state

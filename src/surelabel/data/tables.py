@@ -67,8 +67,7 @@ def read_table(
     check_file(path)
     if labels_path is not None and kind != ".npy":
         raise InvalidInputError(
-            f"The 'labels_path' argument is for .npy files. Got it with '{path}'; name its label column "
-            "instead."
+            f"The 'labels_path' argument is for .npy files. Got it with '{path}'; name its label column instead."
         )
     if kind in _CSV:
         return read_csv(path, request)
@@ -117,9 +116,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, ove
     if not path.parent.is_dir():
         raise DataError(f"The folder '{path.parent}' does not exist; make it first.")
     if path.exists() and not overwrite:
-        raise DataError(
-            f"File '{path}' exists and is kept; choose another name or ask for it to be overwritten."
-        )
+        raise DataError(f"File '{path}' exists and is kept; choose another name or ask for it to be overwritten.")
     table = _arrow_table(columns)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

@@ -5,7 +5,7 @@ unknown entry of a partly labeled one, has g = 0 until a round selects it.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,14 @@ class TrainingSet:
         return np.where(rows < self.num_labeled, LABELED, np.where(has_positive, POSITIVE, NEGATIVE))
 
 
+class HeldOut(NamedTuple):
+    """Samples whose labels are known and not learned from; y and g are (N, C)."""
+
+    source: Source
+    y: Mask
+    g: Mask
+
+
 @dataclass(frozen=True)
 class Problem:
     """Labeled and unlabeled samples, checked and put into one order; the same in every round.
@@ -79,6 +87,11 @@ class Problem:
     task: Task
 
     @property
+    def num_classes(self) -> int:
+        """C."""
+        return int(self.y.shape[1])
+
+    @property
     def pool(self) -> Source:
         """The samples that every round labels."""
         if len(self.pool_rows) == len(self.source) - self.num_labeled and isinstance(self.source, Concatenation):
@@ -93,7 +106,7 @@ class Problem:
     @property
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many labeled samples each class has, shape (C,)."""
-        return (self.y & self.g).sum(axis=0)
+        return np.asarray((self.y & self.g).sum(axis=0))
 
     def training_set(self, selection: Selection | None) -> TrainingSet:
         """Return the targets of a round: ground truth, and the selection's labels where there is none."""
@@ -104,6 +117,37 @@ class Problem:
             y[self.pool_rows] |= selection.positive & unknown
             g[self.pool_rows] |= (selection.positive | selection.negative) & unknown
         return TrainingSet(self.source, y, g, self.num_labeled, self.task)
+
+    def held_out(self, name: str, pair: Any) -> HeldOut | None:
+        """Check samples and labels `(x, y)` that are scored and not learned from."""
+        if pair is None:
+            return None
+        x, labels = _pair(name, pair)
+        source = as_source(name, x)
+        y, g = targets(name, labels, self.task, self.num_classes)
+        if len(source) != len(y) or not len(y):
+            raise InvalidInputError(f"The '{name}' argument has {len(source)} samples and {len(y)} labels.")
+        return HeldOut(source, y, g)
+
+    def pool_truth(self, truth: Any) -> tuple[Mask, Mask] | None:
+        """Turn the unlabeled samples' labels (-1 where not known) into (y, g) of the pool, shape (N, C) each."""
+        if truth is None:
+            return None
+        values = to_numpy(truth)
+        num_unlabeled = len(self.source) - self.num_labeled
+        if len(values) != num_unlabeled:
+            raise InvalidInputError(
+                f"The 'truth' argument must have a label, or -1, for each of the {num_unlabeled} unlabeled samples. "
+                f"Got {len(values)}."
+            )
+        if self.task == "multi":
+            y, g = targets("truth", values, "multi")
+        else:
+            y, _ = targets("truth", np.maximum(values, 0), "single", self.num_classes)
+            g = np.broadcast_to((values >= 0)[:, None], y.shape)
+        # Partly labeled rows come first in the pool; what is unknown of them is not judged.
+        nothing = np.zeros((len(self.pool_rows) - num_unlabeled, self.num_classes), dtype=bool)
+        return np.concatenate([nothing, y]), np.concatenate([nothing, g])
 
 
 def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | None = None) -> Problem:
@@ -168,7 +212,7 @@ def _check_range(name: str, values: npt.NDArray[Any], low: int, high: int) -> No
         raise InvalidInputError(f"The labels of '{name}' must lie in [{low}, {high}]. Got {worst}{remedy}.")
 
 
-def _check_every_class_has_a_label(y: Mask, g: Mask, task: Literal["single", "multi"]) -> None:
+def _check_every_class_has_a_label(y: Mask, g: Mask, task: Task) -> None:
     missing = np.flatnonzero(~((y if task == "single" else g).any(axis=0)))
     if len(missing):
         raise InvalidInputError(

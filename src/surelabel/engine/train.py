@@ -96,16 +96,14 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.
     """Return the optimizer that the settings name, over all parameters."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(
-            parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, foreach=True
-        )
+        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     return torch.optim.SGD(
         parameters,
         lr=settings.learning_rate,
         momentum=settings.momentum,
         nesterov=settings.nesterov and settings.momentum > 0,
         weight_decay=settings.weight_decay,
-        foreach=True,
+        fused=True,
     )
 
 

@@ -25,6 +25,21 @@ Labels = npt.NDArray[np.int64]
 Model = Any
 """A fitted classifier; for several labels a list with one a class, or the class's constant probability."""
 
+KNOWN_TYPES = (
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
+    "sklearn.gaussian_process.kernels.ConstantKernel",
+    "sklearn.gaussian_process.kernels.Product",
+    "sklearn.gaussian_process.kernels.RBF",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.tree._tree.Tree",
+)
+"""Parts of scikit-learn's own classifiers that skops asks about and that hold numbers only."""
+
 
 class SklearnLearner:
     """Trains clones of a classifier in every `fit` and labels samples by how much they agree.
@@ -72,6 +87,7 @@ class SklearnLearner:
         self.max_copies = max_copies if self.takes_weights and negatives != "ignore" else 0
         self.predict_batch_size, self.progress, self.task = predict_batch_size, progress, task
         self.models: list[Model] = []
+        self.resamples_are_equal = False
 
     @property
     def negatives_use(self) -> NegativesUse:
@@ -90,11 +106,17 @@ class SklearnLearner:
             if self.progress is not None:
                 self.progress("train", member + 1, self.members + 1)
         self.models = models
+        self.resamples_are_equal = bool((training_set.y & training_set.g).sum(axis=0).max() == 1)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
         for start, x in self._chunks(source):
             passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
+            if self.resamples_are_equal and (passes == passes[0]).all():
+                raise NotStochasticError(
+                    "Each class has a single labeled sample, so every resample is the same and the uncertainty would be "
+                    "0. Label more, or use an estimator that is random itself, such as a random forest."
+                )
             soft = soften(passes, self.temperature, self.task)
             ids = source.ids[start : start + passes.shape[1]]
             yield Prediction(ids, passes.mean(0), passes.std(0, ddof=1), soft.mean(0), soft.std(0, ddof=1))
@@ -114,24 +136,20 @@ class SklearnLearner:
     def from_bytes(
         self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
     ) -> None:
-        """Take the models from a skops file; types that skops does not know must be named in `trusted`."""
+        """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
         import skops.io
 
-        unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - set(trusted))
+        asked = set(skops.io.get_untrusted_types(data=data))
+        unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))
         if unknown:
             raise InvalidInputError(
                 f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
                 "origin, name them as trusted."
             )
-        self.models = skops.io.loads(data, trusted=list(trusted))
+        self.models = skops.io.loads(data, trusted=sorted(asked))
 
     def _fit_single(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
         rows, labels, weights = expand(training_set, self.max_copies)
-        if not whole and np.bincount(labels).max() == 1 and not _random_states(self.estimator):
-            raise NotStochasticError(
-                "Each class has a single labeled sample, so every resample is the same and the uncertainty would be 0. "
-                "Label more, or use an estimator with a random_state."
-            )
         keep = np.arange(len(rows)) if whole else resample(labels, seed)
         return self._fit_clone(training_set.source[rows[keep]], labels[keep], weights[keep], seed)
 
@@ -177,10 +195,10 @@ def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, F
     """
     rows = training_set.rows
     positive = (training_set.y & training_set.g)[rows]
-    left: Mask = ~training_set.g[rows]
-    copies = np.where(positive.any(axis=1)[:, None], positive, left)
+    has_positive: Mask = np.asarray(positive.any(axis=1))
+    copies = np.where(has_positive[:, None], positive, ~training_set.g[rows])
     counts = copies.sum(axis=1)
-    copies[(counts > 1) & (counts > max_copies)] = False
+    copies[~has_positive & (counts > max_copies)] = False
     at, labels = np.nonzero(copies)
     return rows[at], labels, 1.0 / counts[at]
 
@@ -199,8 +217,8 @@ def soften(p: Floats, temperature: float, task: Task) -> Floats:
     """Return p^(1/T), normalized over the classes, or over presence and absence for several labels."""
     powered = p ** (1.0 / temperature)
     if task == "single":
-        return powered / powered.sum(axis=-1, keepdims=True)
-    return powered / (powered + (1.0 - p) ** (1.0 / temperature))
+        return np.asarray(powered / powered.sum(axis=-1, keepdims=True))
+    return np.asarray(powered / (powered + (1.0 - p) ** (1.0 / temperature)))
 
 
 def _random_states(estimator: Any) -> list[str]:

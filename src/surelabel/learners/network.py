@@ -13,7 +13,7 @@ import torch
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
-from surelabel.data.training_set import TrainingSet
+from surelabel.data.training_set import NEGATIVE, TrainingSet
 from surelabel.engine.train import TrainingSettings, gather, train
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
@@ -71,7 +71,9 @@ class TorchLearner:
             raise InvalidInputError(
                 f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
             )
-        loss = functools.partial(learning_rule, task=self.task, negative_weight=self.negative_weight)
+        # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time.
+        weight = self.negative_weight if (training_set.kind == NEGATIVE).any() else 0.0
+        loss = functools.partial(learning_rule, task=self.task, negative_weight=weight)
         with reproducible(seed, self.device):
             network = self.build(training_set.source.sample_shape, training_set.num_classes)
         with reproducible(seed_for(seed, "train"), self.device, network):
@@ -122,8 +124,7 @@ class TorchLearner:
     def from_bytes(
         self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
     ) -> None:
-        """Take the weights from a safetensors file into a new network; such a file holds numbers only, so no type
-        needs to be `trusted`."""
+        """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
         network = self.build(sample_shape, num_classes)
         network.load_state_dict(safetensors.torch.load(data))
         self.network = network.to(self.device).eval()

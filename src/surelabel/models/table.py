@@ -148,6 +148,5 @@ def _check_width(name: str, width: int) -> None:
 def _check_rate(name: str, rate: float) -> None:
     if not 0 <= rate < 1:
         raise InvalidInputError(
-            f"The '{name}' argument must be at least 0 and below 1. Got {rate!r} instead; "
-            f"0.3 is a common rate."
+            f"The '{name}' argument must be at least 0 and below 1. Got {rate!r} instead; 0.3 is a common rate."
         )

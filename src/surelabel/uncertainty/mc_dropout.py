@@ -67,9 +67,7 @@ class MCDropout:
             check: raise NotStochasticError when the logits of all passes are identical, and u silently 0.
         """
         if check and len(batch) == 0:
-            raise InvalidInputError(
-                "The 'batch' argument has no samples to check the network on; pass at least one."
-            )
+            raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
         plain, soft, trial = RunningMoments(), RunningMoments(), _Trial()
         with stochastic_mode(model, self.stochastic_layers):
             for _ in range(self.passes):

@@ -59,7 +59,6 @@ class RunningMoments:
         """The standard deviation so far (n - 1), at least 0; needs at least two tensors."""
         if self.count < 2:
             raise InvalidInputError(
-                f"The spread over fewer than two passes is undefined. Got {self.count} instead; "
-                f"add at least two."
+                f"The spread over fewer than two passes is undefined. Got {self.count} instead; add at least two."
             )
         return (self._squares / (self.count - 1)).sqrt()

@@ -1,0 +1,142 @@
+"""Every failure is one line on standard error that names the problem and the remedy, and an exit code.
+
+0 success; 1 a failure (also an interruption); 2 wrong use. `SURELABEL_DEBUG=1` shows the traceback instead.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from surelabel.cli._console import complain, one_line
+from surelabel.errors import SurelabelError
+
+FAILURE, WRONG_USE = 1, 2
+DEBUG = "SURELABEL_DEBUG"
+_OPTIONS = {"max_rounds": "rounds", "members": "passes", "id_column": "id"}
+"""Settings whose option has another name."""
+
+# typer hands out click's UsageError only as the base of BadParameter; where click lives depends on typer's version.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+class WrongUse(Exception):  # noqa: N818 - it is the user's command that is wrong
+    """A command that cannot be carried out as given; each argument is one line that says why and what to do."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """Ctrl-C or SIGTERM; its notes, which typer would lose with a KeyboardInterrupt, tell the command that goes on."""
+
+
+def debugging() -> bool:
+    """Whether the user asked for tracebacks."""
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def report_error(error: BaseException) -> int:
+    """Print the one line (or one for each mistake) of an error, and its notes; return the exit code.
+
+    A note (`error.add_note`) is a further line, for what was kept and the command to go on with.
+    """
+    for line in describe(error):
+        complain("error", line, style="bold red")
+    for note in getattr(error, "__notes__", ()):
+        complain("note", note, style="bold")
+    return WRONG_USE if isinstance(error, (WrongUse, UsageError)) else FAILURE
+
+
+def describe(error: BaseException) -> list[str]:
+    """Return the lines that tell a user of this error: the problem, and the remedy where one is known.
+
+    >>> describe(PermissionError(13, "Permission denied", "/data"))
+    ["Permission denied: '/data'; use another place, or change who may write there."]
+    """
+    if isinstance(error, WrongUse):
+        return [one_line(str(line)) for line in error.args]
+    if isinstance(error, UsageError):
+        return [_usage(error)]
+    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+        return ["interrupted."]
+    if isinstance(error, SurelabelError):
+        return [one_line(str(error))]
+    if _is_memory_error(error):
+        return ["the memory is full; use a smaller file, network or batch, or a machine with more memory."]
+    if isinstance(error, OSError):
+        return [_operating_system(error)]
+    if is_validation_error(error):
+        return validation_lines(error)
+    return [
+        f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}; set {DEBUG}=1 to see where, and "
+        "please report it with the output of 'surelabel env'."
+    ]
+
+
+@contextlib.contextmanager
+def settings_from_options() -> Iterator[None]:
+    """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise WrongUse(*validation_lines(error, options=True)) from error
+
+
+def existing_file(argument: str, path: Path | None) -> None:
+    """Refuse a file that is not there: naming it is wrong use."""
+    if path is not None and not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
+
+
+def validation_lines(error: Any, options: bool = False) -> list[str]:
+    """Return one line for each mistake that pydantic found, with the setting's name (or its option) and value."""
+    return [_validation_line(item, options) for item in error.errors()]
+
+
+def _validation_line(item: dict[str, Any], options: bool) -> str:
+    message = one_line(item["msg"]).removeprefix("Value error, ").rstrip(".")
+    if not item["loc"]:
+        return f"{message}."
+    first = str(item["loc"][0])
+    option = f"--{_OPTIONS.get(first, first).replace('_', '-')}"
+    name = option if options else ".".join(map(str, item["loc"]))
+    return f"Invalid value for '{name}': {message}. Got {item['input']!r}."
+
+
+def _usage(error: Exception) -> str:
+    message = one_line(error.format_message()).replace(": Value error, ", ": ")  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "surelabel"
+    return f"{message.rstrip('.')}{'' if message.endswith('?') else ';'} see '{path} --help'."
+
+
+def _operating_system(error: OSError) -> str:
+    reason = error.strerror or one_line(str(error)) or type(error).__name__
+    remedies = {
+        errno.ENOSPC: "free some space, or write to another disk",
+        errno.EDQUOT: "free some space, or write to another disk",
+        errno.EACCES: "use another place, or change who may write there",
+        errno.EPERM: "use another place, or change who may write there",
+        errno.EROFS: "write to another disk",
+        errno.ENOENT: "check the path",
+    }
+    remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
+    place = f": {str(error.filename)!r}" if error.filename else ""
+    return f"{reason}{place}; {remedy}."
+
+
+def _is_memory_error(error: BaseException) -> bool:
+    # torch raises RuntimeErrors of its own; importing it here, only to name them, would cost seconds.
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch)
+
+
+def is_validation_error(error: BaseException) -> bool:
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and isinstance(error, pydantic.ValidationError)

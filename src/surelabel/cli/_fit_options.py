@@ -1,0 +1,167 @@
+"""The options of `surelabel fit`, by heading, and which of them cannot stand together."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from surelabel.cli._console import one_line
+from surelabel.cli._defaults import setting
+from surelabel.cli._errors import WrongUse
+
+
+class Balance(StrEnum):
+    """How positives are evened out over the classes."""
+
+    EQUAL = "equal"
+    PRIOR = "prior"
+    NONE = "none"
+
+
+def _option(panel: str, flag: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+_DATA, _SELECT, _MODEL, _RUN = "Data", "Selection and rounds", "What is trained", "Run"
+_SEVERAL = "0.7, several labels: 0.5"
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA",
+        help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part.",
+        show_default=False,
+    ),
+]
+Out = Annotated[Path, _option(_RUN, "--out", "The run's folder; it is made new.")]
+Label = Annotated[
+    list[str] | None,
+    _option(
+        _DATA,
+        "--label",
+        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class.",
+        "COLUMN",
+    ),
+]
+LabelsFile = Annotated[Path | None, _option(_DATA, "--labels-file", "The labels of an .npy file, another one.")]
+Id = Annotated[str | None, _option(_DATA, "--id", "The column that names each row.", "COLUMN")]
+Drop = Annotated[
+    list[str] | None, _option(_DATA, "--drop", "A column that is not a feature; may be repeated.", "COLUMN")
+]
+Unlabeled = Annotated[
+    str | None, _option(_DATA, "--unlabeled", "A label that means unlabeled, beside the empty cell.", "VALUE")
+]
+Test = Annotated[
+    Path | None, _option(_DATA, "--test", "A labeled file that each round is scored on; nothing learns from it.")
+]
+Validation = Annotated[
+    str | None,
+    _option(_DATA, "--validation", "The share of the labels to hold out, or a labeled file.", "SHARE or FILE"),
+]
+
+TauP = Annotated[float | None, setting("--tau-p", "tau_p", "Least confidence of a positive label.", _SELECT, _SEVERAL)]
+TauN = Annotated[float | None, setting("--tau-n", "tau_n", "Largest confidence of a negative label.", _SELECT)]
+KappaP = Annotated[float | None, setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT)]
+KappaN = Annotated[float | None, setting("--kappa-n", "kappa_n", "Largest uncertainty of a negative label.", _SELECT)]
+NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
+BalanceOption = Annotated[
+    Balance | None,
+    setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT),
+]
+Rounds = Annotated[
+    int | None, setting("--rounds", "max_rounds", "How many rounds follow the supervised one at most.", _SELECT)
+]
+MaxMinutes = Annotated[float | None, _option(_SELECT, "--max-minutes", "No round starts after this many minutes.")]
+
+Model = Annotated[
+    str | None,
+    _option(
+        _MODEL,
+        "--model",
+        "A function that makes your torch network: (sample_shape, num_classes) -> Module.",
+        "FILE.py:FUNCTION",
+    ),
+]
+Estimator = Annotated[
+    str | None,
+    _option(_MODEL, "--estimator", "A scikit-learn classifier in place of a network.", "MODULE:CLASS"),
+]
+Hidden = Annotated[
+    str | None, setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)
+]
+Dropout = Annotated[float | None, setting("--dropout", "dropout", "Dropout rate after each hidden layer.", _MODEL)]
+Epochs = Annotated[int | None, setting("--epochs", "epochs", "Passes over a round's training set, at least.", _MODEL)]
+LearningRate = Annotated[
+    float | None, setting("--learning-rate", "learning_rate", "The initial learning rate.", _MODEL)
+]
+Passes = Annotated[
+    int | None,
+    setting("--passes", "passes", "Stochastic passes, or classifiers in the bootstrap ensemble.", _MODEL),
+]
+Device = Annotated[str | None, _option(_RUN, "--device", "cpu or cuda; left out, the GPU if there is one.")]
+Seed = Annotated[int, typer.Option("--seed", help="Everything random follows from it.", rich_help_panel=_RUN)]
+Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and errors.")]
+
+_OF_NETWORKS = ("model", "hidden", "dropout", "epochs", "learning_rate", "device")
+_OF_OUR_NETWORK = ("hidden", "dropout")
+_OF_NEGATIVES = ("tau_n", "kappa_n")
+
+
+def check_together(given: dict[str, Any]) -> None:
+    """Refuse options that would be ignored beside others; `given` holds those that the user gave."""
+    conflicts = {"estimator": _OF_NETWORKS, "model": _OF_OUR_NETWORK, "no_negatives": _OF_NEGATIVES}
+    found = [(one, other) for one, others in conflicts.items() for other in others if {one, other} <= set(given)]
+    if found:
+        raise WrongUse(
+            *(f"{flag(other)} has no effect together with {flag(one)}; leave one of them out." for one, other in found)
+        )
+
+
+def flag(name: str) -> str:
+    """Return the option of a setting.
+
+    >>> flag("tau_p")
+    '--tau-p'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def parse_hidden(text: str) -> tuple[int, ...]:
+    """Return the widths of the hidden layers.
+
+    >>> parse_hidden("64,32")
+    (64, 32)
+    """
+    try:
+        return tuple(int(width) for width in text.split(","))
+    except ValueError:
+        raise WrongUse(
+            f"Invalid value for '--hidden': {one_line(text)!r} must be whole numbers by commas, such as 128,128."
+        ) from None
+
+
+def parse_validation(text: str) -> float | Path:
+    """Return the share of the labels to hold out, or the file with held-out samples.
+
+    >>> parse_validation("0.2")
+    0.2
+    """
+    try:
+        share = float(text)
+    except ValueError:
+        return Path(text)
+    if not 0 <= share < 1:
+        raise WrongUse(f"Invalid value for '--validation': the share must be at least 0 and below 1. Got {text}.")
+    return share
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that this machine does not have."""
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None

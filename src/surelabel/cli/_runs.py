@@ -1,0 +1,110 @@
+"""What `predict`, `label` and `resume` share: a run's folder, its model, and new samples to use it on."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surelabel.cli._console import err
+from surelabel.cli._errors import WrongUse, existing_file
+from surelabel.errors import DataError
+
+if TYPE_CHECKING:
+    from surelabel.data.source import ArraySource
+    from surelabel.runs import RunFolder, RunSettings
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
+Samples = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A file with the columns that the run learned from, in any order.",
+        show_default=False,
+    ),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="COLUMN",
+        help="The column that names each row; left out, as in the run. '' numbers the rows.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="A .csv or .parquet file; left out, CSV is printed.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="TYPE",
+        help="A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def open_run(path: Path) -> "RunFolder":
+    """Return the run in a folder; a folder that is not there is wrong use."""
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise WrongUse(f"Invalid value for 'RUN': folder '{path}' {kind}; name the --out of a 'surelabel fit'.")
+    from surelabel.runs import RunFolder
+
+    return RunFolder.open(path)
+
+
+def read_samples(settings: "RunSettings", path: Path, id_column: str | None) -> "ArraySource":
+    """Read a file's features, those that the run learned from and in its order.
+
+    Args:
+        settings: the run's.
+        path: a file that `read_table` reads.
+        id_column: the column with the ids; None: as in the run; "": number the rows.
+    """
+    existing_file("FILE", path)
+    from surelabel.data.reference import TableData
+    from surelabel.data.source import ArraySource
+    from surelabel.data.tables import read_table
+
+    if id_column is None and isinstance(settings.data, TableData):
+        id_column = settings.data.id_column
+    table = read_table(path, id_column=id_column or None, features=settings.feature_names)
+    if table.x.shape[1:] != settings.sample_shape:
+        raise DataError(
+            f"File '{path}': the run learned from samples of shape {settings.sample_shape}. Got {table.x.shape[1:]} "
+            "instead; give samples of that shape."
+        )
+    return ArraySource(table.x, ids=table.ids)
+
+
+def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:
+    """Refuse an output that would be overwritten or cannot be written, before any work is done."""
+    if path is None:
+        return
+    if path.suffix.lower() not in endings:
+        raise WrongUse(f"Invalid value for '--out': '{path}' must end in {' or '.join(endings)}.")
+    if not path.parent.is_dir():
+        raise WrongUse(f"Invalid value for '--out': the folder '{path.parent}' does not exist; make it first.")
+    if path.exists() and not force:
+        raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+
+
+def write(columns: dict[str, Any], path: Path | None, force: bool) -> None:
+    """Write columns to a file, or as CSV to standard output."""
+    from surelabel.data.tables import write_table
+
+    if path is not None:
+        write_table(path, columns, overwrite=force)
+        err.print(f"{len(columns['id'])} rows are in {path}.", markup=False, soft_wrap=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = write_table(Path(folder, "table.csv"), columns)
+        with copy.open(encoding="utf-8", newline="") as stream:
+            shutil.copyfileobj(stream, sys.stdout)

@@ -1,0 +1,63 @@
+"""What `fit` and `resume` share: follow the rounds, and leave a run that can go on whatever ends them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surelabel.cli._console import command_line
+from surelabel.cli._errors import Interrupted
+from surelabel.cli._rounds import RoundsDisplay, tell_the_end
+
+if TYPE_CHECKING:
+    from surelabel.learners.protocol import Progress
+    from surelabel.records import RoundRecord
+    from surelabel.rules import UPSConfig
+
+
+def follow(
+    begin: "Callable[[Progress], Iterator[RoundRecord]]",
+    folder: Path,
+    config: "UPSConfig",
+    *,
+    done: int,
+    with_validation: bool,
+    with_test: bool,
+    quiet: bool,
+) -> "RoundRecord | None":
+    """Show the rounds as they end; return the last record, None if nothing was left to do.
+
+    An interruption or a full disk tells the command that goes on.
+
+    Args:
+        begin: starts or resumes the run, given what to call as work goes on.
+        folder: the run's folder.
+        config: the run's.
+        done: how many rounds are done already.
+        with_validation: whether there is a validation set.
+        with_test: whether there is a test set.
+        quiet: whether to print nothing.
+    """
+    display = RoundsDisplay(done, config.max_rounds, with_validation=with_validation, with_test=with_test, quiet=quiet)
+    record = None
+    try:
+        records = begin(display.step)
+        with display.shown():
+            for record in records:
+                display.add(record)
+    except KeyboardInterrupt:
+        raise _with_way_on(Interrupted(), folder, display.round) from None
+    except (OSError, MemoryError) as error:
+        _with_way_on(error, folder, display.round)
+        raise
+    if record is not None and not quiet:
+        tell_the_end(folder, record, config.task)
+    return record
+
+
+def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:
+    if (folder / "run.json").exists():
+        kept = ["no round is done yet", "round 0 is done and kept"][done:] or [
+            f"rounds 0 to {done - 1} are done and kept"
+        ]
+        error.add_note(f"{kept[0]}; go on with: {command_line('resume', folder)}")
+    return error

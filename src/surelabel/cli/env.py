@@ -1,0 +1,44 @@
+"""`surelabel env`: what a bug report needs to know of this machine."""
+
+import os
+
+from surelabel.cli._console import say
+
+EXAMPLE = "[bold]Example[/bold]\n\nsurelabel env"
+
+
+def command() -> None:
+    """Show versions, device, cores and threads: paste it into an issue."""
+    for name, value in environment().items():
+        say(f"{name:<14}{value}")
+
+
+def environment() -> dict[str, str]:
+    """Return what results depend on: versions, machine, device and threads."""
+    import torch
+
+    from surelabel.runs.environment import describe_environment
+
+    known = describe_environment()
+    return {
+        **known["versions"],
+        "platform": known["platform"],
+        "processor": known["processor"],
+        "cores": str(_cores()),
+        "torch threads": str(torch.get_num_threads()),
+        "device": _device(),
+    }
+
+
+def _cores() -> int:
+    # The cores that this process may use, which a container or a scheduler can make fewer than the machine has.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _device() -> str:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "cpu"
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"cuda {torch.version.cuda}: {', '.join(names)}"

@@ -1,0 +1,158 @@
+"""`surelabel fit`: train on a table whose label column has empty cells, and keep the run in a folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surelabel.cli import _fit_options as options
+from surelabel.cli._checks import check_data, check_new_folder
+from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
+from surelabel.cli._train import follow
+
+if TYPE_CHECKING:
+    from surelabel.data.reference import TableData
+    from surelabel.labels import Task
+    from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+    from surelabel.rules import UPSConfig
+
+EXAMPLE = """[bold]Examples[/bold]
+
+surelabel fit iris.csv --label species --out runs/iris
+
+surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes
+
+surelabel fit iris.csv --label species --test test.csv --out runs/tested"""
+
+
+def command(
+    data: options.Data,
+    *,
+    label: options.Label = None,
+    labels_file: options.LabelsFile = None,
+    id: options.Id = None,
+    drop: options.Drop = None,
+    unlabeled: options.Unlabeled = None,
+    test: options.Test = None,
+    validation: options.Validation = None,
+    tau_p: options.TauP = None,
+    tau_n: options.TauN = None,
+    kappa_p: options.KappaP = None,
+    kappa_n: options.KappaN = None,
+    no_negatives: options.NoNegatives = False,
+    balance: options.BalanceOption = None,
+    rounds: options.Rounds = None,
+    max_minutes: options.MaxMinutes = None,
+    model: options.Model = None,
+    estimator: options.Estimator = None,
+    hidden: options.Hidden = None,
+    dropout: options.Dropout = None,
+    epochs: options.Epochs = None,
+    learning_rate: options.LearningRate = None,
+    passes: options.Passes = None,
+    out: options.Out,
+    device: options.Device = None,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
+    given = {name: value for name, value in locals().items() if value not in (None, False, [])}
+    options.check_together(given)
+    check_new_folder(out)
+    reference = table_reference(given).pinned()
+    # A wrong option is told before a large file is read; the classes are known only afterwards.
+    run_parts(given, "multi" if len(reference.labels) > 1 else "single", 2)
+    loaded = reference.load()
+    check_data(loaded, reference.path)
+
+    from surelabel.runs import RunSettings, start
+
+    learner, config = run_parts(given, loaded.task, len(loaded.classes))
+    settings = RunSettings(config=config, learner=learner, data=reference)
+    follow(
+        lambda progress: start(out, settings, data=loaded, progress=progress),
+        out,
+        config,
+        done=0,
+        with_validation=loaded.validation is not None,
+        with_test=loaded.test is not None,
+        quiet=quiet,
+    )
+
+
+def table_reference(given: dict[str, Any]) -> "TableData":
+    """Return the reference to the files that the options name."""
+    from surelabel.data.reference import TableData
+
+    data: Path = given["data"]
+    held_out = options.parse_validation(given["validation"]) if "validation" in given else 0.0
+    validation_path = held_out if isinstance(held_out, Path) else None
+    for option, path in {
+        "DATA": data,
+        "--labels-file": given.get("labels_file"),
+        "--test": given.get("test"),
+        "--validation": validation_path,
+    }.items():
+        existing_file(option, path)
+    if "label" not in given and data.suffix not in (".npz", ".npy"):
+        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
+    with settings_from_options():
+        return TableData(
+            path=data,
+            labels=tuple(given.get("label", ())),
+            labels_path=given.get("labels_file"),
+            id_column=given.get("id"),
+            drop=tuple(given.get("drop", ())),
+            unlabeled=given.get("unlabeled"),
+            test_path=given.get("test"),
+            validation=0.0 if isinstance(held_out, Path) else held_out,
+            validation_seed=given.get("seed", 0),
+            validation_path=validation_path,
+        )
+
+
+def run_parts(
+    given: dict[str, Any], task: "Task", num_classes: int
+) -> "tuple[TorchLearnerSettings | SklearnLearnerSettings, UPSConfig]":
+    """Return the settings that `UPSClassifier` would run with: its defaults, changed by the options that are given."""
+    import numpy as np
+
+    from surelabel.data.encoding import EncodedLabels
+    from surelabel.estimator import UPSClassifier
+
+    parameters = UPSClassifier().get_params(deep=False)
+    changes = {name: value for name, value in given.items() if name in parameters}
+    for reference in ("model", "estimator", "unlabeled"):
+        changes.pop(reference, None)
+    if "no_negatives" in given:
+        changes["negatives"] = False
+    if "rounds" in given:
+        changes["max_rounds"] = given["rounds"]
+    if "hidden" in given:
+        changes["hidden"] = options.parse_hidden(given["hidden"])
+    if "balance" in given:
+        changes["balance"] = None if given["balance"] == options.Balance.NONE else given["balance"].value
+    classifier = UPSClassifier().set_params(**changes)
+    labels = EncodedLabels(np.zeros(0, dtype=np.int64), np.arange(num_classes), task)
+    if "device" in given:
+        options.check_device(given["device"])
+    with settings_from_options():
+        config = classifier._config(labels, given.get("seed", 0))
+        return _learner_settings(given, classifier.get_params(deep=False)), config
+
+
+def _learner_settings(
+    given: dict[str, Any], parameters: dict[str, Any]
+) -> "TorchLearnerSettings | SklearnLearnerSettings":
+    from surelabel.engine.train import TrainingSettings
+    from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+
+    if "estimator" in given:
+        return SklearnLearnerSettings(
+            estimator=given["estimator"], members=parameters["passes"], temperature=parameters["temperature"]
+        )
+    training = {name: parameters[name] for name in TrainingSettings.model_fields if name in parameters}
+    names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"}
+    return TorchLearnerSettings(
+        model=given.get("model"),
+        training=TrainingSettings(**training),
+        **{name: parameters[name] for name in names if name in parameters},
+    )

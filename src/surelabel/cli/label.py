@@ -1,0 +1,68 @@
+"""`surelabel label`: pseudo-labels of new samples (eq. 1), and which of them to trust (eq. 5)."""
+
+from typing import TYPE_CHECKING, Any
+
+from surelabel.cli import _runs
+
+if TYPE_CHECKING:
+    from surelabel.data.pool import PoolLabels
+    from surelabel.data.source import ArraySource
+    from surelabel.runs import RunSettings
+
+EXAMPLE = """[bold]Example[/bold]
+
+surelabel label runs/iris pool.csv --out labels.csv"""
+
+
+def command(
+    run: _runs.Run,
+    file: _runs.Samples,
+    out: _runs.Out = None,
+    id: _runs.Id = None,
+    trust: _runs.Trust = None,
+    force: _runs.Force = False,
+) -> None:
+    """Label samples and say which labels to trust.
+
+    The columns are id, label, confidence, uncertainty, selected and ruled_out.
+    A label that is selected as "positive" can be trusted. Of a "negative" only
+    this can: that it is none of the classes in ruled_out, which stand with |
+    between them. All others are "none". The run's thresholds and stochastic
+    passes decide; class balance plays no part.
+
+    With several labels a sample there is a row for each sample and class: the
+    label is 1 (present) or 0, the confidence is the probability that the class
+    is present, and a negative is a trusted absence.
+    """
+    _runs.check_output(out, force)
+    folder = _runs.open_run(run)
+    samples = _runs.read_samples(folder.settings, file, id)
+    learner = folder.learner(trusted=tuple(trust or ()))
+    pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
+    _runs.write(label_columns(pool, folder.settings), out, force)
+
+
+def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":
+    """Label samples as the loop labels the pool with this round's network, before balancing."""
+    from surelabel.data.draws import seed_for
+    from surelabel.data.pool import join, label_chunk
+
+    config = settings.config
+    chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
+    return join([label_chunk(chunk, config.task, config.thresholds, config.negatives) for chunk in chunks])
+
+
+def label_columns(pool: "PoolLabels", settings: "RunSettings") -> dict[str, Any]:
+    """Return the columns of the table of labels."""
+    from surelabel.runs.tables import to_tables
+
+    table, _ = to_tables(pool, settings.classes)
+    names = ["id", "class", "label", "confidence", "uncertainty", "selected"]
+    columns = {name: table[name].combine_chunks() for name in names if name in table.column_names}
+    if settings.config.task == "single":
+        columns["ruled_out"] = ["|".join(_named(row, settings.classes)) for row in pool.selection.negative]
+    return columns
+
+
+def _named(row: Any, classes: tuple[str, ...]) -> list[str]:
+    return [classes[code].replace("|", r"\|") for code in row.nonzero()[0]]

@@ -1,0 +1,61 @@
+"""`surelabel resume`: go on with a run that was interrupted, crashed, or should have more rounds."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surelabel.cli import _runs
+from surelabel.cli._rounds import tell_the_end
+from surelabel.cli._train import follow
+
+if TYPE_CHECKING:
+    from surelabel.runs import RunFolder
+
+EXAMPLE = """[bold]Examples[/bold]
+
+surelabel resume runs/iris
+
+surelabel resume runs/iris --rounds 30"""
+
+
+def command(
+    run: _runs.Run,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=0, help="How many rounds at most, those that are done included.")
+    ] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option("--max-minutes", min=0, help="No round starts after this many minutes in all.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
+) -> None:
+    """Go on with a run; it ends as if it had never been interrupted."""
+    folder = _runs.open_run(run)
+    from surelabel.runs import resume
+
+    records, config = folder.records(), folder.settings.config
+    limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
+    validation, test = _has_scores(folder)
+    last = follow(
+        lambda progress: resume(run, progress=progress, **limits),
+        run,
+        config.replace(**{name: value for name, value in limits.items() if value is not None}),
+        done=len(records),
+        with_validation=validation,
+        with_test=test,
+        quiet=quiet,
+    )
+    if last is None and not quiet:
+        tell_the_end(run, _runs.open_run(run).records()[-1], config.task)
+
+
+def _has_scores(folder: "RunFolder") -> tuple[bool, bool]:
+    """Whether the run has a validation set and a test set, as far as can be told without reading its data."""
+    from surelabel.data.reference import TableData
+
+    records, data = folder.records(), folder.settings.data
+    if isinstance(data, TableData):
+        return bool(data.validation or data.validation_path), data.test_path is not None
+    return (
+        any(record.validation_score is not None for record in records),
+        any(record.test_score is not None for record in records),
+    )

@@ -1,0 +1,248 @@
+"""A run's data by reference: a table (path and content hash), or a function that makes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
+
+from surelabel.config import Settings
+from surelabel.data.draws import draw, sample_keys
+from surelabel.data.source import ArraySource
+from surelabel.data.tables import Table, content_hash, read_table
+from surelabel.errors import DataError, InvalidInputError
+from surelabel.labels import Task
+from surelabel.references import absolute_reference, changed_file, check_unchanged, reference_hash, resolve
+
+Codes: TypeAlias = npt.NDArray[np.integer[Any]]
+JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+
+_FILES = {
+    "path": "sha256",
+    "labels_path": "labels_sha256",
+    "test_path": "test_sha256",
+    "validation_path": "validation_sha256",
+}
+"""The files that a table's settings name, and the settings that hold their content hashes."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """Everything that a run learns from and is judged by.
+
+    Attributes:
+        labeled: samples and their class indices (N,), or 0, 1 and -1 (unknown), (N, C), for task "multi".
+        unlabeled: the pool; None only where every unknown entry is in partly labeled rows.
+        classes: what the class indices stand for, C names.
+        task: "single" or "multi".
+        validation: samples and labels that are recorded; nothing is chosen by them.
+        test: samples and labels whose score is recorded.
+        truth: the pool's labels where known, -1 where not, (N,) or (N, C).
+        feature_names: names of a table's columns.
+    """
+
+    labeled: tuple[Any, Codes]
+    unlabeled: Any
+    classes: Sequence[str]
+    task: Task = "single"
+    validation: tuple[Any, Codes] | None = None
+    test: tuple[Any, Codes] | None = None
+    truth: Codes | None = None
+    feature_names: Sequence[str] | None = field(default=None)
+
+
+class TableData(Settings):
+    """Samples in a file; a row without a label belongs to the pool.
+
+    Attributes:
+        path: a file that `read_table` reads.
+        sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
+        labels: one label column, or one of 0 and 1 for each class.
+        id_column: the column that names each row.
+        drop: columns that are not features.
+        unlabeled: a label that means unlabeled, beside the empty cell.
+        labels_path: an .npy file with the labels of an .npy file.
+        labels_sha256: its content hash.
+        test_path: a file with the same columns, for the test score.
+        test_sha256: its content hash.
+        validation: share of the labeled rows that is held out, of each class alike; 0: none.
+        validation_seed: draws these rows.
+        validation_path: a file with the same columns, in place of the share.
+        validation_sha256: its content hash.
+    """
+
+    kind: Literal["table"] = "table"
+    path: Path
+    sha256: str | None = None
+    labels: tuple[str, ...] = ()
+    id_column: str | None = None
+    drop: tuple[str, ...] = ()
+    unlabeled: str | None = None
+    labels_path: Path | None = None
+    labels_sha256: str | None = None
+    test_path: Path | None = None
+    test_sha256: str | None = None
+    validation: float = Field(0.0, ge=0, lt=1)
+    validation_seed: NonNegativeInt = 0
+    validation_path: Path | None = None
+    validation_sha256: str | None = None
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        lone = [hash_name for name, hash_name in _FILES.items() if getattr(self, hash_name) and not getattr(self, name)]
+        if lone:
+            raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
+        if self.validation and self.validation_path is not None:
+            raise ValueError(
+                f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
+            )
+        return self
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and the content hash of each file that has none yet."""
+        changes: dict[str, Any] = {}
+        for name, hash_name in _FILES.items():
+            path, sha256 = getattr(self, name), getattr(self, hash_name)
+            if path is not None:
+                changes |= {name: Path.cwd() / path, hash_name: sha256 or content_hash(path)}
+        return self.replace(**changes)
+
+    def load(self) -> RunData:
+        """Read the files; refuse one whose content has changed."""
+        for name, hash_name in _FILES.items():
+            path, sha256 = getattr(self, name), getattr(self, hash_name)
+            if sha256 is not None and (found := content_hash(path)) != sha256:
+                raise changed_file(path, sha256, found)
+        table = self._read(self.path, labels_path=self.labels_path)
+        if table.y is None:
+            raise DataError(f"File '{self.path}' was read without labels; name its label column with --label.")
+        if table.y.ndim == 2:
+            return self._load_multi(table, table.y)
+        return self._load_single(table, table.y)
+
+    def _read(self, path: Path, **options: Any) -> Table:
+        return read_table(
+            path, labels=self.labels, id_column=self.id_column, drop=self.drop, unlabeled=self.unlabeled, **options
+        )
+
+    def _load_single(self, table: Table, y: npt.NDArray[Any]) -> RunData:
+        classes = _sorted_classes({name for name in y.tolist() if name is not None})
+        return self._assemble(table, _codes(table.path, y, classes), classes, "single")
+
+    def _load_multi(self, table: Table, y: npt.NDArray[Any]) -> RunData:
+        names = list(table.label_names)
+        classes = names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
+        return self._assemble(table, y.astype(np.int64), classes, "multi")
+
+    def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
+        known = codes >= 0 if task == "single" else (codes >= 0).any(axis=1)
+        labeled, unlabeled = np.flatnonzero(known), np.flatnonzero(~known)
+        if not len(labeled):
+            raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
+        validation = self._held_out_file("validation_path", table, classes, task)
+        if self.validation:
+            held_out = _held_out_rows(table, codes, labeled, self.validation, self.validation_seed)
+            validation = _part(table, codes, held_out)
+            labeled = np.setdiff1d(labeled, held_out)
+        return RunData(
+            labeled=_part(table, codes, labeled),
+            unlabeled=ArraySource(table.x[unlabeled], ids=table.ids[unlabeled]) if len(unlabeled) else None,
+            classes=classes,
+            task=task,
+            validation=validation,
+            test=self._held_out_file("test_path", table, classes, task),
+            feature_names=list(table.feature_names) or None,
+        )
+
+    def _held_out_file(
+        self, name: str, table: Table, classes: list[str], task: Task
+    ) -> tuple[ArraySource, Codes] | None:
+        path = getattr(self, name)
+        if path is None:
+            return None
+        other = self._read(path, features=table.feature_names or None)
+        if other.y is None or (other.y.ndim == 2) != (task == "multi"):
+            raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
+        codes = _codes(path, other.y, classes) if task == "single" else other.y.astype(np.int64)
+        rows = np.flatnonzero(codes >= 0 if task == "single" else (codes >= 0).any(axis=1))
+        if not len(rows):
+            raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
+        if task == "multi" and codes.shape[1] != len(classes):
+            raise DataError(f"File '{path}' has {codes.shape[1]} label columns; '{self.path}' has {len(classes)}.")
+        return _part(other, codes, rows)
+
+
+class FunctionData(Settings):
+    """Samples made by a function that returns a `RunData`.
+
+    Attributes:
+        function: "module:name" or "file.py:name".
+        sha256: content hash of file.py; `pinned` fills it in, and `load` refuses a file that differs.
+        arguments: what the function is called with.
+    """
+
+    kind: Literal["function"] = "function"
+    function: str
+    sha256: str | None = None
+    arguments: dict[str, JSONScalar] = Field(default_factory=dict)
+
+    def pinned(self) -> Self:
+        """Return the settings with an absolute path and the file's content hash, if it has none yet."""
+        sha256 = self.sha256 or reference_hash(self.function)
+        return self.replace(function=absolute_reference(self.function), sha256=sha256)
+
+    def load(self) -> RunData:
+        """Call the function; refuse a file whose content has changed."""
+        check_unchanged(self.function, self.sha256)
+        data = resolve(self.function)(**self.arguments)
+        if not isinstance(data, RunData):
+            raise InvalidInputError(
+                f"The function {self.function!r} must return a surelabel.data.reference.RunData. Got "
+                f"{type(data).__name__} instead."
+            )
+        return data
+
+
+def _sorted_classes(names: set[str]) -> list[str]:
+    """Numbers in their order, "10" after "9"; anything else as text."""
+    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    return sorted(names, key=int) if whole else sorted(names)
+
+
+def _codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+    index: dict[str | None, int] = {name: code for code, name in enumerate(classes)}
+    index[None] = -1
+    unknown = next((name for name in y.tolist() if name not in index), None)
+    if unknown is not None:
+        raise DataError(
+            f"File '{path}' has the label {unknown!r}, which no labeled training row has; label some rows so, or "
+            "remove these rows."
+        )
+    return np.fromiter((index[name] for name in y.tolist()), dtype=np.int64, count=len(y))
+
+
+def _held_out_rows(
+    table: Table, codes: Codes, labeled: npt.NDArray[np.int64], share: float, seed: int
+) -> npt.NDArray[np.int64]:
+    """Draw the share of the labeled rows by a hash of (seed, id), of each class alike; one of each stays labeled."""
+    drawn = draw(seed, "validation", sample_keys(table.ids[labeled]))
+    group = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
+    chosen = []
+    for value in np.unique(group):
+        rows = np.flatnonzero(group == value)
+        count = min(round(share * len(rows)), len(rows) - 1)
+        chosen.append(labeled[rows[np.argsort(drawn[rows], kind="stable")[:count]]])
+    held_out = np.sort(np.concatenate(chosen))
+    if not len(held_out):
+        raise DataError(
+            f"File '{table.path}': a validation share of {share} of {len(labeled)} labeled rows is no row of any "
+            "class; raise the share or label more rows."
+        )
+    return held_out
+
+
+def _part(table: Table, codes: Codes, rows: npt.NDArray[np.int64]) -> tuple[ArraySource, Codes]:
+    return ArraySource(table.x[rows], ids=table.ids[rows]), codes[rows]

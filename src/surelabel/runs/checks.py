@@ -1,0 +1,114 @@
+"""What a run's settings say of its data, and whether a resumed run has the same."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from surelabel.arrays import to_numpy
+from surelabel.data.draws import sample_keys
+from surelabel.data.reference import RunData
+from surelabel.data.source import ArraySource, Source, as_source
+from surelabel.data.training_set import targets
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.rules import UPSConfig
+from surelabel.runs.reading import RunFolder
+from surelabel.runs.settings import RunSettings
+from surelabel.runs.tables import Codes, ids_column
+
+_ROWS = 256
+"""How many rows of an array in memory a fingerprint looks at."""
+
+
+def complete(settings: RunSettings, data: RunData) -> RunSettings:
+    """Fill in what the settings say of the data, and refuse a config that is for other data."""
+    config, classes = settings.config, tuple(str(name) for name in data.classes)
+    if config.task != data.task:
+        raise InvalidInputError(
+            f"The config is for task={config.task!r}, the data are for task={data.task!r}; set config.task."
+        )
+    if len(set(classes)) != len(classes):
+        raise InvalidInputError(f"The classes must have different names. Got {list(classes)}.")
+    if config.num_classes not in (None, len(classes)):
+        raise InvalidInputError(
+            f"config.num_classes is {config.num_classes}, but the data have {len(classes)} classes."
+        )
+    return settings.replace(
+        config=config.replace(num_classes=len(classes)),
+        classes=classes,
+        sample_shape=as_source("labeled", data.labeled[0]).sample_shape,
+        feature_names=None if data.feature_names is None else tuple(data.feature_names),
+        fingerprint=fingerprint(data),
+    )
+
+
+def in_memory_data(
+    labeled: tuple[Any, Any],
+    unlabeled: Any,
+    config: UPSConfig,
+    validation: tuple[Any, Any] | None,
+    test: tuple[Any, Any] | None,
+    truth: Any,
+    classes: Sequence[str] | None,
+) -> RunData:
+    """Return the arguments of `run` as one value; classes without names are called by their indices."""
+    if classes is None:
+        y, _ = targets("labeled", labeled[1], config.task, config.num_classes)
+        classes = [str(index) for index in range(y.shape[1])]
+    return RunData(
+        labeled=labeled,
+        unlabeled=unlabeled,
+        classes=list(classes),
+        task=config.task,
+        validation=validation,
+        test=test,
+        truth=None if truth is None else to_numpy(truth),
+    )
+
+
+def fingerprint(data: RunData) -> str:
+    """Return a hash of all ids and labels, and of some rows of arrays in memory (others may be slow or random)."""
+    digest = hashlib.sha256()
+    pairs = (data.labeled, (data.unlabeled, data.truth), data.validation, data.test)
+    for name, pair in zip(("labeled", "unlabeled", "validation", "test"), pairs, strict=True):
+        digest.update(f"{name}:{data.task}:{list(data.classes)}".encode())
+        samples, codes = pair if pair is not None else (None, None)
+        if samples is not None:
+            _add_source(digest, as_source(name, samples))
+        if codes is not None:
+            digest.update(np.ascontiguousarray(to_numpy(codes), dtype=np.int64).tobytes())
+    return digest.hexdigest()
+
+
+def check_same_data(run: RunFolder, data: RunData) -> None:
+    """Refuse to go on with data that are not those the run began with."""
+    if fingerprint(data) != run.settings.fingerprint:
+        raise RunError(
+            f"The data differ from those that the run in '{run.path}' began with (samples, ids, labels, their order, "
+            "or validation, test and truth). Give the same data to go on, or start another run in another folder."
+        )
+
+
+def check_ids(data: RunData) -> None:
+    """Refuse ids that the tables could not hold, before any work is done."""
+    pairs = [data.labeled, (data.unlabeled, None), *([data.validation] if data.validation is not None else [])]
+    for samples, _ in pairs:
+        if samples is not None:
+            ids_column(as_source("samples", samples).ids)
+
+
+def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
+    """Return the labels of the pool and of the validation set, where known."""
+    validation = None if data.validation is None else to_numpy(data.validation[1])
+    return None if data.truth is None else to_numpy(data.truth), validation
+
+
+def _add_source(digest: Any, source: Source) -> None:
+    digest.update(f"{len(source)}:{source.sample_shape}".encode())
+    digest.update(np.ascontiguousarray(sample_keys(source.ids)).tobytes())
+    if isinstance(source, ArraySource) and len(source):
+        index = np.unique(np.linspace(0, len(source) - 1, _ROWS).astype(np.int64))
+        rows = source[index]
+        rows = rows.toarray() if hasattr(rows, "toarray") else to_numpy(rows)
+        digest.update(np.ascontiguousarray(rows).tobytes())

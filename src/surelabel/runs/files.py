@@ -1,0 +1,148 @@
+"""Files that are whole or not there: written under a temporary name, flushed, renamed, with a SHA-256.
+
+A reader therefore meets the old content or the new one, never a part; and a file that has changed since does not match
+the checksum that was kept of it.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from surelabel.errors import DamagedFileError, RunError
+
+RESTORE = "Restore it from a copy, or start the run anew in another folder."
+
+
+def checksum(data: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal.
+
+    >>> checksum(b"abc")[:16]
+    'ba7816bf8f01cfea'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def write_file(path: Path, data: bytes) -> str:
+    """Put `data` at `path`, whole or not at all, also through a power failure; return its checksum."""
+    temporary = temporary_name(path)
+    try:
+        _write(temporary, data)
+        _rename(temporary, path)
+        _flush_folder(path.parent)
+    except OSError as error:
+        raise RunError(
+            f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
+            "space or allow writing, then resume the run."
+        ) from error
+    return checksum(data)
+
+
+def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
+    """Return a file's bytes; name it when it is missing or does not match the checksum."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise DamagedFileError(f"File '{path}' is missing. {remedy}") from error
+    except OSError as error:
+        raise DamagedFileError(f"File '{path}' cannot be read ({error.strerror}). {remedy}") from error
+    if expected is not None and checksum(data) != expected:
+        raise DamagedFileError(
+            f"File '{path}' is damaged: its SHA-256 should be {expected} and is {checksum(data)}. {remedy}"
+        )
+    return data
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write content and its checksum as readable JSON."""
+    full = {**content, "checksum": checksum(_canonical(content))}
+    text = json.dumps(full, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    write_file(path, text.encode() + b"\n")
+
+
+def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
+    """Return the content of a JSON file, its checksum not yet looked at."""
+    try:
+        content = json.loads(read_file(path, remedy=remedy))
+    except ValueError as error:
+        raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"File '{path}' is damaged: it holds a {type(content).__name__}. {remedy}")
+    return content
+
+
+def check_json(path: Path, content: dict[str, Any], remedy: str = RESTORE) -> dict[str, Any]:
+    """Return the content without its checksum; name the file when they do not match."""
+    rest = {key: value for key, value in content.items() if key != "checksum"}
+    if content.get("checksum") != checksum(_canonical(rest)):
+        raise DamagedFileError(f"File '{path}' is damaged: its content does not match its checksum. {remedy}")
+    return rest
+
+
+def read_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
+    """Return the checked content of a file that `write_json` wrote."""
+    return check_json(path, parse_json(path, remedy), remedy)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, that last through a power failure."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            _flush_folder(folder.parent)
+    except OSError as error:
+        raise RunError(
+            f"The folder '{path}' could not be made ({error.strerror}: '{error.filename}'). Choose a place that you "
+            "may write to."
+        ) from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that nothing needs any more."""
+    _remove(path)
+
+
+def temporary_name(path: Path) -> Path:
+    """The name under which a file is written; one writer holds the run's lock, so it need not be random."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file was left over by a write that was broken off."""
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        _flush(stream.fileno())
+
+
+def _flush(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _rename(source: Path, target: Path) -> None:
+    source.replace(target)
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a rename last, where folders can be flushed (not on Windows)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _flush(descriptor)
+    finally:
+        os.close(descriptor)

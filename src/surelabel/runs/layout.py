@@ -1,0 +1,48 @@
+"""The names in a run folder, and whether a folder is free to hold a run."""
+
+from pathlib import Path
+
+from surelabel.errors import RunExistsError
+from surelabel.runs.files import is_temporary
+from surelabel.runs.lock import LOCK_FILE
+
+RUN, HISTORY, ENVIRONMENT, ROUNDS = "run.json", "history.json", "environment.json", "rounds"
+POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
+VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
+MODELS = ("model.safetensors", "model.skops")
+
+# What a start that was broken off before its last file, run.json, may leave behind.
+_BEFORE_RUN = {LOCK_FILE, HISTORY, ENVIRONMENT}
+
+
+def round_file(round: int, name: str) -> str:
+    """Return a file's name within the run folder.
+
+    >>> round_file(7, POOL)
+    'rounds/007/pool.parquet'
+    """
+    return f"{ROUNDS}/{round:03d}/{name}"
+
+
+def began(path: Path) -> bool:
+    """Whether the folder holds more of a run than a start that was broken off leaves behind."""
+    return (path / RUN).exists() or (path / ROUNDS).exists()
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise `RunExistsError` unless the folder is missing, empty, or left by a start that was broken off at once."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise RunExistsError(f"'{path}' is a file; choose another name for the run's folder.")
+    names = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
+    if began(path):
+        raise RunExistsError(
+            f"The folder '{path}' holds a run already, and nothing was overwritten. Resume it (surelabel resume "
+            f"{path}), or choose another folder."
+        )
+    if names and not (LOCK_FILE in names and names <= _BEFORE_RUN):
+        raise RunExistsError(
+            f"The folder '{path}' is not empty ('{min(names)}'), and nothing was overwritten. Choose a new or an empty "
+            "folder."
+        )

@@ -1,0 +1,236 @@
+"""Reading a run folder: every file is checked against its checksum, and nothing is ever written or executed.
+
+Only `RunFolder.learner` and `RunFolder.data` run code, what the run's settings name: use them on runs that you trust.
+"""
+
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from surelabel._version import __version__
+from surelabel.data.pool import PoolLabels
+from surelabel.data.reference import RunData
+from surelabel.errors import DamagedFileError, NewerRunError, RunError
+from surelabel.records import RoundRecord
+from surelabel.rules import UPSConfig
+from surelabel.runs.files import check_json, parse_json, read_file, read_json
+from surelabel.runs.layout import (
+    ENVIRONMENT,
+    HISTORY,
+    MODELS,
+    NEGATIVES,
+    POOL,
+    RUN,
+    VALIDATION,
+    VALIDATION_NEGATIVES,
+    began,
+    round_file,
+)
+from surelabel.runs.settings import FORMAT, RunSettings
+from surelabel.runs.tables import Codes, Table, from_tables, table_from_bytes, truth_codes
+
+Entry = dict[str, Any]
+"""A round in history.json: the record's numbers, and "files" with their checksums."""
+
+
+class RunFolder:
+    """A run's settings, history, tables and model, as they were when it was opened.
+
+    Attributes:
+        path: the folder.
+        settings: everything that the run was made from.
+        version: the version of surelabel that wrote it.
+        entries: the finished rounds as history.json has them.
+    """
+
+    def __init__(self, path: Path, settings: RunSettings, version: str, entries: list[Entry]) -> None:
+        self.path, self.settings, self.version, self.entries = path, settings, version, entries
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Read and check run.json and history.json; the tables are read when they are asked for."""
+        path = Path(path)
+        _check_is_run(path)
+        settings, version = _read_settings(path / RUN)
+        return cls(path, settings, version, read_json(path / HISTORY)["rounds"])
+
+    @property
+    def environment(self) -> list[dict[str, Any]]:
+        """Versions, machine and command line, an entry for each start and resume."""
+        entries: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT)["entries"]
+        return entries
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds are done, round 0 included."""
+        return len(self.entries)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end, so that resuming it would do nothing."""
+        return bool(self.entries) and settled(self.records(), self.settings.config).stop is not None
+
+    def records(self) -> list[RoundRecord]:
+        """Return the record of each finished round, without its tables."""
+        return [_record(self.path / HISTORY, entry) for entry in self.entries]
+
+    def pool(self, round: int = -1) -> PoolLabels:
+        """Return the pool as this round's network labels it, with the next round's selection."""
+        return from_tables(self.pool_table(round), self.negatives_table(round))
+
+    def validation(self, round: int = -1) -> PoolLabels:
+        """Return the validation set as this round's network labels it."""
+        return from_tables(self.validation_table(round), self.validation_negatives_table(round))
+
+    def pool_table(self, round: int = -1) -> Table:
+        """Return rounds/NNN/pool.parquet, a pyarrow.Table; -1 is the last finished round."""
+        return self._table(round, POOL)
+
+    def negatives_table(self, round: int = -1) -> Table:
+        """Return rounds/NNN/negatives.parquet, a row for every selected negative."""
+        return self._table(round, NEGATIVES)
+
+    def validation_table(self, round: int = -1) -> Table:
+        """Return rounds/NNN/validation.parquet, with the columns of the pool's table."""
+        return self._table(round, VALIDATION)
+
+    def validation_negatives_table(self, round: int = -1) -> Table:
+        """Return rounds/NNN/validation_negatives.parquet."""
+        return self._table(round, VALIDATION_NEGATIVES)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the run has a validation set (and a finished round)."""
+        return bool(self.entries) and round_file(0, VALIDATION) in self.entries[0]["files"]
+
+    @property
+    def truth(self) -> Codes | None:
+        """The pool's labels, (N,) or (N, C), with -1 where unknown; None when all are unknown."""
+        return truth_codes(self.pool_table())
+
+    @property
+    def validation_truth(self) -> Codes | None:
+        """The validation set's labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
+        return truth_codes(self.validation_table()) if self.has_validation else None
+
+    def learner(self, trusted: tuple[str, ...] = ()) -> Any:
+        """Return the learner that the settings name, with the last finished round's model.
+
+        Args:
+            trusted: types in a skops file that you know to be safe.
+        """
+        if self.settings.learner is None:
+            raise RunError(
+                f"The run in '{self.path}' was made with a learner in memory; make it again in Python and call "
+                f"surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)."
+            )
+        learner = self.settings.learner.build(self.settings.config.task)
+        self.load_model(learner, trusted)
+        return learner
+
+    def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
+        """Give a learner a round's model; the last one's unless the run keeps all."""
+        learner.from_bytes(
+            self.model_bytes(round),
+            sample_shape=self.settings.sample_shape,
+            num_classes=len(self.settings.classes),
+            trusted=trusted,
+        )
+
+    def model_bytes(self, round: int = -1) -> bytes:
+        """Return the checked content of a round's model file."""
+        entry = self._entry(round)
+        names = [name for name in entry["files"] if Path(name).name in MODELS]
+        if not names:
+            raise RunError(
+                f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
+                "unless the run is started with keep_models='all', and none of a learner without to_bytes."
+            )
+        return self._read(entry, names[0])
+
+    def data(self) -> RunData:
+        """Return the samples and labels that the settings name."""
+        if self.settings.data is None:
+            raise RunError(
+                f"The run in '{self.path}' was made from data in memory; the folder has their labels, not the samples."
+            )
+        return self.settings.data.load()
+
+    def verify(self) -> None:
+        """Check every file of every finished round; raise `DamagedFileError` for the first that is not as written."""
+        for entry in self.entries:
+            for name in entry["files"]:
+                self._read(entry, name)
+
+    def _table(self, round: int, name: str) -> Table:
+        entry = self._entry(round)
+        key = round_file(entry["round"], name)
+        if key not in entry["files"]:
+            raise RunError(f"The run in '{self.path}' has no {key}: it was made without a validation set.")
+        return table_from_bytes(self._read(entry, key))
+
+    def _entry(self, round: int) -> Entry:
+        if not -self.num_rounds <= round < self.num_rounds:
+            raise RunError(
+                f"The run in '{self.path}' has {self.num_rounds} finished rounds, counted from 0. Got round {round}."
+            )
+        return self.entries[round]
+
+    def _read(self, entry: Entry, name: str) -> bytes:
+        try:
+            return read_file(self.path / name, entry["files"][name])
+        except DamagedFileError:
+            # A process that writes the run removes the last model when it has a newer one.
+            if len(read_json(self.path / HISTORY)["rounds"]) > self.num_rounds:
+                raise RunError(
+                    f"The run in '{self.path}' has gone on since it was opened, and '{name}' is gone; open it again."
+                ) from None
+            raise
+
+
+def settled(records: list[RoundRecord], config: UPSConfig) -> RoundRecord:
+    """Return the last record with the stop that holds under `config`.
+
+    Limits may have been raised since it was written, and a run that was interrupted goes on.
+    """
+    counts, last = [record.num_selected_before for record in records], records[-1]
+    return last.replace(stop=config.stop_reason(counts, len(last.class_counts), last.minutes))
+
+
+def _check_is_run(path: Path) -> None:
+    if not path.is_dir():
+        raise RunError(f"There is no run in '{path}': the folder does not exist. Check its name, or start a run there.")
+    if (path / RUN).exists():
+        return
+    if began(path):
+        raise DamagedFileError(
+            f"File '{path / RUN}' is missing, and without its settings the run cannot be read. Restore it from a copy."
+        )
+    raise RunError(f"There is no run in '{path}', or it ended before it had begun. Start a run there.")
+
+
+def _read_settings(path: Path) -> tuple[RunSettings, str]:
+    content = parse_json(path)
+    version = str(content.get("version"))
+    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
+        raise NewerRunError(
+            f"The run in '{path.parent}' was written by surelabel {version} in format {content['format']}; this is "
+            f"surelabel {__version__}, which reads up to format {FORMAT}. Install the newer version."
+        )
+    values = check_json(path, content)
+    try:
+        return RunSettings.model_validate(values["settings"]), version
+    except (ValidationError, KeyError) as error:
+        raise RunError(
+            f"File '{path}' was written by surelabel {version} and has settings that surelabel {__version__} does not "
+            f"know; install that version. {error}"
+        ) from error
+
+
+def _record(path: Path, entry: Entry) -> RoundRecord:
+    try:
+        return RoundRecord(**{name: value for name, value in entry.items() if name != "files"})
+    except TypeError as error:
+        raise RunError(f"File '{path}' has rounds that surelabel {__version__} does not know ({error}).") from error

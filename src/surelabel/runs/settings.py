@@ -1,0 +1,56 @@
+"""A run's whole settings: how labels are selected, what learns, and from which data."""
+
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from surelabel.config import Settings
+from surelabel.data.reference import FunctionData, TableData
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.rules import UPSConfig
+
+FORMAT = 1
+"""The layout of run folders that this version writes; it reads this one and all before."""
+
+
+class RunSettings(Settings):
+    """Everything that a run folder needs to be continued by another process.
+
+    Paths are absolute, made so from the folder in which the run was started. Classes, sample shape, feature names and
+    fingerprint follow from the data; `start` fills them in.
+
+    Attributes:
+        format: the folder's layout.
+        name: what a table's row calls the run, "UPS".
+        config: thresholds, balance, stop rules and seed.
+        learner: what learns; None: an object in memory.
+        data: where the samples come from; None: objects in memory.
+        classes: what the class indices stand for.
+        sample_shape: the shape of one sample.
+        feature_names: names of a table's columns.
+        keep_models: "last" keeps the model of the last round, "all" those of all rounds.
+        fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
+    """
+
+    format: int = FORMAT
+    name: str = ""
+    config: UPSConfig = UPSConfig()
+    learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
+    data: Annotated[TableData | FunctionData, Field(discriminator="kind")] | None = None
+    classes: tuple[str, ...] = ()
+    sample_shape: tuple[int, ...] = ()
+    feature_names: tuple[str, ...] | None = None
+    keep_models: Literal["last", "all"] = "last"
+    fingerprint: str = ""
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and a content hash for every file."""
+        learner = None if self.learner is None else self.learner.pinned()
+        data = None if self.data is None else self.data.pinned()
+        return self.replace(learner=learner, data=data)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; infinities are strings."""
+        values: dict[str, Any] = json.loads(self.model_dump_json())
+        return values

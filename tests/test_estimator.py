@@ -1,0 +1,318 @@
+"""UPSClassifier as scikit-learn's users know estimators."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_multilabel_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import surelabel as sl
+
+X, Y = load_iris(return_X_y=True)
+LABELED = np.arange(len(X)) % 10 == 0
+FEW = np.where(LABELED, Y, -1)
+
+
+def quick(**rest: object) -> sl.UPSClassifier:
+    settings = {
+        "max_rounds": 2,
+        "min_steps": 60,
+        "epochs": 1,
+        "hidden": (32,),
+        "learning_rate": 0.02,
+        "random_state": 0,
+    }
+    return sl.UPSClassifier(**{**settings, "device": "cpu", **rest})
+
+
+# --- scikit-learn's own suite
+
+
+def failures(unlabeled: object) -> dict[str, str]:
+    estimator = quick(unlabeled=unlabeled, max_rounds=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(estimator, on_fail=None, on_skip=None)
+    assert len(results) > 50
+    return {result["check_name"]: str(result["exception"]) for result in results if result["status"] == "failed"}
+
+
+def test_scikit_learns_checks_all_pass_when_missing_values_mark_the_unlabeled() -> None:
+    assert failures(unlabeled=None) == {}
+
+
+def test_with_minus_one_only_the_check_that_has_it_as_a_class_fails_and_names_the_remedy() -> None:
+    found = failures(unlabeled=-1)
+    assert list(found) == ["check_classifiers_classes"]
+    assert "use unlabeled=None" in found["check_classifiers_classes"]
+
+
+# --- labels in every form
+
+
+def test_integers() -> None:
+    classifier = quick().fit(X, FEW)
+    assert classifier.score(X, Y) > 0.75
+    assert classifier.classes_.tolist() == [0, 1, 2]
+    assert classifier.predict(X).dtype == Y.dtype
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+def test_strings_with_missing_values(missing: object) -> None:
+    names = np.array(["setosa", "versicolor", "virginica"], dtype=object)[Y]
+    few = names.copy()
+    few[~LABELED] = missing
+    classifier = quick(unlabeled=None).fit(X, few)
+    assert (classifier.predict(X) == names).mean() > 0.75
+    assert classifier.score(X, few) == pytest.approx((classifier.predict(X) == names)[LABELED].mean())
+    assert set(classifier.transduction_[LABELED]) == set(names)
+    assert all(value is None for value in classifier.transduction_[classifier.labeled_iter_ == -1])
+
+
+def test_a_string_can_mark_the_unlabeled() -> None:
+    few = np.where(LABELED, np.array(["a", "b", "c"])[Y], "?")
+    classifier = quick(unlabeled="?").fit(X, few)
+    assert classifier.classes_.tolist() == ["a", "b", "c"]
+    assert (classifier.transduction_[classifier.labeled_iter_ == -1] == "?").all()
+
+
+def test_floats_with_nan() -> None:
+    few = np.where(LABELED, Y.astype(float), np.nan)
+    classifier = quick(unlabeled=None).fit(X, few)
+    assert classifier.predict(X).dtype == float
+    assert np.isnan(classifier.transduction_[classifier.labeled_iter_ == -1]).all()
+
+
+def test_data_frames_and_series_with_na() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    few = pandas.Series(FEW, dtype="Int64").where(LABELED)
+    classifier = quick(unlabeled=None).fit(frame, few)
+    assert classifier.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    assert classifier.score(frame, pandas.Series(Y)) > 0.75
+    with pytest.raises(ValueError, match="feature names"):
+        classifier.predict(frame[["b", "a", "c", "d"]])
+
+
+def test_lists() -> None:
+    assert quick().fit(X.tolist(), FEW.tolist()).score(X.tolist(), Y.tolist()) > 0.75
+
+
+@pytest.mark.parametrize("estimator", [None, RandomForestClassifier(10)])
+def test_sparse_samples(estimator: object) -> None:
+    dense = quick(estimator=estimator, passes=3).fit(X, FEW).predict(X)
+    sparse = quick(estimator=estimator, passes=3).fit(csr_matrix(X), FEW).predict(csr_matrix(X))
+    assert (dense == sparse).mean() > 0.98
+
+
+# --- several labels a sample
+
+XM, YM = make_multilabel_classification(200, 10, n_classes=3, random_state=0)
+
+
+def partly(rate: float = 0.7, marker: float = -1) -> np.ndarray:
+    hidden = np.random.default_rng(0).random(YM.shape) < rate
+    return np.where(hidden, marker, YM).astype(float if np.isnan(marker) else int)
+
+
+@pytest.mark.parametrize("estimator", [None, RandomForestClassifier(10)])
+def test_partly_known_rows_of_several_labels(estimator: object) -> None:
+    known = partly()
+    classifier = quick(estimator=estimator, passes=3, max_rounds=2).fit(XM, known)
+    assert classifier.predict_proba(XM).shape == classifier.predict(XM).shape == YM.shape
+    assert (classifier.predict(XM) == YM).mean() > 0.7
+    assert np.array_equal(classifier.transduction_[known >= 0], known[known >= 0])
+    assert classifier.labeled_iter_.shape == YM.shape
+    assert (classifier.labeled_iter_[known >= 0] == 0).all()
+    assert ((classifier.transduction_ == -1) == (classifier.labeled_iter_ == -1)).all()
+    assert classifier.history_[1].num_positive > 0
+
+
+def test_several_labels_with_nan() -> None:
+    classifier = quick(unlabeled=None).fit(XM, partly(marker=np.nan))
+    assert np.isnan(classifier.transduction_[classifier.labeled_iter_ == -1]).all()
+
+
+def test_the_papers_thresholds_are_the_defaults() -> None:
+    single, multi = quick(max_rounds=0).fit(X, FEW), quick(max_rounds=0).fit(XM, partly())
+    assert single._config(single._encode(FEW, None), 0).tau_p == 0.7
+    assert multi._config(multi._encode(YM, None), 0).tau_p == 0.5
+
+
+def test_two_columns_of_class_indices_are_not_taken_for_several_labels() -> None:
+    with pytest.raises(ValueError, match=r"each entry must be 0, 1 or unlabeled. Got 2"):
+        quick().fit(X, np.stack([Y, Y], axis=1))
+
+
+# --- what is learned
+
+
+def test_transduction_is_what_the_last_model_learned_from() -> None:
+    classifier = quick(max_rounds=3).fit(X, FEW)
+    assert np.array_equal(classifier.transduction_[LABELED], Y[LABELED])
+    assert (classifier.labeled_iter_[LABELED] == 0).all()
+    selected = classifier.labeled_iter_ > 0
+    assert selected.sum() == classifier.history_[-1].num_positive
+    assert (classifier.transduction_[selected] >= 0).all()
+    assert (classifier.transduction_[classifier.labeled_iter_ == -1] == -1).all()
+
+
+def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
+    """A row that is selected in rounds 1 and 3, but not in 2, has been labeled since round 3."""
+    from surelabel.data.pool import PoolLabels
+    from surelabel.estimator import _Tracker
+    from surelabel.selection import Selection
+
+    tracker = _Tracker(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
+    selected_by_round = [[1, 1, 0], [0, 1, 0], [1, 1, 0], None]
+    for number, selected in enumerate(selected_by_round):
+        pool = None
+        if selected is not None:
+            positive = np.zeros((3, 2), dtype=bool)
+            positive[:, 1] = selected
+            nothing, ones = np.zeros_like(positive), np.ones(3)
+            pool = PoolLabels(
+                np.arange(3),
+                np.ones(3, dtype=int),
+                ones,
+                ones,
+                ones,
+                ones,
+                Selection(positive, nothing),
+                positive,
+                ones[:0],
+                None,
+            )
+        tracker.add(_record(number, pool))
+    assert tracker.labeled_iter.tolist() == [0, 0, 3, 1, -1]
+    assert tracker.codes.tolist() == [0, 1, 1, 1, -1]
+
+
+def _record(number: int, pool: object) -> sl.RoundRecord:
+    from surelabel.records import describe
+
+    rest = {"balanced": False, "negatives_use": "loss", "validation_score": None, "test_score": None}
+    return describe(number, None, None, num_classes=2, minutes=0.0, stop=None, pool=pool, **rest)
+
+
+def test_without_unlabeled_rows_it_fits_the_labels_alone() -> None:
+    classifier = quick().fit(X, Y)
+    assert classifier.termination_condition_ == "no_unlabeled"
+    assert len(classifier.history_) == 1
+    assert np.array_equal(classifier.transduction_, Y)
+    assert classifier.score(X, Y) > 0.75
+
+
+def test_the_same_random_state_gives_identical_results() -> None:
+    first, second = (quick(random_state=7).fit(X, FEW).predict_proba(X) for _ in range(2))
+    other = quick(random_state=8).fit(X, FEW).predict_proba(X)
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def test_score_ignores_unlabeled_rows_and_entries() -> None:
+    classifier = quick().fit(X, FEW)
+    assert classifier.score(X, FEW) == pytest.approx((classifier.predict(X) == Y)[LABELED].mean())
+    multi, known = quick(max_rounds=0).fit(XM, YM), partly(0.5)
+    right = (multi.predict(XM) == known) | (known == -1)
+    rows = (known >= 0).any(axis=1)
+    assert multi.score(XM, known) == pytest.approx(right[rows].all(axis=1).mean())
+    with pytest.raises(ValueError, match="no labeled entry to score"):
+        classifier.score(X, np.full(len(X), -1))
+
+
+def test_a_network_of_ones_own_takes_images() -> None:
+    def model(sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(4, num_classes))
+
+    images = X.reshape(-1, 1, 2, 2)
+    assert quick(model=model, learning_rate=0.05).fit(images, FEW).score(images, Y) > 0.6
+
+
+def test_ctrl_c_keeps_the_last_finished_round() -> None:
+    def interrupt(record: sl.RoundRecord) -> None:
+        if record.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted by user"):
+        classifier = quick(callbacks=[interrupt]).fit(X, FEW)
+    assert classifier.termination_condition_ == "interrupted"
+    assert classifier.n_iter_ == 0
+    assert classifier.predict(X).shape == Y.shape
+
+
+def test_it_can_be_cloned_and_pickled() -> None:
+    classifier = quick().fit(X, FEW)
+    assert clone(classifier).get_params() == classifier.get_params()
+    again = pickle.loads(pickle.dumps(classifier))
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+
+
+# --- with the rest of scikit-learn
+
+
+def test_in_a_pipeline_and_a_grid_search_with_labeled_folds() -> None:
+    pipeline = make_pipeline(StandardScaler(), quick(max_rounds=1))
+    search = GridSearchCV(pipeline, {"upsclassifier__tau_p": [0.6, 0.8]}, cv=sl.LabeledKFold(3)).fit(X, FEW)
+    assert 0.6 < search.best_score_ <= 1
+    assert search.predict(X).shape == Y.shape
+
+
+def test_test_folds_hold_labeled_rows_only() -> None:
+    folds = list(sl.LabeledKFold(3, shuffle=True, random_state=0).split(X, FEW))
+    assert sorted(np.concatenate([test for _, test in folds])) == np.flatnonzero(LABELED).tolist()
+    for train, test in folds:
+        assert set(train) | set(test) == set(range(len(X)))
+        assert not set(train) & set(test)
+        assert np.bincount(FEW[test]).max() - np.bincount(FEW[test]).min() <= 1
+    assert len(cross_val_score(quick(max_rounds=0), XM, partly(), cv=sl.LabeledKFold(3))) == 3
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("y", "settings", "message"),
+    [
+        (np.where(LABELED, Y, np.nan), {}, "contains NaN or None.*use unlabeled=None"),
+        (np.full(150, -1), {}, "no label at all"),
+        (np.where(LABELED, 1, -1), {}, r"one class only .*135 entries count as unlabeled.*unlabeled=None"),
+        (Y[:10], {}, "inconsistent numbers of rows: 150 and 10"),
+        (np.linspace(0, 1, 150), {}, "Unknown label type"),
+        (None, {}, "y is None"),
+        (FEW, {"tau_p": 0.01}, "tau_n"),
+        (FEW, {"kappa_p": -1}, "kappa_p"),
+        (FEW, {"balance": "even"}, "balance"),
+        (FEW, {"passes": 1}, "passes"),
+        (FEW, {"dropout": 0.0}, "nn.Dropout"),
+        (FEW, {"optimizer": "adam"}, "optimizer"),
+        (FEW, {"estimator": RandomForestClassifier(), "model": len}, "either 'estimator' or 'model'"),
+        (np.array([1, "a", None] * 50, dtype=object), {"unlabeled": None}, "mix types"),
+    ],
+)
+def test_bad_input_is_named(y: object, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick(**settings).fit(X, y)
+
+
+def test_a_class_whose_entries_are_all_unknown_is_named() -> None:
+    known = YM.copy()
+    known[:, 1] = -1
+    with pytest.raises(ValueError, match="Class 1 has no label"):
+        quick().fit(XM, known)
+
+
+def test_bad_samples_are_named() -> None:
+    with pytest.raises(ValueError, match="NaN"):
+        quick().fit(np.where(X > 7, np.nan, X), FEW)
+    with pytest.raises(ValueError, match="infinity"):
+        quick().fit(np.where(X > 7, np.inf, X), FEW)

@@ -1,0 +1,298 @@
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+import surelabel as sl
+from surelabel.data.source import ArraySource
+from surelabel.data.training_set import make_problem
+from surelabel.learners.ensemble import expand, resample, soften
+from surelabel.models.table import table_network
+from surelabel.selection import Selection
+
+X, Y = load_iris(return_X_y=True)
+LABELED = np.arange(len(X)) % 10 == 0
+QUICK = sl.TrainingSettings(epochs=1, min_steps=60, optimizer="adamw", learning_rate=0.01)
+
+
+def problem(task: str = "single") -> object:
+    labels = Y[LABELED] if task == "single" else np.eye(3, dtype=int)[Y[LABELED]]
+    return make_problem((X[LABELED], labels), X[~LABELED], task)
+
+
+def predict(learner: object, x: object = X) -> sl.Prediction:
+    chunks = list(learner.predict(ArraySource(x), seed=3))
+    return sl.Prediction(*[np.concatenate([np.asarray(chunk[i]) for chunk in chunks]) for i in range(5)])
+
+
+def torch_learner(**rest: object) -> sl.TorchLearner:
+    return sl.TorchLearner(**{"training": QUICK, "device": "cpu", **rest})
+
+
+def fitted(learner: object, task: str = "single", seed: int = 0) -> object:
+    learner.fit(problem(task).training_set(None), seed=seed)
+    return learner
+
+
+LEARNERS = [
+    torch_learner,
+    lambda **rest: sl.SklearnLearner(RandomForestClassifier(20), members=4, **rest),
+    lambda **rest: sl.SklearnLearner(LogisticRegression(), members=4, **rest),
+    lambda **rest: sl.SklearnLearner(
+        HistGradientBoostingClassifier(max_iter=10, min_samples_leaf=1), members=3, **rest
+    ),
+    lambda **rest: sl.SklearnLearner(make_pipeline(StandardScaler(), GaussianNB()), members=4, **rest),
+]
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+@pytest.mark.parametrize("task", ["single", "multi"])
+def test_a_learner_learns_and_says_how_sure_it_is(make: object, task: str) -> None:
+    if task == "multi" and make is torch_learner:
+        learner = torch_learner(task="multi")
+    else:
+        learner = make(task=task)
+    prediction = predict(fitted(learner, task))
+    assert (prediction.p.argmax(1) == Y).mean() > 0.7
+    assert prediction.p.shape == prediction.u.shape == (150, 3)
+    assert (prediction.u >= 0).all()
+    assert prediction.u.max() > 0
+    assert np.abs(prediction.p_soft - 0.5).mean() < np.abs(prediction.p - 0.5).mean()
+    assert (learner.predict_proba(ArraySource(X)).argmax(1) == Y).mean() > 0.75
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+def test_the_same_seed_gives_the_same_model_and_the_same_uncertainty(make: object) -> None:
+    first, second, other = (predict(fitted(make(), seed=seed)) for seed in (1, 1, 2))
+    for a, b in zip(first, second, strict=True):
+        assert np.array_equal(a, b)
+    assert not np.array_equal(first.p, other.p)
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+def test_a_saved_model_predicts_the_same(make: object) -> None:
+    learner = fitted(make())
+    again = make()
+    again.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
+    assert np.array_equal(learner.predict_proba(ArraySource(X)), again.predict_proba(ArraySource(X)))
+    assert np.array_equal(predict(learner).u, predict(again).u)
+
+
+@pytest.mark.parametrize("make", LEARNERS)
+def test_a_learner_without_a_model_says_so(make: object) -> None:
+    with pytest.raises(ValueError, match="call fit first"):
+        next(iter(make().predict(ArraySource(X), seed=0)))
+
+
+def test_training_leaves_the_users_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    predict(fitted(torch_learner()))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_training_leaves_the_number_of_threads_alone() -> None:
+    before = torch.get_num_threads()
+    fitted(torch_learner())
+    assert torch.get_num_threads() == before
+
+
+def test_a_failed_fit_keeps_the_last_network() -> None:
+    learner = fitted(torch_learner())
+    network = learner.network
+    learner.training = QUICK.replace(learning_rate=1e30, optimizer="sgd")
+    with pytest.raises(ValueError, match="diverged"):
+        fitted(learner)
+    assert learner.network is network
+
+
+def test_the_default_network_standardizes_by_all_samples() -> None:
+    learner = fitted(torch_learner())
+    torch.testing.assert_close(learner.network.mean, torch.as_tensor(X.mean(0), dtype=torch.float32))
+    torch.testing.assert_close(learner.network.scale, torch.as_tensor(X.std(0), dtype=torch.float32))
+
+
+def test_chunks_do_not_change_deterministic_predictions() -> None:
+    learner = fitted(torch_learner())
+    whole = learner.predict_proba(ArraySource(X))
+    learner.predict_batch_size = 7
+    assert [len(chunk.ids) for chunk in learner.predict(ArraySource(X), seed=0)] == [7] * 21 + [3]
+    np.testing.assert_allclose(learner.predict_proba(ArraySource(X)), whole, atol=1e-6)
+
+
+def test_a_network_of_ones_own_is_trained() -> None:
+    shapes = []
+
+    def model(sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        shapes.append((sample_shape, num_classes))
+        return torch.nn.Sequential(
+            torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(16, 3)
+        )
+
+    fitted(torch_learner(model=model))
+    assert shapes == [((4,), 3)]
+
+
+def test_a_network_without_dropout_is_refused_when_it_labels() -> None:
+    learner = fitted(torch_learner(model=lambda shape, classes: torch.nn.Linear(4, classes)))
+    with pytest.raises(sl.errors.NotStochasticError, match="nn.Dropout"):
+        predict(learner)
+    learner.uncertainty = sl.Deterministic()
+    assert next(learner.predict(ArraySource(X), seed=0)).u is None
+
+
+def test_a_factory_that_returns_no_network_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must return a torch.nn.Module. Got int"):
+        fitted(torch_learner(model=lambda shape, classes: 3))
+
+
+def test_a_network_with_the_wrong_number_of_outputs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(15, 2\)"):
+        fitted(torch_learner(model=lambda shape, classes: torch.nn.Linear(4, 2)))
+
+
+def test_a_training_set_of_the_other_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="made for task='single'"):
+        fitted(torch_learner(), "multi")
+
+
+def test_negative_labels_move_probability_away() -> None:
+    """Rows that are known not to be of class 2 lower its probability, though they have no positive label."""
+    task = problem()
+    negative = np.zeros((135, 3), dtype=bool)
+    negative[Y[~LABELED] == 1, 2] = True
+    learner = torch_learner()
+    learner.fit(task.training_set(Selection(np.zeros_like(negative), negative)), seed=0)
+    with_negatives = learner.predict_proba(ArraySource(X[Y == 1]))[:, 2].mean()
+    without = fitted(torch_learner()).predict_proba(ArraySource(X[Y == 1]))[:, 2].mean()
+    assert with_negatives < without
+
+
+def test_weights_that_are_shared_can_be_saved() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = self.second = torch.nn.Linear(4, 4)
+            self.out = torch.nn.Sequential(torch.nn.Dropout(0.3), torch.nn.Linear(4, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(self.second(self.first(x)))
+
+    learner = fitted(torch_learner(model=lambda shape, classes: Tied()))
+    again = torch_learner(model=lambda shape, classes: Tied())
+    again.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
+    assert np.array_equal(learner.predict_proba(ArraySource(X)), again.predict_proba(ArraySource(X)))
+
+
+def selection_of(positive: list[list[int]], negative: list[list[int]]) -> Selection:
+    return Selection(np.array(positive, dtype=bool), np.array(negative, dtype=bool))
+
+
+def test_expansion_stands_a_negative_row_once_for_each_class_left() -> None:
+    small = make_problem((np.zeros((3, 1)), np.array([0, 1, 2])), np.zeros((4, 1)), "single")
+    selection = selection_of([[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0]], [[0, 0, 1], [0, 1, 1], [0, 1, 1], [0, 0, 0]])
+    rows, labels, weights = expand(small.training_set(selection), max_copies=4)
+    assert list(zip(rows.tolist(), labels.tolist(), weights.tolist(), strict=True)) == [
+        (0, 0, 1.0),
+        (1, 1, 1.0),
+        (2, 2, 1.0),
+        (3, 0, 0.5),
+        (3, 1, 0.5),
+        (4, 0, 1.0),
+        (5, 0, 1.0),
+    ]
+    rows, _, _ = expand(small.training_set(selection), max_copies=0)
+    assert rows.tolist() == [0, 1, 2, 5]
+
+
+def test_the_record_says_how_negatives_were_used() -> None:
+    for estimator, expected in [(LogisticRegression(), "expansion"), (KNeighborsClassifier(3), "left out")]:
+        learner = sl.SklearnLearner(estimator, members=2)
+        config = sl.UPSConfig(max_rounds=0, kappa_p=1)
+        (record,) = sl.self_train(learner, (X[LABELED], Y[LABELED]), X[~LABELED], config)
+        assert record.negatives_use == expected
+    assert sl.SklearnLearner(LogisticRegression(), negatives="ignore").negatives_use == "left out"
+
+
+def test_resamples_keep_every_class() -> None:
+    labels = np.array([0] * 50 + [1] * 2 + [2])
+    for seed in range(20):
+        assert np.bincount(labels[resample(labels, seed)]).tolist() == [50, 2, 1]
+
+
+def test_softening_is_the_softmax_of_half_the_logits() -> None:
+    z = np.array([[1.0, -2.0, 0.5]])
+    p = np.exp(z) / np.exp(z).sum()
+    np.testing.assert_allclose(soften(p, 2.0, "single"), np.exp(z / 2) / np.exp(z / 2).sum())
+    q = 1 / (1 + np.exp(-z))
+    np.testing.assert_allclose(soften(q, 2.0, "multi"), 1 / (1 + np.exp(-z / 2)))
+    assert soften(np.array([[1.0, 0.0]]), 2.0, "single").tolist() == [[1.0, 0.0]]
+
+
+def test_what_cannot_be_an_ensemble_is_refused() -> None:
+    with pytest.raises(ValueError, match="classifier with predict_proba. Got LinearSVC"):
+        sl.SklearnLearner(LinearSVC())
+    with pytest.raises(ValueError, match="'members' argument must be at least 2"):
+        sl.SklearnLearner(LogisticRegression(), members=1)
+    with pytest.raises(ValueError, match="negatives='expand' needs an estimator whose fit takes sample_weight"):
+        sl.SklearnLearner(KNeighborsClassifier(), negatives="expand")
+
+
+def test_resamples_that_are_all_the_same_are_refused() -> None:
+    one_each = make_problem((X[[0, 50, 100]], Y[[0, 50, 100]]), X, "single").training_set(None)
+    learner = sl.SklearnLearner(LogisticRegression(), members=2)
+    learner.fit(one_each, seed=0)
+    with pytest.raises(sl.errors.NotStochasticError, match="every resample is the same"):
+        predict(learner)
+    learner = sl.SklearnLearner(RandomForestClassifier(5), members=2)
+    learner.fit(one_each, seed=0)
+    assert predict(learner).u.max() > 0
+
+
+def test_unknown_types_in_a_saved_model_are_refused() -> None:
+    learner = fitted(sl.SklearnLearner(_Own(), members=2))
+    again = sl.SklearnLearner(_Own(), members=2)
+    with pytest.raises(ValueError, match=r"not known to be safe: .*_Own"):
+        again.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
+    trusted = [f"{_Own.__module__}._Own"]
+    again.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3, trusted=trusted)
+    assert np.array_equal(learner.predict_proba(ArraySource(X)), again.predict_proba(ArraySource(X)))
+
+
+class _Own(GaussianNB):
+    pass
+
+
+def test_sparse_samples_are_learned_from() -> None:
+    for learner in (torch_learner(), sl.SklearnLearner(LogisticRegression(), members=2)):
+        task = make_problem((csr_matrix(X[LABELED]), Y[LABELED]), csr_matrix(X[~LABELED]), "single")
+        learner.fit(task.training_set(None), seed=0)
+        assert (learner.predict_proba(ArraySource(csr_matrix(X))).argmax(1) == Y).mean() > 0.75
+
+
+def test_the_factory_makes_a_table_network_for_any_shape() -> None:
+    assert table_network((2, 3), 4)(torch.zeros(5, 2, 3)).shape == (5, 4)
+
+
+def standardized(chunks: Iterator[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    network = table_network((2,), 2)
+    network.standardize(chunks)
+    return network.mean, network.scale
+
+
+def test_statistics_do_not_depend_on_chunks_and_survive_large_offsets() -> None:
+    rows = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)) + torch.tensor([1000.0, 0.0])
+    mean, scale = standardized(iter(rows.split(7)))
+    torch.testing.assert_close(mean, rows.double().mean(0).float())
+    torch.testing.assert_close(scale, rows.double().std(0, correction=0).float(), rtol=1e-5, atol=0)

@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix, issparse
+
+from surelabel.data.source import ArraySource, Concatenation, Source, Subset, as_source, check_unique_ids
+
+ROWS = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.as_tensor, csr_matrix])
+def test_rows_come_in_the_order_asked_for(make: object) -> None:
+    both = Concatenation(ArraySource(make(ROWS[:2])), ArraySource(make(ROWS[2:]), first_id=2))
+    index = np.array([5, 0, 3, 1, 0])
+    rows = both[index]
+    dense = rows.toarray() if issparse(rows) else np.asarray(rows)
+    assert np.array_equal(dense, ROWS[index])
+    assert np.array_equal(both.ids[index], index)
+
+
+def test_one_side_alone_is_not_copied_through_the_other() -> None:
+    both = Concatenation(ArraySource(ROWS[:2]), ArraySource(ROWS[2:]))
+    assert np.array_equal(both[np.array([1, 0])], ROWS[[1, 0]])
+    assert np.array_equal(both[np.array([5, 2])], ROWS[[5, 2]])
+
+
+def test_a_subset_keeps_its_order_and_ids() -> None:
+    subset = Subset(ArraySource(ROWS, ids=np.array(list("abcdef"))), np.array([4, 1]))
+    assert isinstance(subset, Source)
+    assert subset.ids.tolist() == ["e", "b"]
+    assert np.array_equal(subset[np.array([1, 0])], ROWS[[1, 4]])
+
+
+def test_a_data_frame_is_a_source() -> None:
+    pandas = pytest.importorskip("pandas")
+    source = as_source("unlabeled", pandas.DataFrame(ROWS))
+    assert source.sample_shape == (2,)
+
+
+def test_bad_samples_are_named() -> None:
+    with pytest.raises(ValueError, match=r"The 'unlabeled' argument: Samples must be .* Got ndarray of shape \(3,\)"):
+        as_source("unlabeled", np.zeros(3))
+    with pytest.raises(ValueError, match="Got str instead"):
+        as_source("unlabeled", "data.csv")
+    with pytest.raises(ValueError, match=r"must name each of the 6 samples once. Got shape \(2,\)"):
+        ArraySource(ROWS, ids=[1, 2])
+    with pytest.raises(ValueError, match=r"must have one shape. Got \(2,\) and \(3,\)"):
+        Concatenation(ArraySource(ROWS), ArraySource(np.zeros((2, 3))))
+
+
+def test_an_id_must_not_name_two_samples() -> None:
+    with pytest.raises(ValueError, match=r"'b'.* names 2 samples"):
+        check_unique_ids(np.array(["a", "b", "b"]))
