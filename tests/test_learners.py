@@ -58,10 +58,7 @@ LEARNERS = [
 @pytest.mark.parametrize("make", LEARNERS)
 @pytest.mark.parametrize("task", ["single", "multi"])
 def test_a_learner_learns_and_says_how_sure_it_is(make: object, task: str) -> None:
-    if task == "multi" and make is torch_learner:
-        learner = torch_learner(task="multi")
-    else:
-        learner = make(task=task)
+    learner = make(task=task)
     prediction = predict(fitted(learner, task))
     assert (prediction.p.argmax(1) == Y).mean() > 0.7
     assert prediction.p.shape == prediction.u.shape == (150, 3)

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `surelabel`; None: those that the process was started with.
 
-    >>> main(["--version"])
+    >>> main(["--version"])  # doctest: +ELLIPSIS
     surelabel ...
     0
     """

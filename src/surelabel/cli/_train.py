@@ -56,8 +56,7 @@ def follow(
 
 def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:
     if (folder / "run.json").exists():
-        kept = ["no round is done yet", "round 0 is done and kept"][done:] or [
-            f"rounds 0 to {done - 1} are done and kept"
-        ]
-        error.add_note(f"{kept[0]}; go on with: {command_line('resume', folder)}")
+        kept = {0: "no round is done yet", 1: "round 0 is done and kept"}
+        begun = kept.get(done, f"rounds 0 to {done - 1} are done and kept")
+        error.add_note(f"{begun}; go on with: {command_line('resume', folder)}")
     return error

@@ -1,0 +1,292 @@
+"""`surelabel fit`: what it reads, what it prints, and every input that it refuses before it trains."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import QUICK, Command, blobs, write_blobs
+
+from surelabel import UPSClassifier
+from surelabel.cli.fit import run_parts
+from surelabel.data.tables import write_table
+from surelabel.runs import RunFolder
+
+FOREST = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
+LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture(autouse=True)
+def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_blobs(Path("pets.csv"))
+
+
+def pets(*more: object, data: str = "pets.csv") -> tuple[object, ...]:
+    return ("fit", data, "--label", "pet", "--id", "id", "--out", "runs/pets", *more)
+
+
+def test_a_fit_prints_a_line_a_round_and_the_commands_to_go_on_with(command):
+    result = command(*pets(*QUICK, "--validation", "0.5"))
+    assert (result.code, result.err) == (0, "")
+    head, *rounds, blank, done, score, _, predict, label, report = result.out.splitlines()
+    assert head.split() == ["round", "positives", "negatives", "of", "pool", "confidence", "validation", "time"]
+    assert [line.split()[0] for line in rounds] == ["0", "1"]
+    assert len({len(line) for line in [head, *rounds]}) == 1, "the columns stand below their heads"
+    assert blank == ""
+    assert done.startswith("Done after round 1 in 0:")
+    assert score == "Validation accuracy 1.000."
+    assert [line.split()[:3] for line in (predict, label, report)] == [
+        ["surelabel", name, "runs/pets"] for name in ("predict", "label", "report")
+    ]
+    assert "\x1b" not in result.out
+
+
+def test_a_fit_keeps_a_run_with_the_settings_asked_for(command):
+    options = ("--tau-p", "0.8", "--kappa-n", "0.01", "--balance", "none", "--seed", "7", "--learning-rate", "0.01")
+    assert command(*pets(*QUICK, *options)).code == 0
+    settings = RunFolder.open("runs/pets").settings
+    config, learner = settings.config, settings.learner
+    assert (config.tau_p, config.kappa_n, config.balance, config.seed) == (0.8, 0.01, None, 7)
+    assert (config.max_rounds, learner.hidden, learner.passes) == (1, (8,), 3)
+    assert (learner.training.epochs, learner.training.learning_rate) == (1, 0.01)
+    assert settings.feature_names == ("width", "height")
+    assert settings.classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("task", ["single", "multi"])
+def test_without_options_the_settings_are_those_of_the_estimator(task):
+    learner, config = run_parts({}, task, 3)
+    parameters = UPSClassifier().get_params(deep=False)
+    assert config.tau_p == {"single": 0.7, "multi": 0.5}[task]  # as `fit --help` says
+    for name in ("tau_n", "kappa_p", "kappa_n", "negatives", "balance", "balance_floor", "max_rounds", "tolerance"):
+        assert getattr(config, name) == parameters[name], name
+    for name in ("hidden", "dropout", "input_dropout", "passes", "temperature", "negative_weight", "device"):
+        assert getattr(learner, name) == parameters[name], name
+    for name in ("optimizer", "learning_rate", "weight_decay", "batch_size", "epochs", "min_steps"):
+        assert getattr(learner.training, name) == parameters[name], name
+
+
+def test_every_option_changes_a_setting():
+    given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
+    network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
+    learner, config = run_parts({**given, **network, "no_negatives": True}, "single", 2)
+    assert (config.tau_p, config.tau_n, config.kappa_p, config.kappa_n) == (0.9, 0.1, 0.2, 0.1)
+    assert (config.max_rounds, config.max_minutes, config.seed, config.negatives) == (3, 2.0, 5, False)
+    assert (learner.dropout, learner.passes, learner.hidden, learner.device) == (0.1, 4, (5, 6), "cpu")
+    assert (learner.training.epochs, learner.training.learning_rate) == (3, 0.1)
+
+
+def test_quiet_prints_nothing(command):
+    assert command(*pets(*LOGISTIC, "--quiet")) == (0, "", "")
+    assert RunFolder.open("runs/pets").num_rounds == 2
+
+
+def test_several_label_columns_are_several_labels_a_sample(command):
+    present = [1, 0, 1, 0, 1, 0] + [None] * 54
+    columns = {**blobs(), "left": present, "right": [1, 1, 0, 0, None, 1] + [None] * 54, "pet": [None] * 60}
+    write_table("both.csv", columns)
+    words = ("fit", "both.csv", "--label", "left", "--label", "right", "--id", "id", "--drop", "pet")
+    result = command(*words, *QUICK, "--out", "runs/both")
+    assert (result.code, result.err) == (0, "")
+    settings = RunFolder.open("runs/both").settings
+    assert (settings.config.task, settings.classes) == ("multi", ("left", "right"))
+
+
+def test_a_scikit_learn_estimator_takes_the_place_of_the_network(command):
+    assert command(*pets(*LOGISTIC)).code == 0
+    learner = RunFolder.open("runs/pets").settings.learner
+    assert (learner.kind, learner.members) == ("sklearn", 3)
+
+
+def test_a_network_of_ones_own_is_named_by_file_and_function(command):
+    Path("net.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, classes):\n"
+        "    return nn.Sequential(nn.Linear(*shape, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, classes))\n"
+    )
+    assert command(*pets("--model", "net.py:make", "--rounds", "0", "--epochs", "1")).code == 0
+    learner = RunFolder.open("runs/pets").settings.learner
+    assert learner.model == f"{Path.cwd()}/net.py:make"
+    assert learner.model_hash is not None
+
+
+@pytest.mark.parametrize("kind", ["parquet", "npz", "npy", "tsv"])
+def test_other_kinds_of_files_are_read(command, kind):
+    columns = blobs()
+    x = np.array([columns["width"], columns["height"]]).T
+    y = np.array([-1 if name is None else int(name == "cat") for name in columns["pet"]])
+    words = ["fit", f"pets.{kind}", *LOGISTIC, "--out", "runs/pets"]
+    if kind == "npz":
+        np.savez("pets.npz", x=x, y=y)
+    elif kind == "npy":
+        np.save("pets.npy", x)
+        np.save("labels.npy", y)
+        words += ["--labels-file", "labels.npy"]
+    else:
+        write_table("other.parquet", columns)
+        Path("other.parquet").rename("pets.parquet")
+        Path("pets.tsv").write_text(Path("pets.csv").read_text().replace(",", "\t"))
+        words += ["--label", "pet", "--id", "id"]
+    result = command(*words)
+    assert (result.code, result.err) == (0, "")
+    assert RunFolder.open("runs/pets").records()[1].num_positive > 0
+
+
+def test_a_label_can_mean_unlabeled(command):
+    names = [name or "unknown" for name in blobs()["pet"]]
+    write_blobs(Path("marked.csv"), pet=names)
+    assert command(*pets(*LOGISTIC, "--unlabeled", "unknown", data="marked.csv")).code == 0
+    assert RunFolder.open("runs/pets").settings.classes == ("cat", "dog")
+
+
+def test_a_test_file_is_scored(command):
+    write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
+    result = command(*pets(*LOGISTIC, "--test", "test.csv"))
+    assert result.code == 0
+    assert "Test accuracy 1.000." in result.out
+
+
+# What is refused, each by one line that names the problem and the remedy.
+
+
+def with_cell(column: str, row: int, value: object) -> dict[str, list[object]]:
+    return {column: [*blobs()[column][:row], value, *blobs()[column][row + 1 :]]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "remedy"),
+    [
+        ({"pet": [None] * 60}, "no labeled row", "fill in the label"),
+        ({"pet": ["cat"] * 5 + [None] * 55}, "labels of one class only ('cat')", "label some rows of another class"),
+        ({"pet": ["cat", "dog"] * 30}, "no unlabeled row", "add rows with an empty label cell"),
+        ({"id": ["same"] * 60}, "'same'", "unique"),
+        (with_cell("width", 4, "wide"), "column 'width', row 5", "'wide'"),
+        (with_cell("width", 4, float("inf")), "column 'width', row 5", "inf"),
+        ({"pet": None}, "has no column 'pet'", "it has"),
+        ({"id": None}, "has no column 'id'", "it has"),
+        ({"width": None, "height": None}, "no feature columns", ""),
+    ],
+)
+def test_a_table_that_cannot_be_learned_from_is_refused(command, changes, problem, remedy):
+    write_blobs(
+        Path("bad.csv"),
+        **{name: None if v is None else [str(c) if c is not None else None for c in v] for name, v in changes.items()},
+    )
+    line = command.fails(1, *pets(data="bad.csv"))
+    assert "bad.csv" in line
+    assert problem in line
+    assert remedy in line
+    assert not Path("runs").exists(), "nothing is written"
+
+
+def test_an_empty_file_is_refused(command):
+    Path("empty.csv").write_text("")
+    assert "File 'empty.csv' is empty" in command.fails(1, *pets(data="empty.csv"))
+
+
+def test_a_file_with_a_head_only_is_refused(command):
+    Path("head.csv").write_text("id,width,height,pet\n")
+    assert "File 'head.csv' has no rows" in command.fails(1, *pets(data="head.csv"))
+
+
+def test_a_missing_file_is_wrong_use(command):
+    line = command.fails(2, *pets(data="gone.csv"))
+    assert line == "Invalid value for 'DATA': file 'gone.csv' does not exist; check the path."
+    assert "'--test': file 'gone.csv'" in command.fails(2, *pets("--test", "gone.csv"))
+    assert "'--validation': file 'gone.csv'" in command.fails(2, *pets("--validation", "gone.csv"))
+
+
+def test_a_class_that_only_the_test_file_has_is_refused(command):
+    write_blobs(Path("test.csv"), pet=["bird"] * 60)
+    line = command.fails(1, *pets("--test", "test.csv"))
+    assert "File 'test.csv' has the label 'bird', which no labeled training row has" in line.replace(
+        str(Path.cwd()) + "/", ""
+    )
+
+
+def test_fewer_labels_than_classes_are_refused(command):
+    columns = {**blobs(), "left": [1, 0] + [None] * 58, "right": [None] * 60, "pet": None}
+    write_table("both.csv", {name: values for name, values in columns.items() if values is not None})
+    line = command.fails(1, "fit", "both.csv", "--label", "left", "--label", "right", "--id", "id", "--out", "runs/b")
+    assert "no labeled row left for class 'right'; label some, or leave the class out" in line
+
+
+def test_a_folder_with_something_in_it_is_kept(command):
+    Path("runs/pets").mkdir(parents=True)
+    Path("runs/pets/notes.txt").write_text("mine")
+    line = command.fails(1, *pets())
+    assert line.startswith("'runs/pets' exists and is kept; choose another --out")
+    assert [path.name for path in Path("runs/pets").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--tau-p", "2"), "Invalid value for '--tau-p': Input should be less than or equal to 1. Got 2.0."),
+        (("--tau-p", "0.1", "--tau-n", "0.5"), "tau_n (0.5) must not be larger than tau_p (0.1)."),
+        (("--kappa-p", "-1"), "Invalid value for '--kappa-p': Input should be greater than or equal to 0. Got -1.0."),
+        (("--rounds", "-1"), "Invalid value for '--rounds': "),
+        (("--passes", "1"), "Invalid value for '--passes': Input should be greater than or equal to 2. Got 1."),
+        (("--epochs", "0"), "Invalid value for '--epochs': "),
+        (("--learning-rate", "0"), "Invalid value for '--learning-rate': "),
+        (("--dropout", "1"), "Invalid value for '--dropout': "),
+        (("--seed", "-1"), "Invalid value for '--seed': "),
+        (("--hidden", "12;4"), "Invalid value for '--hidden': '12;4' must be whole numbers by commas"),
+        (("--hidden", "0"), "Invalid value for '--hidden': "),
+        (("--validation", "1.5"), "Invalid value for '--validation': the share must be at least 0 and below 1."),
+        (("--device", "abacus"), "Invalid value for '--device': there is no 'abacus' here; use one of cpu"),
+        (("--balance", "odd"), "Invalid value for '--balance': "),
+        ((*FOREST, "--epochs", "3"), "--epochs has no effect together with --estimator; leave one of them out."),
+        (("--model", "net.py:make", "--dropout", "0.1"), "--dropout has no effect together with --model;"),
+        (("--no-negatives", "--tau-n", "0.1"), "--tau-n has no effect together with --no-negatives;"),
+    ],
+)
+def test_a_wrong_option_is_wrong_use(command, options, problem):
+    assert command.fails(2, *pets(*options)).startswith(problem)
+    assert not Path("runs").exists(), "nothing is written"
+
+
+def test_each_wrong_option_has_its_line(command):
+    result = command(*pets("--tau-p", "2", "--kappa-p", "-1"))
+    assert result.code == 2
+    assert [line.split("'")[1] for line in result.err.splitlines()] == ["--tau-p", "--kappa-p"]
+
+
+def test_a_table_without_a_named_label_is_wrong_use(command):
+    line = command.fails(2, "fit", "pets.csv", "--out", "runs/pets")
+    assert line == "Missing option '--label'; name the column that holds the labels, such as --label species."
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--model", "net.py:make"), "net.py', which does not exist"),
+        (("--model", "no colon"), "A reference must be 'module:name' or 'path/file.py:name'."),
+        (("--estimator", "sklearn.ensemble:Forest"), "'sklearn.ensemble' has no 'Forest'"),
+        (("--estimator", "sklearn.svm:LinearSVC"), "must be a classifier with predict_proba"),
+    ],
+)
+def test_a_model_that_cannot_be_found_or_used_is_named(command, options, problem):
+    assert problem in command.fails(1, *pets(*options))
+    assert not Path("runs/pets/run.json").exists()
+
+
+def test_an_uneven_labeled_set_is_warned_of_on_one_line(command):
+    write_blobs(Path("uneven.csv"), pet=["cat" if row % 2 else "dog" for row in range(8)] + ["cat"] * 8 + [None] * 44)
+    result = command(*pets(*LOGISTIC, data="uneven.csv"))
+    assert result.code == 0
+    assert result.err.startswith("warning: The labeled classes are far from even")
+    assert result.err.count("\n") == 1
+
+
+def test_history_is_what_was_printed(command):
+    result = command(*pets(*LOGISTIC))
+    rounds = json.loads(Path("runs/pets/history.json").read_text())["rounds"]
+    printed = [line.split()[:3] for line in result.out.splitlines()[1:3]]
+    assert printed == [[str(r["round"]), str(r["num_positive"]), str(r["num_negative"])] for r in rounds]
