@@ -1,9 +1,11 @@
 """Runs that are killed with SIGKILL and resumed: each in a child forked from this process, which has torch loaded.
 
-`python killing.py SCENARIO FOLDER [SEED] [KILLS]` prints a JSON list with an outcome for every killed run. The tests start
-it as a process of its own, so that no thread of the test runner is lost in a fork.
+`python killing.py SCENARIO FOLDER [SEED] [KILLS]` prints a JSON list with an outcome for every killed run. The tests
+start it as a process of its own, so that no thread of the test runner is lost in a fork.
 """
 
+import gc
+import importlib
 import json
 import os
 import random
@@ -16,44 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute
-import pyarrow.parquet
-import safetensors.torch
-import torch
-
-# Training loads these when it first needs them; here once for all children.
-import torch._dynamo
-
-import surelabel.learners.network
-from surelabel.engine.train import TrainingSettings
-from surelabel.rules import UPSConfig
-from surelabel.runs import FunctionData, RunSettings, TorchLearnerSettings, environment, files, resume, start
-
-torch.set_num_threads(1)
-
-DATA = """
 import numpy as np
-from surelabel.runs import RunData
+import pyarrow as pa
+import torch
+from small_runs import difference, small_settings
 
-def blobs(with_validation=False):
-    generator = np.random.default_rng(0)
-    y = np.arange(72) % 3
-    x = (generator.normal(size=(72, 4)) + 2.0 * np.eye(3, 4)[y]).astype(np.float32)
-    validation = (x[60:], y[60:]) if with_validation else None
-    return RunData((x[:9], y[:9]), x[9:60], ["a", "b", "c"], validation=validation, truth=y[9:60])
-"""
+from surelabel.runs import RunSettings, environment, files, resume, start
 
-
-def make_settings(folder: Path, *, with_validation: bool, max_rounds: int) -> RunSettings:
-    """Write the data's function to a file and return the settings of a run that takes some ten milliseconds a round."""
-    file = folder / "blobs.py"
-    file.write_text(DATA)
-    training = TrainingSettings(epochs=4, learning_rate=0.3, batch_size=32)
-    return RunSettings(
-        learner=TorchLearnerSettings(hidden=(8,), passes=3, training=training, device="cpu"),
-        data=FunctionData(function=f"{file}:blobs", arguments={"with_validation": with_validation}),
-        config=UPSConfig(tau_p=0.5, tau_n=0.2, kappa_p=0.3, kappa_n=0.3, max_rounds=max_rounds, balance_rounds=1),
-    )
+# What a run loads when it first needs it; here once for all children.
+for module in ("torch._dynamo", "pyarrow.parquet", "pyarrow.compute", "surelabel.learners.network"):
+    importlib.import_module(module)
 
 
 def in_child(work: Callable[[], object], kill_after: float | None = None) -> int:
@@ -86,12 +60,14 @@ def finish(folder: Path, settings: RunSettings) -> None:
 
 
 class Killer:
-    """Ends this process at the n-th step of writing: before a write, halfway through it, before a flush, a rename or a
-    removal. It notes each step first."""
+    """Ends this process at the n-th step of writing: before a write, halfway through it, before a rename or a removal.
+
+    Before a flush there is nothing new to see: what a killed process has written is the kernel's already.
+    """
 
     def __init__(self, at: int, log: Path) -> None:
         self.at, self.steps, self.log = at, 0, log
-        for name in ("_write", "_flush", "_rename", "_remove"):
+        for name in ("_write", "_rename", "_remove"):
             setattr(files, name, self.wrap(name, getattr(files, name)))
 
     def wrap(self, name: str, function: Callable[..., None]) -> Callable[..., None]:
@@ -110,7 +86,7 @@ class Killer:
         self.steps += 1
         if self.steps == self.at:
             target = arguments[-1] if name == "_rename" else arguments[0]
-            self.log.write_text(f"{name[1:]} {Path(target).name if isinstance(target, Path) else ''}".strip())
+            self.log.write_text(f"{name[1:]} {target.name}")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -123,27 +99,6 @@ def killed_after_round(number: int, folder: Path, settings: RunSettings) -> None
     for record in go(folder, settings):
         if record.round == number:
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def difference(folder: Path, expected: Path) -> str:
-    """Say how a run differs from one that was never interrupted, but for the time it took; empty: not at all."""
-    names = [{str(path.relative_to(root)) for path in root.rglob("*")} for root in (folder, expected)]
-    if names[0] != names[1]:
-        return f"other files: {sorted(names[0] ^ names[1])}"
-    for name in sorted(names[0]):
-        if name.startswith("rounds/") and (folder / name).is_file():
-            if (folder / name).read_bytes() != (expected / name).read_bytes():
-                return f"{name} differs"
-    if history(folder) != history(expected):
-        return "history.json differs"
-    if (folder / "run.json").read_bytes() != (expected / "run.json").read_bytes():
-        return "run.json differs"
-    return ""
-
-
-def history(folder: Path) -> list[dict[str, Any]]:
-    rounds = json.loads((folder / "history.json").read_text())["rounds"]
-    return [{key: value for key, value in entry.items() if key != "minutes"} for entry in rounds]
 
 
 def outcome(folder: Path, settings: RunSettings, expected: Path, what: str) -> dict[str, str]:
@@ -165,12 +120,12 @@ def every_step(folder: Path, settings: RunSettings, expected: Path) -> list[dict
         outcomes.append(outcome(path, settings, expected, path.with_suffix(".step").read_text()))
 
 
-def every_step_of_resuming(folder: Path, settings: RunSettings, expected: Path) -> list[dict[str, str]]:
-    """Kill a run halfway through round 1's first file, and then, resumed, at each step up to the commit of round 1."""
+def every_step_of_resuming(folder: Path, settings: RunSettings, expected: Path, first: int) -> list[dict[str, str]]:
+    """Kill a run at the step `first`, and then, resumed, at each step until the commit of that round is past."""
     outcomes: list[dict[str, str]] = []
-    while not outcomes or "remove model.safetensors" != outcomes[-1]["killed"]:
+    while not outcomes or outcomes[-1]["killed"] != "remove model.safetensors":
         path, at = folder / f"resumed{len(outcomes)}", len(outcomes) + 1
-        in_child(lambda path=path: killed_at(41, path, settings))
+        in_child(lambda path=path: killed_at(first, path, settings))
         assert in_child(lambda path=path, at=at: killed_at(at, path, settings)) == signal.SIGKILL
         outcomes.append(outcome(path, settings, expected, path.with_suffix(".step").read_text()))
     return outcomes
@@ -200,18 +155,30 @@ def random_moments(
     return outcomes
 
 
+def prepare() -> None:
+    """Make children quick."""
+    torch.set_num_threads(1)
+    pa.array(np.zeros(1))  # loads pandas
+    environment.describe_environment()  # asks git
+    files._flush = lambda descriptor: None  # only a power failure would tell the difference
+    gc.collect()
+    gc.freeze()
+
+
 def main(scenario: str, folder: Path, seed: int = 0, kills: int = 5) -> list[dict[str, str]]:
     slow = scenario == "many"
-    settings = make_settings(folder, with_validation=slow, max_rounds=4 if slow else 2).pinned()
-    environment.describe_environment()  # asks git once for all children
+    settings = small_settings(folder, with_validation=slow, max_rounds=4 if slow else 2).pinned()
+    prepare()
     expected, began = folder / "expected", time.monotonic()
     in_child(lambda: finish(expected, settings))
     seconds = time.monotonic() - began
     if slow:
         return random_moments(folder, settings, expected, seconds, seed, kills)
+    steps = every_step(folder, settings, expected)
+    in_round_1 = [number for number, step in enumerate(steps, 1) if step["killed"] == "half .pool.parquet.tmp"][1]
     return [
-        *every_step(folder, settings, expected),
-        *every_step_of_resuming(folder, settings, expected),
+        *steps,
+        *every_step_of_resuming(folder, settings, expected, in_round_1),
         *every_round(folder, settings, expected),
         *random_moments(folder, settings, expected, seconds, seed, kills),
     ]

@@ -143,9 +143,10 @@ def test_several_labels_with_nan() -> None:
 
 
 def test_the_papers_thresholds_are_the_defaults() -> None:
-    single, multi = quick(max_rounds=0).fit(X, FEW), quick(max_rounds=0).fit(XM, partly())
-    assert single._config(single._encode(FEW, None), 0).tau_p == 0.7
-    assert multi._config(multi._encode(YM, None), 0).tau_p == 0.5
+    single, multi = (sl.UPSClassifier().config(task, 3, 0) for task in ("single", "multi"))
+    assert (single.tau_p, single.tau_n, single.kappa_p, single.kappa_n) == (0.7, 0.05, 0.05, 0.005)
+    assert (multi.tau_p, multi.tau_n, multi.kappa_p, multi.kappa_n, multi.gamma) == (0.5, 0.05, 0.05, 0.005, 0.5)
+    assert sl.UPSClassifier(tau_p=0.9).config("multi", 3, 0).tau_p == 0.9
 
 
 def test_two_columns_of_class_indices_are_not_taken_for_several_labels() -> None:

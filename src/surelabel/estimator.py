@@ -18,6 +18,7 @@ from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.engine.train import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.labels import Task
 from surelabel.learners.ensemble import SklearnLearner
 from surelabel.learners.network import ModelFactory, TorchLearner
 from surelabel.loop import Callback, rounds
@@ -161,7 +162,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         problem, row_of_pool = _make_problem(X, encoded)
         self.learner_ = self._learner(encoded)
-        config = self._config(encoded, seed)
+        config = self.config(encoded.task, len(encoded.classes), seed)
         self._run(problem, config, encoded, row_of_pool)
         return self
 
@@ -191,6 +192,13 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             right[rows] = predicted[rows] == encoded.classes[encoded.codes[rows]]
         weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
         return float(np.average(right[rows], weights=weights))
+
+    def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
+        """Return the selection and stop rules that `fit` follows for this kind of labels."""
+        names = set(UPSConfig.model_fields) & set(self.get_params(deep=False))
+        values = {name: getattr(self, name) for name in names - {"tau_p"}}
+        tau_p = self.tau_p if self.tau_p is not None else (0.7 if task == "single" else 0.5)
+        return UPSConfig(**values, tau_p=tau_p, task=task, num_classes=num_classes, seed=seed)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -250,12 +258,6 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             device=self.device,
             task=encoded.task,
         )
-
-    def _config(self, encoded: EncodedLabels, seed: int) -> UPSConfig:
-        names = set(UPSConfig.model_fields) & set(self.get_params(deep=False))
-        values = {name: getattr(self, name) for name in names - {"tau_p"}}
-        tau_p = self.tau_p if self.tau_p is not None else (0.7 if encoded.task == "single" else 0.5)
-        return UPSConfig(**values, tau_p=tau_p, task=encoded.task, num_classes=len(encoded.classes), seed=seed)
 
     def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
         tracker = _Tracker(encoded.codes, row_of_pool)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str = "", style: str | None = None) -> None:

@@ -18,7 +18,7 @@ from surelabel.errors import SurelabelError
 
 FAILURE, WRONG_USE = 1, 2
 DEBUG = "SURELABEL_DEBUG"
-_OPTIONS = {"max_rounds": "rounds", "members": "passes", "id_column": "id"}
+_OPTIONS = {"max_rounds": "rounds", "members": "passes", "id_column": "id", "validation_seed": "seed"}
 """Settings whose option has another name."""
 
 # typer hands out click's UsageError only as the base of BadParameter; where click lives depends on typer's version.

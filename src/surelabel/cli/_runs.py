@@ -68,7 +68,6 @@ def read_samples(settings: "RunSettings", path: Path, id_column: str | None) -> 
         path: a file that `read_table` reads.
         id_column: the column with the ids; None: as in the run; "": number the rows.
     """
-    existing_file("FILE", path)
     from surelabel.data.reference import TableData
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
@@ -82,6 +81,12 @@ def read_samples(settings: "RunSettings", path: Path, id_column: str | None) -> 
             "instead; give samples of that shape."
         )
     return ArraySource(table.x, ids=table.ids)
+
+
+def check_files(file: Path, out: Path | None, force: bool) -> None:
+    """Refuse an input that is not there, and an output as `check_output` does."""
+    existing_file("FILE", file)
+    check_output(out, force)
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:

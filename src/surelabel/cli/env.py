@@ -24,14 +24,14 @@ def environment() -> dict[str, str]:
         **known["versions"],
         "platform": known["platform"],
         "processor": known["processor"],
-        "cores": str(_cores()),
+        "cores": str(cores()),
         "torch threads": str(torch.get_num_threads()),
         "device": _device(),
     }
 
 
-def _cores() -> int:
-    # The cores that this process may use, which a container or a scheduler can make fewer than the machine has.
+def cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

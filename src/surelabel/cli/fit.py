@@ -54,19 +54,20 @@ def command(
     quiet: options.Quiet = False,
 ) -> None:
     """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
-    given = {name: value for name, value in locals().items() if value not in (None, False, [])}
+    given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     options.check_together(given)
     check_new_folder(out)
-    reference = table_reference(given).pinned()
+    reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     run_parts(given, "multi" if len(reference.labels) > 1 else "single", 2)
+    pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     loaded = reference.load()
     check_data(loaded, reference.path)
 
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    settings = RunSettings(config=config, learner=learner, data=reference)
+    settings = RunSettings(config=config, learner=learner, data=pinned)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
@@ -92,7 +93,7 @@ def table_reference(given: dict[str, Any]) -> "TableData":
         "--validation": validation_path,
     }.items():
         existing_file(option, path)
-    if "label" not in given and data.suffix not in (".npz", ".npy"):
+    if "label" not in given and data.suffix.lower() not in (".npz", ".npy"):
         raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
     with settings_from_options():
         return TableData(
@@ -113,9 +114,6 @@ def run_parts(
     given: dict[str, Any], task: "Task", num_classes: int
 ) -> "tuple[TorchLearnerSettings | SklearnLearnerSettings, UPSConfig]":
     """Return the settings that `UPSClassifier` would run with: its defaults, changed by the options that are given."""
-    import numpy as np
-
-    from surelabel.data.encoding import EncodedLabels
     from surelabel.estimator import UPSClassifier
 
     parameters = UPSClassifier().get_params(deep=False)
@@ -131,11 +129,10 @@ def run_parts(
     if "balance" in given:
         changes["balance"] = None if given["balance"] == options.Balance.NONE else given["balance"].value
     classifier = UPSClassifier().set_params(**changes)
-    labels = EncodedLabels(np.zeros(0, dtype=np.int64), np.arange(num_classes), task)
     if "device" in given:
         options.check_device(given["device"])
     with settings_from_options():
-        config = classifier._config(labels, given.get("seed", 0))
+        config = classifier.config(task, num_classes, given.get("seed", 0))
         return _learner_settings(given, classifier.get_params(deep=False)), config
 
 

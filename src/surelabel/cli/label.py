@@ -34,10 +34,10 @@ def command(
     label is 1 (present) or 0, the confidence is the probability that the class
     is present, and a negative is a trusted absence.
     """
-    _runs.check_output(out, force)
+    _runs.check_files(file, out, force)
     folder = _runs.open_run(run)
-    samples = _runs.read_samples(folder.settings, file, id)
     learner = folder.learner(trusted=tuple(trust or ()))
+    samples = _runs.read_samples(folder.settings, file, id)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
     _runs.write(label_columns(pool, folder.settings), out, force)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surelabel.cli import _runs
+from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
     from surelabel.runs import RunSettings
@@ -31,10 +32,15 @@ def command(
     prediction is 1 (present) or 0, and the confidence is the probability that
     the class is present.
     """
-    _runs.check_output(out, force)
+    _runs.check_files(file, out, force)
     folder = _runs.open_run(run)
+    if proba and folder.settings.config.task == "multi":
+        raise WrongUse(
+            "--proba has no effect: with several labels a sample the confidence is the probability; leave it out."
+        )
+    learner = folder.learner(trusted=tuple(trust or ()))
     samples = _runs.read_samples(folder.settings, file, id)
-    p = folder.learner(trusted=tuple(trust or ())).predict_proba(samples)
+    p = learner.predict_proba(samples)
     _runs.write(predictions(samples.ids, p, folder.settings, proba), out, force)
 
 

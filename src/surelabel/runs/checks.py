@@ -23,6 +23,7 @@ _ROWS = 256
 
 def complete(settings: RunSettings, data: RunData) -> RunSettings:
     """Fill in what the settings say of the data, and refuse a config that is for other data."""
+    data_fingerprint = fingerprint(data)
     config, classes = settings.config, tuple(str(name) for name in data.classes)
     if config.task != data.task:
         raise InvalidInputError(
@@ -39,7 +40,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
         classes=classes,
         sample_shape=as_source("labeled", data.labeled[0]).sample_shape,
         feature_names=None if data.feature_names is None else tuple(data.feature_names),
-        fingerprint=fingerprint(data),
+        fingerprint=data_fingerprint,
     )
 
 
@@ -54,7 +55,8 @@ def in_memory_data(
 ) -> RunData:
     """Return the arguments of `run` as one value; classes without names are called by their indices."""
     if classes is None:
-        y, _ = targets("labeled", labeled[1], config.task, config.num_classes)
+        _, labels = _pair("labeled", labeled)
+        y, _ = targets("labeled", labels, config.task, config.num_classes)
         classes = [str(index) for index in range(y.shape[1])]
     return RunData(
         labeled=labeled,
@@ -73,11 +75,12 @@ def fingerprint(data: RunData) -> str:
     pairs = (data.labeled, (data.unlabeled, data.truth), data.validation, data.test)
     for name, pair in zip(("labeled", "unlabeled", "validation", "test"), pairs, strict=True):
         digest.update(f"{name}:{data.task}:{list(data.classes)}".encode())
-        samples, codes = pair if pair is not None else (None, None)
+        samples, codes = (None, None) if pair is None else _pair(name, pair)
         if samples is not None:
             _add_source(digest, as_source(name, samples))
         if codes is not None:
-            digest.update(np.ascontiguousarray(to_numpy(codes), dtype=np.int64).tobytes())
+            values = to_numpy(codes)
+            digest.update((values.astype(np.int64) if values.dtype.kind in "iub" else values).tobytes())
     return digest.hexdigest()
 
 
@@ -102,6 +105,14 @@ def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
     """Return the labels of the pool and of the validation set, where known."""
     validation = None if data.validation is None else to_numpy(data.validation[1])
     return None if data.truth is None else to_numpy(data.truth), validation
+
+
+def _pair(name: str, value: Any) -> tuple[Any, Any]:
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value[0], value[1]
+    raise InvalidInputError(
+        f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__} instead."
+    )
 
 
 def _add_source(digest: Any, source: Source) -> None:

@@ -201,7 +201,8 @@ def settled(records: list[RoundRecord], config: UPSConfig) -> RoundRecord:
 
 def _check_is_run(path: Path) -> None:
     if not path.is_dir():
-        raise RunError(f"There is no run in '{path}': the folder does not exist. Check its name, or start a run there.")
+        problem = "it is a file" if path.exists() else "the folder does not exist"
+        raise RunError(f"There is no run in '{path}': {problem}. Check the name, or start a run there.")
     if (path / RUN).exists():
         return
     if began(path):

@@ -33,7 +33,7 @@ class RunSettings(Settings):
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
-    format: int = FORMAT
+    format: int = Field(FORMAT, ge=1, le=FORMAT)
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None

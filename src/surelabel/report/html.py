@@ -1,0 +1,161 @@
+"""One self-contained HTML file from run folders alone: no script, no font, no picture from elsewhere."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surelabel._version import __version__
+from surelabel.report.figures import (
+    ReportFigure,
+    balance_figure,
+    calibration_figure,
+    distributions_figure,
+    reliability_figure,
+    risk_coverage_figure,
+    rounds_figure,
+)
+from surelabel.report.pictures import pictures_figure
+from surelabel.report.tables import Row, Statistic, SummaryRow, group_runs, summarize
+from surelabel.runs import RunFolder
+
+
+def write_report(
+    runs: Sequence[RunFolder],
+    path: str | os.PathLike[str],
+    title: str = "surelabel report",
+    *,
+    call_functions: bool = False,
+) -> Path:
+    """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
+
+    Args:
+        runs: finished or not, with at least one finished round each.
+        path: the HTML file; one that exists is replaced.
+        title: the page's heading.
+        call_functions: for the pictures, also load data by calling a function that a run's settings name; only for runs
+            that you trust. Tables, and the demo's own data, are read in any case.
+    """
+    path = Path(path)
+    page = render_report(runs, title, call_functions=call_functions)
+    unfinished = path.with_name(f".{path.name}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.replace(path)
+    return path
+
+
+def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool = False) -> str:
+    """Return the page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    rows = group_runs(runs)
+    main = main_row(rows)
+    environment = Environment(
+        loader=PackageLoader("surelabel.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["svg"] = _trusted_svg
+    return environment.get_template("report.html.j2").render(
+        title=title,
+        version=__version__,
+        main=main.name,
+        several=len(rows) > 1,
+        summary=summary_table(rows),
+        unfinished=[str(run.path) for run in runs if not run.finished],
+        overview=rounds_figure(rows),
+        figures=_figures(main, call_functions),
+        settings=[_settings(row) for row in rows],
+        environments=_environments(runs),
+    )
+
+
+def main_row(rows: Sequence[Row]) -> Row:
+    """Return the row that is looked at closely: the last one with uncertainties, else the last one with rounds."""
+    return max(rows, key=lambda row: (row.num_rounds > 1, row.has_uncertainty, rows.index(row)))
+
+
+class SummaryTable(NamedTuple):
+    """The summary as text: the names of the columns, and a list of cells for each row, its name first."""
+
+    header: list[str]
+    lines: list[list[str]]
+
+
+def summary_table(rows: Sequence[Row]) -> SummaryTable:
+    """Return mean ± standard deviation of each row; columns that no row has a number for are left out."""
+    summaries = [summarize(row) for row in rows]
+    score = "mAP" if rows[0].runs[0].settings.config.task == "multi" else "accuracy"
+    columns = {
+        "seeds": ("seeds", "d"),
+        "rounds": ("rounds", ".1f"),
+        "test_score": (f"test {score} (%)", "%"),
+        "validation_score": (f"validation {score} (%)", "%"),
+        "num_positive": ("labels selected", ".0f"),
+        "positive_accuracy": ("selected labels right (%)", "%"),
+        "num_negative": ("negatives selected", ".0f"),
+        "negative_accuracy": ("negatives right (%)", "%"),
+        "minutes": ("minutes", ".2f"),
+    }
+    kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
+    return SummaryTable(
+        header=["row", *(columns[name][0] for name in kept)],
+        lines=[
+            [summary.name, *(_cell(summary, name, columns[name][1]) for name in kept)] for summary in summaries
+        ],
+    )
+
+
+def _cell(summary: SummaryRow, name: str, form: str) -> str:
+    value: Statistic | int | None = getattr(summary, name)
+    if value is None:
+        return "–"
+    if form == "%" and isinstance(value, Statistic):
+        hundred = Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
+        return f"{hundred:.2f}"
+    if isinstance(value, Statistic) and (name == "minutes" or not value.std):
+        return f"{value.mean:.1f}" if name == "minutes" else f"{value.mean:.0f}"
+    return format(value, form)
+
+
+def _figures(main: Row, call_functions: bool) -> list[ReportFigure]:
+    return [
+        calibration_figure(main),
+        distributions_figure(main),
+        reliability_figure(main),
+        risk_coverage_figure(main),
+        balance_figure(main),
+        pictures_figure(main, call_functions=call_functions),
+    ]
+
+
+def _settings(row: Row) -> dict[str, Any]:
+    folders = [str(run.path) for run in row.runs]
+    text = json.dumps(row.runs[0].settings.to_json(), indent=2, sort_keys=True)
+    seeds = ", ".join(str(run.settings.config.seed) for run in row.runs)
+    return {"name": row.name, "folders": folders, "text": text, "seeds": seeds}
+
+
+def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
+    """The distinct environments, but for the time and the command line."""
+    distinct: dict[str, dict[str, str]] = {}
+    for run in runs:
+        for entry in run.environment:
+            shown = {**entry.get("versions", {}), **{k: v for k, v in entry.items() if k not in _LEFT_OUT}}
+            text = {name: str(value) for name, value in shown.items()}
+            distinct.setdefault(json.dumps(text, sort_keys=True), text)
+    return list(distinct.values())
+
+
+_LEFT_OUT = ("versions", "time", "command")
+
+
+def _trusted_svg(svg: str) -> Any:
+    """Our own drawing; matplotlib has escaped the text in it."""
+    from markupsafe import Markup
+
+    return Markup(svg)

@@ -1,0 +1,65 @@
+"""Runs that take some ten milliseconds a round: three blobs, a tiny network, some of everything selected."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surelabel.engine.train import TrainingSettings
+from surelabel.rules import UPSConfig
+from surelabel.runs import FunctionData, RunSettings, TorchLearnerSettings
+
+FUNCTION = '''
+import numpy as np
+from surelabel.runs import RunData
+
+def blobs(with_validation=False):
+    """Nine labeled, 51 unlabeled and perhaps twelve validation samples of three classes."""
+    y = np.arange(72) % 3
+    x = (np.random.default_rng(0).normal(size=(72, 4)) + 2.0 * np.eye(3, 4)[y]).astype(np.float32)
+    validation = (x[60:], y[60:]) if with_validation else None
+    return RunData((x[:9], y[:9]), x[9:60], ["a", "b", "c"], validation=validation, truth=y[9:60])
+'''
+
+CONFIG = UPSConfig(tau_p=0.6, tau_n=0.2, kappa_p=0.15, kappa_n=0.1, max_rounds=2, balance_rounds=1, balance_floor=2)
+LEARNER = TorchLearnerSettings(
+    hidden=(8,), passes=3, training=TrainingSettings(epochs=6, learning_rate=0.3, batch_size=32), device="cpu"
+)
+
+
+def blobs() -> tuple[Any, Any]:
+    """Return 72 samples and their classes, those of FUNCTION."""
+    y = np.arange(72) % 3
+    return (np.random.default_rng(0).normal(size=(72, 4)) + 2.0 * np.eye(3, 4)[y]).astype(np.float32), y
+
+
+def small_settings(folder: Path, *, with_validation: bool = False, max_rounds: int = 2, **changes: Any) -> RunSettings:
+    """Write FUNCTION to a file in `folder` and return settings that name it."""
+    file = folder / "blobs.py"
+    file.write_text(FUNCTION)
+    values = {
+        "learner": LEARNER,
+        "data": FunctionData(function=f"{file}:blobs", arguments={"with_validation": with_validation}),
+        "config": CONFIG.replace(max_rounds=max_rounds),
+    }
+    return RunSettings(**{**values, **changes})
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """Return the rounds in history.json without the time that they took."""
+    rounds = json.loads((folder / "history.json").read_text())["rounds"]
+    return [{key: value for key, value in entry.items() if key != "minutes"} for entry in rounds]
+
+
+def difference(folder: Path, expected: Path) -> str:
+    """Say how a run differs from one that was never interrupted, but for the time it took; empty: not at all."""
+    names = [{str(path.relative_to(root)) for path in root.rglob("*")} for root in (folder, expected)]
+    if names[0] != names[1]:
+        return f"other files: {sorted(names[0] ^ names[1])}"
+    written = [name for name in names[0] if name.startswith("rounds/") and (folder / name).is_file()]
+    same = sorted([*written, "run.json"])
+    differing = [name for name in same if (folder / name).read_bytes() != (expected / name).read_bytes()]
+    if history(folder) != history(expected):
+        differing.append("history.json")
+    return ", ".join(differing)

@@ -1,0 +1,145 @@
+"""Signals, pipes and terminals: an interrupted run goes on, and only a terminal gets bars and colors."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_support import Command, write_blobs
+from rich.console import Console
+
+from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, StepBar, StepLines
+from surelabel.runs import RunFolder
+
+STOPS_ITSELF = """
+import os
+from torch import nn
+
+class Network(nn.Module):
+    steps = 0
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(*shape, 4), nn.ReLU(), nn.Dropout(0.3), nn.Linear(4, classes))
+
+    def forward(self, x):
+        if self.training:
+            Network.steps += 1
+            if Network.steps == int(os.environ.get("STOP_AT_STEP", "0")):
+                os.kill(os.getpid(), int(os.environ["STOP_BY"]))
+        return self.layers(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_blobs(Path("pets.csv"))
+    Path("net.py").write_text(STOPS_ITSELF)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def fit(out: str) -> list[str]:
+    """Round 0 takes 200 steps, round 1 takes 200 more."""
+    words = ["fit", "pets.csv", "--label", "pet", "--id", "id", "--model", "net.py:Network", "--rounds", "1"]
+    return [*words, "--epochs", "1", "--out", out]
+
+
+def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(command):
+    # Ctrl-C in the middle of round 1's training, given by the network itself at its 300th step
+    variables = {**os.environ, "STOP_AT_STEP": "300", "STOP_BY": str(int(signal.SIGINT)), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "surelabel.cli", *fit("broken")]
+    broken = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
+    assert broken.returncode == 1
+    assert [line.split()[0] for line in broken.stdout.splitlines()] == ["round", "0"]
+    assert "\x1b" not in broken.stdout + broken.stderr, "a pipe gets no color and no bars"
+    assert broken.stderr.splitlines() == [
+        "error: interrupted.",
+        "note: round 0 is done and kept; go on with: surelabel resume broken",
+    ]
+    assert RunFolder.open("broken").num_rounds == 1
+
+    resumed = command(*broken.stderr.rpartition("go on with: surelabel ")[2].split())
+    assert (resumed.code, resumed.err) == (0, "")
+    assert command(*fit("whole")).code == 0
+    assert RunFolder.open("broken").model_bytes() == RunFolder.open("whole").model_bytes()
+
+
+def test_a_termination_signal_is_an_interruption_too(command, monkeypatch):
+    monkeypatch.setenv("STOP_AT_STEP", "10")
+    monkeypatch.setenv("STOP_BY", str(int(signal.SIGTERM)))
+    before = [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)]
+    result = command(*fit("my runs"))
+    assert result == (
+        1,
+        "",
+        "error: interrupted.\nnote: no round is done yet; go on with: surelabel resume 'my runs'\n",
+    )
+    assert RunFolder.open("my runs").num_rounds == 0
+    assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_full_disk_in_a_round_leaves_a_run_that_goes_on(command, monkeypatch):
+    def full(*arguments: object, **more: object) -> None:
+        raise OSError(28, "No space left on device", "rounds/000/pool.parquet")
+
+    monkeypatch.setattr("surelabel.runs.writing.RunWriter.keep", full)
+    result = command(*fit("runs"))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines() == [
+        "error: No space left on device: 'rounds/000/pool.parquet'; free some space, or write to another disk.",
+        "note: no round is done yet; go on with: surelabel resume runs",
+    ]
+
+
+def test_a_terminal_gets_bars_and_colors(command, monkeypatch):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system="standard", highlight=False)
+    monkeypatch.setattr("surelabel.cli._rounds.out", screen)
+    monkeypatch.setattr("surelabel.cli._console.out", screen)
+    words = ("--estimator", "sklearn.linear_model:LogisticRegression", "--passes", "3", "--rounds", "1")
+    assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *words, "--out", "runs").code == 0
+    shown = screen.file.getvalue()
+    assert "\x1b[1m" in shown, "the head of the table is bold"
+    assert "round 0 of 1 at most" in shown
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
+    assert re.search(r" 0 +0 +0 +0%.*\n(.*\n)*.* 1 +\d+ +\d+ +\d+%", plain), "the rounds stay on the screen"
+
+
+def test_the_bars_show_round_step_rate_and_time_left(monkeypatch):
+    now = 0.0
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None, get_time=lambda: now)
+    monkeypatch.setattr("surelabel.cli._rounds.out", screen)
+    bar = StepBar(4)
+    for number in range(3):
+        bar.begin(number)
+        for done in range(0, 51, 10):
+            bar.update("training", done, 100)
+            now += 1.0
+    screen.print(bar.bars)
+    upper, lower = screen.file.getvalue().splitlines()[:2]
+    assert re.fullmatch(r"round 2 of 4 at most +━.* 0:00:\d\d *", upper)
+    assert re.fullmatch(r"training +━.* step 50/100, 10/s +0:00:05 *", lower)
+
+
+def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("surelabel.cli._rounds.time.monotonic", lambda: now)
+    lines = StepLines()
+    lines.begin(3)
+    for done in range(1, 71):
+        lines.update("training", done, 100)
+        now += 1.0
+    said = capsys.readouterr().out.splitlines()
+    assert SECONDS_BETWEEN_LINES == 30.0
+    assert said == [
+        "round 3: training 31/100, 1.0 steps/s, 1:06 left",
+        "round 3: training 61/100, 1.0 steps/s, 0:38 left",
+    ]

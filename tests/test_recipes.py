@@ -1,0 +1,149 @@
+"""The rows of the demo's table: complete settings, the data behind them, and workers that share the runs."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from surelabel.data.source import ArraySource
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.models.image import SmallImageNetwork, small_image_network
+from surelabel.recipes.demo import NUM_TEST, SEEDS, demo_jobs, demo_settings, digits
+from surelabel.recipes.variants import (
+    VARIANTS,
+    confidence_based,
+    full_ups,
+    pseudo_labeling,
+    supervised,
+    ups_without_negatives,
+)
+from surelabel.recipes.workers import Job, run_jobs
+from surelabel.runs import RunFolder, RunSettings
+
+
+def quick(settings: RunSettings, steps: int = 5, rounds: int = 1) -> RunSettings:
+    assert settings.learner is not None
+    training = settings.learner.training.replace(min_steps=steps, epochs=1)
+    config = settings.config.replace(max_rounds=min(rounds, settings.config.max_rounds))
+    return settings.replace(config=config, learner=settings.learner.replace(training=training))
+
+
+def test_rows_differ_from_ups_only_where_their_names_say() -> None:
+    ups = demo_settings(seed=5)
+    assert full_ups(ups) == ups
+    assert supervised(ups).config == ups.config.replace(max_rounds=0)
+    assert ups_without_negatives(ups).config == ups.config.replace(negatives=False)
+    confidence = confidence_based(ups)
+    assert confidence.config == ups.config.replace(kappa_p=math.inf, kappa_n=math.inf)
+    assert confidence.learner == ups.learner.replace(uncertainty="none")
+    plain = pseudo_labeling(ups).config
+    assert (plain.tau_p, plain.tau_n, plain.negatives, plain.balance) == (0, 0, False, None)
+    assert {variant(ups).config.seed for variant in VARIANTS} == {5}
+    assert len({variant(ups).name for variant in VARIANTS}) == 5
+
+
+def test_digits_are_split_without_overlap_and_the_test_samples_never_change() -> None:
+    first, second = digits(seed=0), digits(seed=1)
+    parts = [first.labeled[0].ids, first.unlabeled.ids, first.test[0].ids]
+    assert sorted(np.concatenate(parts)) == list(range(1797))
+    assert np.array_equal(first.test[0].ids, second.test[0].ids)
+    assert len(first.test[1]) == NUM_TEST
+    assert not np.array_equal(first.labeled[0].ids, second.labeled[0].ids)
+    assert np.bincount(first.labeled[1]).tolist() == [4] * 10
+    assert first.labeled[0].x.shape[1:] == (1, 8, 8)
+    assert first.labeled[0].x.max() <= 1
+
+
+def test_the_validation_samples_come_out_of_the_pool() -> None:
+    with_validation = digits(seed=3, num_validation=300)
+    assert len(with_validation.validation[1]) == 300
+    pool = set(digits(seed=3).unlabeled.ids) | set(digits(seed=3).labeled[0].ids)
+    assert set(with_validation.validation[0].ids) <= pool
+    assert not set(with_validation.validation[0].ids) & set(with_validation.unlabeled.ids)
+
+
+@pytest.mark.parametrize("count", [0, 1000])
+def test_digits_need_labels_and_a_pool(count: int) -> None:
+    with pytest.raises(InvalidInputError, match="labels_per_class"):
+        digits(labels_per_class=count)
+
+
+def test_the_image_network_takes_other_sizes_and_refuses_rows_of_a_table() -> None:
+    assert small_image_network((3, 28, 32), 7)(torch.zeros(2, 3, 28, 32)).shape == (2, 7)
+    with pytest.raises(InvalidInputError, match="sample_shape"):
+        SmallImageNetwork((64,), 10)
+
+
+def test_jobs_are_one_run_per_row_and_seed_in_folders_of_their_own(tmp_path: Path) -> None:
+    jobs = demo_jobs(tmp_path)
+    assert len({job.folder for job in jobs}) == len(jobs) == len(VARIANTS) * len(SEEDS)
+    assert all(job.settings.data.arguments == {"seed": job.settings.config.seed} for job in jobs)
+    with pytest.raises(InvalidInputError, match="at least one seed"):
+        demo_jobs(tmp_path, seeds=())
+
+
+def test_workers_make_the_same_models_as_this_process(tmp_path: Path) -> None:
+    settings = [quick(supervised(demo_settings(seed))) for seed in (0, 1)]
+    here = [Job(tmp_path / f"here-{i}", one) for i, one in enumerate(settings)]
+    there = [Job(tmp_path / f"there-{i}", one) for i, one in enumerate(settings)]
+    seen: list[tuple[str, int, int]] = []
+    run_jobs(here, workers=1)
+    run_jobs(there, workers=2, progress=lambda *what: seen.append(what))
+    for one, other in zip(here, there, strict=True):
+        assert RunFolder.open(one.folder).model_bytes() == RunFolder.open(other.folder).model_bytes()
+    assert seen[-1][1:] == (2, 2)
+    assert any("seed 1, round 0" in what for what, _, _ in seen)
+
+
+def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
+    settings = quick(supervised(demo_settings()))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    with pytest.raises(RunError, match="taken"):
+        run_jobs([Job(tmp_path / "taken", settings), Job(tmp_path / "taken", settings)], workers=2)
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from surelabel.recipes.demo import demo_settings
+from surelabel.recipes.workers import Job, run_jobs
+settings = demo_settings()
+settings = settings.replace(learner=settings.learner.replace(
+    training=settings.learner.training.replace(min_steps=100_000)))
+jobs = [Job(Path(sys.argv[1]) / str(i), settings) for i in range(2)]
+try:
+    run_jobs(jobs, workers=2)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not (tmp_path / "1" / "run.json").exists() or not (tmp_path / "0" / "run.json").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        # A worker left behind would hold the pipe open, and this would wait for its hours of training.
+        assert process.communicate(timeout=60)[0] == "interrupted\n"
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_ids_of_the_digits_are_their_places_in_the_data_set() -> None:
+    from sklearn.datasets import load_digits
+
+    data = digits(seed=2)
+    assert isinstance(data.unlabeled, ArraySource)
+    expected = load_digits().images[data.unlabeled.ids[7]] / 16
+    assert np.allclose(data.unlabeled.x[7, 0], expected)
+    assert np.array_equal(data.truth, load_digits().target[data.unlabeled.ids])

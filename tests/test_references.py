@@ -1,0 +1,90 @@
+"""Code by reference: "module:name" and "file.py:name", hashed, with errors that name what to correct."""
+
+import hashlib
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.references import (
+    absolute_reference,
+    check_unchanged,
+    file_hash,
+    reference_file,
+    reference_hash,
+    resolve,
+)
+
+
+def test_a_module_and_a_nested_name_are_found() -> None:
+    assert resolve("math:sqrt") is math.sqrt
+    assert resolve("pathlib:Path.cwd")() == Path.cwd()
+
+
+def test_a_file_is_loaded_once_for_all_its_names_and_again_when_it_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("class A: pass\nclass B(A): pass\n")
+    first = resolve(f"{file}:A")
+    assert issubclass(resolve(f"{file}:B"), first)
+    assert resolve(f"{file}:A") is first
+    file.write_text("class A: changed = True\n")
+    assert resolve(f"{file}:A").changed
+
+
+def test_a_file_may_import_the_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_this_test.py").write_text("VALUE = 3\n")
+    (tmp_path / "mine.py").write_text("from beside_this_test import VALUE\n")
+    path = list(sys.path)
+    assert resolve(f"{tmp_path / 'mine.py'}:VALUE") == 3
+    assert sys.path == path
+
+
+def test_paths_are_made_absolute_and_modules_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_reference("nets/a.py:f") == f"{tmp_path}/nets/a.py:f"
+    assert absolute_reference("package.module:f") == "package.module:f"
+    assert reference_file("package.module:f") is None
+
+
+def test_the_hash_is_the_files_sha256(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_bytes(b"x = 1\n")
+    expected = hashlib.sha256(b"x = 1\n").hexdigest()
+    assert file_hash(file) == reference_hash(f"{file}:x") == expected
+    check_unchanged(f"{file}:x", expected)
+    check_unchanged(f"{file}:x", None)
+    file.write_bytes(b"x = 2\n")
+    found = hashlib.sha256(b"x = 2\n").hexdigest()
+    with pytest.raises(
+        RunError, match=rf"File '{file}' has changed.*SHA-256 was {expected} and is {found}. Put the file"
+    ):
+        check_unchanged(f"{file}:x", expected)
+
+
+@pytest.mark.parametrize("reference", ["sqrt", "math:", ":sqrt", "math:not a name", "file.py", "math:sqrt()"])
+def test_a_reference_of_another_form_is_refused(reference: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"must be 'module:name' or 'path/file.py:name'. Got "):
+        resolve(reference)
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"'no_such_module:f' cannot be imported \(ModuleNotFoundError"):
+        resolve("no_such_module:f")
+    with pytest.raises(InvalidInputError, match=r"'math' has no 'squirt'; it has .*sqrt"):
+        resolve("math:squirt")
+    with pytest.raises(InvalidInputError, match=r"names the file '.*/no.py', which does not exist"):
+        resolve(f"{tmp_path}/no.py:f")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        reference_hash(f"{tmp_path}/no.py:f")
+
+
+def test_a_file_that_fails_is_named_with_its_error(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("1 / 0\n")
+    for _ in range(2):  # a failed load leaves nothing behind
+        with pytest.raises(
+            InvalidInputError, match=r"running '.*mine.py' fails \(ZeroDivisionError: division by zero\)"
+        ):
+            resolve(f"{file}:x")

@@ -1,0 +1,162 @@
+"""Data by reference: tables with their content hash, and functions."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from small_runs import CONFIG, LEARNER, difference, small_settings
+
+from surelabel.data.reference import FunctionData, TableData
+from surelabel.data.tables import write_table
+from surelabel.errors import DataError, InvalidInputError, RunError
+from surelabel.runs import RunFolder, RunSettings, resume, start
+
+
+def write_pets(path: Path, rows: int = 40, **changes: Any) -> Path:
+    """Write a table of three classes with every second label empty."""
+    codes = np.arange(rows) % 3
+    x = np.random.default_rng(1).normal(size=(rows, 2)) + codes[:, None]
+    labels = [["cat", "dog", "eel"][code] if row % 2 == 0 else None for row, code in enumerate(codes)]
+    columns = {"name": [f"pet {row}" for row in range(rows)], "weight": x[:, 0], "length": x[:, 1], "kind": labels}
+    return write_table(path, {**columns, **changes}, overwrite=True)
+
+
+def test_a_table_is_split_into_labeled_rows_and_the_pool(tmp_path: Path) -> None:
+    path = write_pets(tmp_path / "pets.csv")
+    data = TableData(path=path, labels=("kind",), id_column="name").load()
+    assert (data.classes, data.task, data.feature_names) == (["cat", "dog", "eel"], "single", ["weight", "length"])
+    assert data.labeled[0].ids.tolist()[:2] == ["pet 0", "pet 2"]
+    assert data.labeled[1].tolist()[:3] == [0, 2, 1]
+    assert data.unlabeled.ids.tolist()[:2] == ["pet 1", "pet 3"]
+    assert len(data.unlabeled) == 20
+    assert data.validation is None
+    assert data.test is None
+
+
+def test_numbered_classes_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.csv", {"x": [1.0, 2.0, 3.0, 4.0], "y": [10, 9, 100, None]})
+    data = TableData(path=path, labels=("y",)).load()
+    assert data.classes == ["9", "10", "100"]
+    assert data.labeled[1].tolist() == [1, 0, 2]
+
+
+def test_a_validation_share_is_held_out_of_each_class(tmp_path: Path) -> None:
+    path = write_pets(tmp_path / "pets.csv", rows=60)
+    settings = TableData(path=path, labels=("kind",), id_column="name", validation=0.3)
+    data, again, other = settings.load(), settings.load(), settings.replace(validation_seed=1).load()
+    assert np.bincount(data.validation[1]).tolist() == [3, 3, 3]
+    assert np.bincount(data.labeled[1]).tolist() == [7, 7, 7]
+    assert not set(data.validation[0].ids) & set(data.labeled[0].ids)
+    assert data.validation[0].ids.tolist() == again.validation[0].ids.tolist() != other.validation[0].ids.tolist()
+
+
+def test_each_class_keeps_a_label_when_rows_are_held_out(tmp_path: Path) -> None:
+    path = write_pets(tmp_path / "pets.csv", rows=12)
+    data = TableData(path=path, labels=("kind",), id_column="name", validation=0.99).load()
+    assert np.bincount(data.labeled[1]).tolist() == [1, 1, 1]
+    with pytest.raises(DataError, match="a validation share of 0.1 of 6 labeled rows is no row of any class"):
+        TableData(path=path, labels=("kind",), id_column="name", validation=0.1).load()
+
+
+def test_test_and_validation_files_take_the_training_columns(tmp_path: Path) -> None:
+    path = write_pets(tmp_path / "pets.csv")
+    columns = {"extra": [5.0, 6.0, 7.0], "kind": ["eel", "cat", None], "length": [1.0, 2.0, 3.0], "name": list("abc")}
+    other = write_table(tmp_path / "other.csv", {**columns, "weight": [3.0, 4.0, 5.0]})
+    settings = TableData(path=path, labels=("kind",), id_column="name", test_path=other, validation_path=other)
+    data = settings.load()
+    assert data.test[0].x.tolist() == [[3.0, 1.0], [4.0, 2.0]]
+    assert data.test[1].tolist() == data.validation[1].tolist() == [2, 0]
+    write_table(other, {**columns, "weight": [3.0, 4.0, 5.0], "kind": ["owl", "cat", None]}, overwrite=True)
+    with pytest.raises(DataError, match=r"other.csv' has the label 'owl', which no labeled training row has"):
+        settings.load()
+    write_table(other, {**columns, "weight": [3.0, 4.0, 5.0], "kind": [None, None, None]}, overwrite=True)
+    with pytest.raises(DataError, match=r"other.csv' has no labeled row to score"):
+        settings.load()
+
+
+def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
+    columns = {"x": [1.0, 2.0, 3.0], "wet": [1, 0, None], "cold": [0, None, None]}
+    path = write_table(tmp_path / "t.parquet", columns)
+    data = TableData(path=path, labels=("wet", "cold"), test_path=path).load()
+    assert (data.classes, data.task) == (["wet", "cold"], "multi")
+    assert data.labeled[1].tolist() == data.test[1].tolist() == [[1, 0], [0, -1]]
+    assert data.unlabeled.ids.tolist() == [2]
+
+
+def test_arrays_keep_their_shape(tmp_path: Path) -> None:
+    x, y = np.zeros((6, 2, 3), dtype=np.uint8), np.array([0, 1, -1, 0, 1, -1])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    np.savez(tmp_path / "both.npz", x=x, y=y)
+    for settings in (
+        TableData(path=tmp_path / "x.npy", labels_path=tmp_path / "y.npy"),
+        TableData(path=tmp_path / "both.npz"),
+    ):
+        data = settings.pinned().load()
+        assert data.labeled[0].sample_shape == (2, 3)
+        assert data.feature_names is None
+        assert len(data.unlabeled) == 2
+
+
+def test_a_table_without_labels_is_refused(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.csv", {"x": [1.0, 2.0], "y": [None, None]})
+    with pytest.raises(DataError, match=r"t.csv' has no labeled row; fill in the label of some rows"):
+        TableData(path=path, labels=("y",)).load()
+    with pytest.raises(DataError, match="was read without labels; name its label column"):
+        TableData(path=path, drop=("y",)).load()
+
+
+def test_paths_become_absolute_and_changed_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("pets.csv", "more.csv"):
+        write_pets(Path(name))
+    settings = TableData(path=Path("pets.csv"), labels=("kind",), id_column="name", test_path=Path("more.csv")).pinned()
+    assert (settings.path, settings.test_path) == (tmp_path / "pets.csv", tmp_path / "more.csv")
+    assert settings.pinned() == settings
+    settings.load()
+    for name, old in (("more.csv", settings.test_sha256), ("pets.csv", settings.sha256)):
+        write_pets(Path(name), rows=41)
+        with pytest.raises(RunError, match=rf"File '{tmp_path}/{name}' has changed since the run began: .*{old}"):
+            settings.load()
+
+
+def test_contradicting_settings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="either validation"):
+        TableData(path=tmp_path, validation=0.2, validation_path=tmp_path)
+    with pytest.raises(ValidationError, match="test_sha256 is given without the file"):
+        TableData(path=tmp_path, test_sha256="0")
+
+
+def test_a_run_on_a_table_is_resumed_and_a_changed_table_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pets(Path("pets.csv"))
+    table = TableData(path=Path("pets.csv"), labels=("kind",), id_column="name", validation=0.2)
+    settings = RunSettings(learner=LEARNER, data=table, config=CONFIG)
+    list(start("whole", settings))
+    next(start("run", settings))
+    list(resume("run"))
+    assert difference(Path("run"), Path("whole")) == ""
+    folder = RunFolder.open("run")
+    assert folder.settings.feature_names == ("weight", "length")
+    assert folder.pool().ids.tolist()[:2] == ["pet 1", "pet 3"]
+    assert folder.pool_table()["label"].to_pylist()[0] in ("cat", "dog", "eel")
+    assert folder.truth is None
+    assert len(folder.data().unlabeled) == 20
+    write_pets(Path("pets.csv"), rows=41)
+    with pytest.raises(
+        RunError, match=r"File '.*pets.csv' has changed since the run began: its SHA-256 was \w+ and is"
+    ):
+        resume("run", max_rounds=4)
+
+
+def test_a_function_gets_its_arguments_and_must_return_run_data(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path).data
+    assert isinstance(settings, FunctionData)
+    assert settings.load().validation is None
+    assert settings.replace(arguments={"with_validation": True}).load().validation is not None
+    with pytest.raises(InvalidInputError, match=r"'builtins:dict' must return a .*RunData. Got dict instead"):
+        FunctionData(function="builtins:dict").load()

@@ -1,0 +1,142 @@
+"""PoolLabels to Parquet and back: nothing is lost, whatever was selected."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk
+from surelabel.errors import InvalidInputError
+from surelabel.labels import Task
+from surelabel.runs.tables import from_tables, ids_column, table_bytes, table_from_bytes, to_tables, truth_codes
+
+
+def assert_same(got: PoolLabels, expected: PoolLabels) -> None:
+    for name in expected.__dataclass_fields__:
+        left, right = (getattr(labels, name) for labels in (got, expected))
+        if name == "selection":
+            np.testing.assert_array_equal(left.positive, right.positive)
+            np.testing.assert_array_equal(left.negative, right.negative)
+        elif right is None:
+            assert left is None
+        else:
+            np.testing.assert_array_equal(left, right, err_msg=name)
+            assert left.dtype == right.dtype
+            assert left.shape == right.shape
+
+
+def through_bytes(pool: PoolLabels, classes: list[str], truth: Any = None) -> PoolLabels:
+    tables = to_tables(pool, classes, truth)
+    return from_tables(*(table_from_bytes(table_bytes(table)) for table in tables))
+
+
+def make_pool(
+    seed: int, task: Task, rows: int, classes: int, dtype: Any, *, has_u: bool, ids: Any, thresholds: dict[str, float]
+) -> PoolLabels:
+    generator = np.random.default_rng(seed)
+    p = generator.dirichlet(np.ones(classes), rows) if task == "single" else generator.random((rows, classes))
+    u = generator.random((rows, classes)).astype(dtype) if has_u else None
+    soft = generator.random((rows, classes)).astype(dtype)
+    prediction = Prediction(ids, p.astype(dtype), u, soft, None if u is None else u / 2)
+    limits = thresholds if has_u else {**thresholds, "kappa_p": np.inf, "kappa_n": np.inf}
+    return balanced(label_chunk(prediction, task, limits, negatives=True), 1, None)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    task=st.sampled_from(["single", "multi"]),
+    rows=st.integers(1, 30),
+    classes=st.integers(2, 5),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    has_u=st.booleans(),
+    strings=st.booleans(),
+    tau=st.floats(0, 1),
+    kappa=st.floats(0, 1),
+)
+def test_a_pool_is_restored_exactly(
+    seed: int, task: Task, rows: int, classes: int, dtype: Any, has_u: bool, strings: bool, tau: float, kappa: float
+) -> None:
+    ids = np.array([f"é{number}" for number in range(rows)]) if strings else np.arange(rows)[::-1] * 7
+    thresholds = {"tau_p": tau, "tau_n": min(0.5, tau), "kappa_p": kappa, "kappa_n": kappa, "gamma": 0.5}
+    pool = make_pool(seed, task, rows, classes, dtype, has_u=has_u, ids=ids, thresholds=thresholds)
+    assert_same(through_bytes(pool, [f"class {c}" for c in range(classes)]), pool)
+
+
+THRESHOLDS = {"tau_p": 0.4, "tau_n": 0.3, "kappa_p": 0.8, "kappa_n": 0.8, "gamma": 0.5}
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.arange(6, dtype=np.int32),
+        np.arange(6, dtype=np.uint64) + np.uint64(2**63),
+        np.array(list("abcdef")),
+        np.array(["a", "bb", "ccc", "d d", "", "\0x"], dtype=object),
+    ],
+    ids=["int32", "uint64", "fixed width", "objects"],
+)
+def test_ids_keep_their_dtype(ids: Any) -> None:
+    pool = make_pool(0, "single", 6, 3, np.float32, has_u=True, ids=ids, thresholds=THRESHOLDS)
+    assert pool.selection.negative.any()
+    assert_same(through_bytes(pool, ["a", "b", "c"]), pool)
+
+
+@pytest.mark.parametrize("task", ["single", "multi"])
+def test_truth_is_kept_with_its_gaps(task: Task) -> None:
+    pool = make_pool(1, task, 4, 3, np.float32, has_u=True, ids=np.arange(4), thresholds=THRESHOLDS)
+    truth = np.array([0, -1, 2, 1]) if task == "single" else np.array([[0, 1, -1], [-1, -1, -1], [1, 1, 1], [0, 0, 0]])
+    table, _ = to_tables(pool, ["a", "b", "c"], truth)
+    np.testing.assert_array_equal(truth_codes(table_from_bytes(table_bytes(table))), truth)
+    unknown, _ = to_tables(pool, ["a", "b", "c"])
+    assert truth_codes(unknown) is None
+    assert table["truth"].to_pylist()[:3] == (["a", None, "c"] if task == "single" else [0, 1, None])
+
+
+def test_a_row_says_what_was_selected() -> None:
+    p = np.array([[0.9, 0.05, 0.05], [0.5, 0.45, 0.05], [0.4, 0.3, 0.3]])
+    thresholds = {"tau_p": 0.7, "tau_n": 0.1, "kappa_p": np.inf, "kappa_n": np.inf, "gamma": 0.5}
+    pool = label_chunk(Prediction(np.array([7, 8, 9]), p, None), "single", thresholds, negatives=True)
+    table, negatives = to_tables(pool, ["x", "y", "z"], np.array([0, 1, -1]))
+    assert table.to_pylist()[:2] == [
+        {
+            "id": 7,
+            "label": "x",
+            "confidence": 0.9,
+            "uncertainty": None,
+            "confidence_soft": 0.9,
+            "uncertainty_soft": None,
+            "selected": "positive",
+            "before_balancing": True,
+            "truth": "x",
+        },
+        {
+            "id": 8,
+            "label": "x",
+            "confidence": 0.5,
+            "uncertainty": None,
+            "confidence_soft": 0.5,
+            "uncertainty_soft": None,
+            "selected": "negative",
+            "before_balancing": False,
+            "truth": "y",
+        },
+    ]
+    assert table["selected"].to_pylist()[2] == "none"
+    assert negatives.select(["id", "class", "confidence_soft"]).to_pylist() == [
+        {"id": 7, "class": "y", "confidence_soft": 0.05},
+        {"id": 7, "class": "z", "confidence_soft": 0.05},
+        {"id": 8, "class": "z", "confidence_soft": 0.05},
+    ]
+
+
+def test_equal_pools_are_equal_files() -> None:
+    pools = [make_pool(2, "multi", 9, 3, np.float32, has_u=True, ids=np.arange(9), thresholds=THRESHOLDS) for _ in "ab"]
+    first, second = ([table_bytes(table) for table in to_tables(pool, ["a", "b", "c"])] for pool in pools)
+    assert first == second
+
+
+def test_ids_of_mixed_types_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="all integers or all strings"):
+        ids_column(np.array([1, "a"], dtype=object))
