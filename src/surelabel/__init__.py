@@ -11,6 +11,7 @@ from surelabel._version import __version__
 if TYPE_CHECKING:
     from surelabel import calibration, errors, losses
     from surelabel.calibration import (
+        calibration_error,
         expected_calibration_error,
         reliability_bins,
         risk_coverage,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from surelabel.loop import self_train
     from surelabel.records import RoundRecord
     from surelabel.rules import UPSConfig
+    from surelabel.runs import RunFolder, resume, run
     from surelabel.selection import Selection, balance, select
     from surelabel.uncertainty import Deterministic, MCDropout
 
@@ -40,6 +42,7 @@ _HOMES = {
     "MCDropout": "uncertainty",
     "Prediction": "data.pool",
     "RoundRecord": "records",
+    "RunFolder": "runs",
     "Selection": "selection",
     "SklearnLearner": "learners.ensemble",
     "Source": "data.source",
@@ -49,10 +52,13 @@ _HOMES = {
     "UPSClassifier": "estimator",
     "UPSConfig": "rules",
     "balance": "selection",
+    "calibration_error": "calibration",
     "expected_calibration_error": "calibration",
     "pseudo_labels": "labels",
     "reliability_bins": "calibration",
+    "resume": "runs",
     "risk_coverage": "calibration",
+    "run": "runs",
     "select": "selection",
     "self_train": "loop",
     "uncertainty_auroc": "calibration",
@@ -67,6 +73,7 @@ __all__ = [
     "MCDropout",
     "Prediction",
     "RoundRecord",
+    "RunFolder",
     "Selection",
     "SklearnLearner",
     "Source",
@@ -78,12 +85,15 @@ __all__ = [
     "__version__",
     "balance",
     "calibration",
+    "calibration_error",
     "errors",
     "expected_calibration_error",
     "losses",
     "pseudo_labels",
     "reliability_bins",
+    "resume",
     "risk_coverage",
+    "run",
     "select",
     "self_train",
     "uncertainty_auroc",

@@ -1,4 +1,4 @@
-"""A small convolutional network for small pictures, with dropout where MC-dropout needs it: before each linear layer."""
+"""A small convolutional network for small pictures, with dropout before each linear layer."""
 
 from torch import Tensor, nn
 

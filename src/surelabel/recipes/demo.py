@@ -1,6 +1,6 @@
 """The demo: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
 
-A fixed quarter of scikit-learn's digits is the test set, the same for every seed and never used to choose anything; a seed
+A fixed quarter of scikit-learn's digits is the test set, the same for every seed, and nothing was chosen by it; a seed
 draws which of the others are labeled. docs/demo.md says how the settings were chosen.
 """
 

@@ -12,7 +12,7 @@
 import math
 from collections.abc import Callable
 
-from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.runs import RunSettings
 
 Variant = Callable[[RunSettings], RunSettings]
@@ -36,9 +36,7 @@ def pseudo_labeling(ups: RunSettings) -> RunSettings:
         >>> pseudo_labeling(RunSettings()).config.tau_p
         0.0
     """
-    config = ups.config.replace(
-        tau_p=0.0, tau_n=0.0, kappa_p=math.inf, kappa_n=math.inf, negatives=False, balance=None
-    )
+    config = ups.config.replace(tau_p=0.0, tau_n=0.0, kappa_p=math.inf, kappa_n=math.inf, negatives=False, balance=None)
     return ups.replace(name="Pseudo-labeling", config=config, learner=_one_pass(ups))
 
 
@@ -77,8 +75,8 @@ VARIANTS: tuple[Variant, ...] = (supervised, pseudo_labeling, confidence_based, 
 """The rows in the order of the paper's table."""
 
 
-def _one_pass(ups: RunSettings) -> TorchLearnerSettings | None:
-    """One deterministic pass, as nothing asks for uncertainties; a learner in memory is the caller's to change."""
+def _one_pass(ups: RunSettings) -> TorchLearnerSettings | SklearnLearnerSettings | None:
+    """One deterministic pass of a network, as nothing asks for uncertainties; other learners stay as they are."""
     if isinstance(ups.learner, TorchLearnerSettings):
         return ups.learner.replace(uncertainty="none")
     return ups.learner

@@ -108,9 +108,7 @@ def _processes(number: int) -> Iterator[list[subprocess.Popen[str]]]:
     try:
         for _ in range(number):
             processes.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-                )
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             )
         yield processes
     finally:
@@ -126,7 +124,8 @@ def _feed(
     answers: "queue.Queue[tuple[Job, dict[str, Any]]]",
 ) -> None:
     """Give a worker one job after another and pass its answers on, until no job waits."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     with process.stdin, process.stdout:
         while True:
             try:

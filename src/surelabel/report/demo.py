@@ -56,7 +56,7 @@ def run_demo(
 
 
 def free_folder(path: Path) -> Path:
-    """Return the path if nothing is there yet (an empty folder is nothing), else the first free `path-2`, `path-3`, …"""
+    """Return the path if it is free (nothing there, or an empty folder), else the first free of `path-2`, `path-3`."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(candidate for candidate in itertools.chain([path], numbered) if _is_free(candidate))
 

@@ -1,5 +1,6 @@
 """Panels as inline SVG: matplotlib without pyplot, text as text, and the page's own ink in light and in dark."""
 
+import html
 import io
 import re
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c
 """Okabe and Ito's palette: told apart also by color-blind readers, on white and on dark gray."""
 RIGHT, WRONG = COLORS[0], COLORS[4]
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 10,
@@ -51,7 +52,9 @@ def panel(label: str, width: float = 4.6, height: float = 3.2) -> Iterator[Panel
     from matplotlib.figure import Figure
 
     # The style holds for this block only, whatever the user's own settings are.
-    with matplotlib.rc_context(rc={**matplotlib.rcParamsDefault, **_STYLE, "svg.hashsalt": label}):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": label})
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
         drawn = Panel(figure.add_subplot())
@@ -62,7 +65,7 @@ def panel(label: str, width: float = 4.6, height: float = 3.2) -> Iterator[Panel
 
 
 def _inline(svg: str, label: str) -> str:
-    """Leave out what an SVG inside HTML does not need: prolog, metadata, namespaces, fixed size; make its ids unique."""
+    """Leave out what an SVG inside HTML does not need: prolog, metadata, namespaces, size; make its ids unique."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower())
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
@@ -71,5 +74,5 @@ def _inline(svg: str, label: str) -> str:
     svg = svg.replace(INK, "currentColor")
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None
-    title = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
-    return re.sub(r"<svg[^>]*>", lambda _: f'<svg role="img" aria-label="{title}" {box[0]}>', svg, count=1)
+    opening = f'<svg role="img" aria-label="{html.escape(label)}" {box[0]}>'
+    return re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)

@@ -110,9 +110,7 @@ def ece_by_uncertainty(labels: JudgedLabels, grid: npt.NDArray[np.float64]) -> l
     errors = []
     for t in grid:
         certain = labels.uncertainty <= t
-        errors.append(
-            calibration_error(labels.confidence[certain], labels.right[certain]) if certain.any() else np.nan
-        )
+        errors.append(calibration_error(labels.confidence[certain], labels.right[certain]) if certain.any() else np.nan)
     return errors
 
 
@@ -131,9 +129,9 @@ def distributions_figure(row: Row) -> ReportFigure:
         if labels.uncertainty is not None:
             panels.append(_histogram(labels.uncertainty, labels.right, f"uncertainty ({name})"))
     caption = (
-        "Compare how many wrong labels of the first network stand at the far right of the confidence, where a threshold "
-        "on it lets them in, and how many at the far left of the uncertainty (figure 3 of the paper's appendix; counts "
-        "are logarithmic)."
+        "Compare how many wrong labels of the first network stand at the far right of the confidence, where a "
+        "threshold lets them in, and how many at the far left of the uncertainty (figure 3 of the paper's appendix; "
+        "counts are logarithmic)."
     )
     note = "" if row.has_uncertainty else "No uncertainties: the runs made one deterministic pass."
     return ReportFigure(title, caption, panels, note=note)
@@ -219,9 +217,7 @@ def _networks(row: Row) -> dict[str, int]:
     return {"first network": 0} if row.num_rounds < 2 else {"first network": 0, "last network": -1}
 
 
-def _lines_by_round(
-    lines: dict[str, list[Statistic | None]], label: str, first: int, names: list[str]
-) -> str:
+def _lines_by_round(lines: dict[str, list[Statistic | None]], label: str, first: int, names: list[str]) -> str:
     """One line a row with a band of one std; a row with a single round is a dashed level."""
     with panel(f"{label} by round") as drawn:
         axes = drawn.axes

@@ -104,9 +104,7 @@ def summary_table(rows: Sequence[Row]) -> SummaryTable:
     kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
     return SummaryTable(
         header=["row", *(columns[name][0] for name in kept)],
-        lines=[
-            [summary.name, *(_cell(summary, name, columns[name][1]) for name in kept)] for summary in summaries
-        ],
+        lines=[[summary.name, *(_cell(summary, name, columns[name][1]) for name in kept)] for summary in summaries],
     )
 
 

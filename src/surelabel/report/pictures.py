@@ -43,7 +43,9 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> 
                     return ReportFigure(title, note=f"Not drawn: the run's data cannot be read. {error}")
                 pictures += _of_run(run, network, data)[: limit - len(pictures)]
     if not pictures:
-        return ReportFigure(title, note=f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p.")
+        return ReportFigure(
+            title, note=f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
+        )
     caption = (
         "The network is wrong about each of these at a confidence above 0.9, so no threshold on the confidence would "
         "stop them; their uncertainty u does (figure 4 of the paper's appendix)."
@@ -65,7 +67,9 @@ def _why_not(row: Row, call_functions: bool) -> str:
         if data is None:
             return "the run was made from data in memory, and its folder holds no samples."
         if isinstance(data, FunctionData) and data.function not in OWN_DATA and not call_functions:
-            return f"this would call {data.function!r}, which the run names as its data; ask for it if you trust the run."
+            return (
+                f"this would call {data.function!r}, which the run names as its data; ask for it if you trust the run."
+            )
     return ""
 
 
@@ -77,7 +81,8 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
 
 def _of_run(run: RunFolder, network: int, data: RunData) -> list[Picture]:
     labels, truth, classes = run.pool(network), run.truth, run.settings.classes
-    assert truth is not None and labels.uncertainty is not None
+    assert truth is not None
+    assert labels.uncertainty is not None
     source = as_source("unlabeled", data.unlabeled)
     found = wrong_and_kept_out(labels, truth, run.settings.config.kappa_p, CONFIDENT)
     return [
@@ -91,7 +96,7 @@ def _of_run(run: RunFolder, network: int, data: RunData) -> list[Picture]:
 
 
 def _png(sample: npt.NDArray[Any]) -> str:
-    """Return a sample (H, W), (1, H, W) or (3, H, W) as the address of a PNG that holds it: data:image/png;base64,…"""
+    """Return a sample (H, W), (1, H, W) or (3, H, W) as a PNG inside an address (data:image/png)."""
     from PIL import Image
 
     values = sample.astype(np.float64)

@@ -1,4 +1,4 @@
-"""A report's numbers, from run folders alone: runs grouped into rows, their mean ± standard deviation, judged labels."""
+"""A report's numbers, from run folders alone: runs grouped into rows, means and deviations, judged labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +117,8 @@ def summarize(row: Row) -> SummaryRow:
         return statistic([getattr(record, name) for record in records])
 
     rounds, minutes = over("round"), over("minutes")
-    assert rounds is not None and minutes is not None
+    assert rounds is not None
+    assert minutes is not None
     return SummaryRow(
         name=row.name,
         seeds=len(last),
@@ -149,9 +150,7 @@ def statistic(values: Sequence[float | None]) -> Statistic | None:
 def by_round(row: Row, name: str) -> list[Statistic | None]:
     """Return a number of the records, round by round, over the rounds that every run has finished."""
     histories = [run.records() for run in row.runs]
-    return [
-        statistic([getattr(history[round], name) for history in histories]) for round in range(row.num_rounds)
-    ]
+    return [statistic([getattr(history[round], name) for history in histories]) for round in range(row.num_rounds)]
 
 
 def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLabels:

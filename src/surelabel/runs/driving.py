@@ -173,7 +173,7 @@ def _go_on(
         run = RunFolder.open(path)  # again: another process may have gone on until the lock was ours
         done = run.records()
         if done:
-            done[-1] = settled(done, settings.config).replace(pool=run.pool())
+            done[-1] = done[-1].replace(pool=run.pool())
         if _finished(run, settings):
             close(run, settings)
             return
