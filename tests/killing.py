@@ -123,9 +123,11 @@ def every_step(folder: Path, settings: RunSettings, expected: Path) -> list[dict
 def every_step_of_resuming(folder: Path, settings: RunSettings, expected: Path, first: int) -> list[dict[str, str]]:
     """Kill a run at the step `first`, and then, resumed, at each step until the commit of that round is past."""
     outcomes: list[dict[str, str]] = []
+    killed_once = folder / "killed_once"
+    assert in_child(lambda: killed_at(first, killed_once, settings)) == signal.SIGKILL
     while not outcomes or outcomes[-1]["killed"] != "remove model.safetensors":
         path, at = folder / f"resumed{len(outcomes)}", len(outcomes) + 1
-        in_child(lambda path=path: killed_at(first, path, settings))
+        shutil.copytree(killed_once, path)
         assert in_child(lambda path=path, at=at: killed_at(at, path, settings)) == signal.SIGKILL
         outcomes.append(outcome(path, settings, expected, path.with_suffix(".step").read_text()))
     return outcomes

@@ -46,6 +46,11 @@ def small_settings(folder: Path, *, with_validation: bool = False, max_rounds: i
     return RunSettings(**{**values, **changes})
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file's content by its name within the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def history(folder: Path) -> list[dict[str, Any]]:
     """Return the rounds in history.json without the time that they took."""
     rounds = json.loads((folder / "history.json").read_text())["rounds"]
@@ -54,12 +59,11 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 def difference(folder: Path, expected: Path) -> str:
     """Say how a run differs from one that was never interrupted, but for the time it took; empty: not at all."""
-    names = [{str(path.relative_to(root)) for path in root.rglob("*")} for root in (folder, expected)]
-    if names[0] != names[1]:
-        return f"other files: {sorted(names[0] ^ names[1])}"
-    written = [name for name in names[0] if name.startswith("rounds/") and (folder / name).is_file()]
-    same = sorted([*written, "run.json"])
-    differing = [name for name in same if (folder / name).read_bytes() != (expected / name).read_bytes()]
+    files, others = contents(folder), contents(expected)
+    if set(files) != set(others):
+        return f"other files: {sorted(set(files) ^ set(others))}"
+    fixed = [name for name in sorted(files) if name.startswith("rounds/") or name == "run.json"]
+    differing = [name for name in fixed if files[name] != others[name]]
     if history(folder) != history(expected):
         differing.append("history.json")
     return ", ".join(differing)

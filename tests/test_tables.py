@@ -58,9 +58,9 @@ def test_without_a_label_column_y_is_none(tmp_path):
         ("spaces.csv", TEXT.replace(",", " , ")),
         ("quoted.csv", '"a","b","label"\n"1","2","cat"\n"3","4",""\n"5","6","dog"\n'),
         ("upper.CSV", TEXT),
-        ("t.csv.gz", gzip.compress(TEXT.encode())),
+        ("t.csv.gz", gzip.compress(TEXT.encode(), mtime=0)),
         ("t.tsv", TEXT.replace(",", "\t")),
-        ("t.tsv.gz", gzip.compress(TEXT.replace(",", "\t").encode())),
+        ("t.tsv.gz", gzip.compress(TEXT.replace(",", "\t").encode(), mtime=0)),
         ("mixed_ends.csv", "a,b,label\n1,2,cat\r3,4,\r5,6,dog\r"),
     ],
 )

@@ -91,14 +91,14 @@ def summary_table(rows: Sequence[Row]) -> SummaryTable:
     summaries = [summarize(row) for row in rows]
     score = "mAP" if rows[0].runs[0].settings.config.task == "multi" else "accuracy"
     columns = {
-        "seeds": ("seeds", "d"),
-        "rounds": ("rounds", ".1f"),
         "test_score": (f"test {score} (%)", "%"),
         "validation_score": (f"validation {score} (%)", "%"),
         "num_positive": ("labels selected", ".0f"),
         "positive_accuracy": ("selected labels right (%)", "%"),
         "num_negative": ("negatives selected", ".0f"),
         "negative_accuracy": ("negatives right (%)", "%"),
+        "rounds": ("rounds", ".1f"),
+        "seeds": ("seeds", "d"),
         "minutes": ("minutes", ".2f"),
     }
     kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
@@ -116,7 +116,7 @@ def _cell(summary: SummaryRow, name: str, form: str) -> str:
         hundred = Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
         return f"{hundred:.2f}"
     if isinstance(value, Statistic) and (name == "minutes" or not value.std):
-        return f"{value.mean:.1f}" if name == "minutes" else f"{value.mean:.0f}"
+        return f"{value.mean:.2f}" if name == "minutes" else f"{value.mean:.0f}"
     return format(value, form)
 
 
