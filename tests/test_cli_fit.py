@@ -220,7 +220,7 @@ def test_a_folder_with_something_in_it_is_kept(command):
     Path("runs/pets").mkdir(parents=True)
     Path("runs/pets/notes.txt").write_text("mine")
     line = command.fails(1, *pets())
-    assert line.startswith("'runs/pets' exists and is kept; choose another --out")
+    assert line.startswith("The folder 'runs/pets' is not empty ('notes.txt'), and nothing was overwritten.")
     assert [path.name for path in Path("runs/pets").iterdir()] == ["notes.txt"]
 
 
@@ -286,7 +286,7 @@ def test_an_uneven_labeled_set_is_warned_of_on_one_line(command):
     write_blobs(Path("uneven.csv"), pet=["cat" if row % 2 else "dog" for row in range(8)] + ["cat"] * 8 + [None] * 44)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        result = command(*pets(*LOGISTIC, data="uneven.csv"))
+        result = command(*pets(*LOGISTIC, "--balance", "equal", data="uneven.csv"))
     assert result.code == 0
     assert result.err.startswith("warning: The labeled classes are far from even")
     assert result.err.count("\n") == 1

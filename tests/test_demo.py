@@ -17,7 +17,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny_settings(seed: int = 0) -> RunSettings:
         settings = settings_of(seed)
         assert settings.learner is not None
-        training = settings.learner.training.replace(min_steps=60)
+        training = settings.learner.training.replace(min_steps=60, batch_size=64, learning_rate=0.1)
         return settings.replace(
             config=settings.config.replace(max_rounds=1), learner=settings.learner.replace(training=training)
         )

@@ -103,6 +103,43 @@ def test_data_frames_and_series_with_na() -> None:
         classifier.predict(frame[["b", "a", "c", "d"]])
 
 
+def test_gaps_in_lists_are_gaps() -> None:
+    names = [["a", "b", "c"][label] if label >= 0 else float("nan") for label in FEW]
+    assert quick(unlabeled=None).fit(X, names).classes_.tolist() == ["a", "b", "c"]
+    marked = [["a", "b", "c"][label] if label >= 0 else -1 for label in FEW]
+    assert quick().fit(X, marked).classes_.tolist() == ["a", "b", "c"]
+    folds = list(sl.LabeledKFold(3, unlabeled=None).split(X, names))
+    assert [len(test) for _, test in folds] == [5, 5, 5]
+
+
+def test_large_integers_with_gaps_stay_apart() -> None:
+    pandas = pytest.importorskip("pandas")
+    codes = pandas.Series([2**53 + int(label) if label >= 0 else None for label in FEW], dtype="Int64")
+    classifier = quick(unlabeled=None).fit(X, codes)
+    assert classifier.classes_.tolist() == [2**53, 2**53 + 1, 2**53 + 2]
+    assert set(classifier.transduction_) - {None} == {2**53, 2**53 + 1, 2**53 + 2}
+
+
+def test_float_labels_keep_their_marker() -> None:
+    classifier = quick().fit(X, FEW.astype(float))
+    assert classifier.transduction_.dtype == float
+    assert set(classifier.transduction_) <= {-1.0, 0.0, 1.0, 2.0}
+
+
+def test_columns_that_are_no_numbers_are_named() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    for column in (pandas.Categorical(["u", "v"] * 75), pandas.date_range("2026-01-01", periods=150)):
+        with pytest.raises(ValueError, match="Column 'k' of X has dtype .*encode it as numbers"):
+            quick().fit(frame.assign(k=column), FEW)
+
+
+def test_numbers_of_any_width_are_taken() -> None:
+    expected = quick().fit(X, FEW).predict(X)
+    for samples in (X.astype(">f8"), X.astype(np.longdouble)):
+        assert np.array_equal(quick().fit(samples, FEW).predict(samples), expected)
+
+
 def test_lists() -> None:
     assert quick().fit(X.tolist(), FEW.tolist()).score(X.tolist(), Y.tolist()) > 0.75
 
@@ -229,6 +266,12 @@ def test_score_ignores_unlabeled_rows_and_entries() -> None:
     assert multi.score(XM, known) == pytest.approx(right[rows].all(axis=1).mean())
     with pytest.raises(ValueError, match="no labeled entry to score"):
         classifier.score(X, np.full(len(X), -1))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        classifier.score(X[:10], Y)
+    with pytest.raises(ValueError, match="positive on some labeled row"):
+        classifier.score(X, Y, sample_weight=np.zeros(len(X)))
+    with pytest.raises(ValueError, match=r"shape \(200, 3\). Got shape \(200, 2\)"):
+        multi.score(XM, YM[:, :2])
 
 
 def test_a_network_of_ones_own_takes_images() -> None:
@@ -249,6 +292,24 @@ def test_ctrl_c_keeps_the_last_finished_round() -> None:
     assert classifier.termination_condition_ == "interrupted"
     assert classifier.n_iter_ == 0
     assert classifier.predict(X).shape == Y.shape
+
+
+def test_ctrl_c_while_the_pool_is_labeled_keeps_the_model_that_the_history_describes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, calls = sl.TorchLearner.predict, []
+
+    def predict(self: sl.TorchLearner, source: sl.Source, *, seed: int) -> object:
+        calls.append(seed)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return plain(self, source, seed=seed)
+
+    monkeypatch.setattr(sl.TorchLearner, "predict", predict)
+    with pytest.warns(UserWarning, match="interrupted by user"):
+        interrupted = quick().fit(X, FEW)
+    supervised = quick(max_rounds=0).fit(X, FEW)
+    assert np.array_equal(interrupted.predict_proba(X), supervised.predict_proba(X))
 
 
 def test_it_can_be_cloned_and_pickled() -> None:
@@ -291,7 +352,7 @@ def test_test_folds_hold_labeled_rows_only() -> None:
         (np.linspace(0, 1, 150), {}, "Unknown label type"),
         (None, {}, "y is None"),
         (FEW, {"tau_p": 0.01}, "tau_n"),
-        (FEW, {"kappa_p": -1}, "kappa_p"),
+        (FEW, {"kappa_p": -1}, r"^Invalid value for 'kappa_p': .* Got -1.$"),
         (FEW, {"balance": "even"}, "balance"),
         (FEW, {"passes": 1}, "passes"),
         (FEW, {"dropout": 0.0}, "nn.Dropout"),

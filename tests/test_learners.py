@@ -116,8 +116,44 @@ def test_a_failed_fit_keeps_the_last_network() -> None:
 
 def test_the_default_network_standardizes_by_all_samples() -> None:
     learner = fitted(torch_learner())
-    torch.testing.assert_close(learner.network.mean, torch.as_tensor(X.mean(0), dtype=torch.float32))
-    torch.testing.assert_close(learner.network.scale, torch.as_tensor(X.std(0), dtype=torch.float32))
+    torch.testing.assert_close(learner.network.mean, torch.as_tensor(X.mean(0)))
+    torch.testing.assert_close(learner.network.scale, torch.as_tensor(X.std(0)))
+
+
+def test_a_small_spread_around_a_large_mean_is_learned_from() -> None:
+    """Time stamps: in float32 all of these rows would be the same."""
+    task = make_problem((X[LABELED] + 1e9, Y[LABELED]), X[~LABELED] + 1e9, "single")
+    learner = torch_learner()
+    learner.fit(task.training_set(None), seed=0)
+    assert (learner.predict_proba(ArraySource(X + 1e9)).argmax(1) == Y).mean() > 0.75
+
+
+def test_threads_do_not_mix_up_random_numbers() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda seed: predict(fitted(torch_learner(), seed=seed)).p, (1, 1))
+    assert np.array_equal(first, second)
+    assert np.array_equal(first, predict(fitted(torch_learner(), seed=1)).p)
+
+
+def test_missing_values_in_the_pool_are_named() -> None:
+    pool = X[~LABELED].copy()
+    pool[3, 2] = np.nan
+    with pytest.raises(ValueError, match="Feature 2 of the samples has values that are missing"):
+        torch_learner().fit(make_problem((X[LABELED], Y[LABELED]), pool, "single").training_set(None), seed=0)
+
+
+def test_a_learner_that_cannot_work_is_refused_when_it_is_made() -> None:
+    with pytest.raises(ValueError, match="'negative_weight' argument must be at least 0. Got -1"):
+        torch_learner(negative_weight=-1)
+    with pytest.raises(ValueError, match="a function that makes a new network every round.*Got a Linear"):
+        torch_learner(model=torch.nn.Linear(4, 3))
+    with pytest.raises(ValueError, match="must be a classifier object"):
+        sl.SklearnLearner(LogisticRegression)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="use device='cpu'"):
+            torch_learner(device="cuda")
 
 
 def test_chunks_do_not_change_deterministic_predictions() -> None:
@@ -155,7 +191,7 @@ def test_a_factory_that_returns_no_network_is_refused() -> None:
 
 
 def test_a_network_with_the_wrong_number_of_outputs_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(15, 2\)"):
+    with pytest.raises(ValueError, match=r"one logit for each of the 3 classes.*Got \(15, 2\)"):
         fitted(torch_learner(model=lambda shape, classes: torch.nn.Linear(4, 2)))
 
 
@@ -291,5 +327,5 @@ def standardized(chunks: Iterator[torch.Tensor]) -> tuple[torch.Tensor, torch.Te
 def test_statistics_do_not_depend_on_chunks_and_survive_large_offsets() -> None:
     rows = torch.randn(100, 2, generator=torch.Generator().manual_seed(0)) + torch.tensor([1000.0, 0.0])
     mean, scale = standardized(iter(rows.split(7)))
-    torch.testing.assert_close(mean, rows.double().mean(0).float())
-    torch.testing.assert_close(scale, rows.double().std(0, correction=0).float(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(mean, rows.double().mean(0))
+    torch.testing.assert_close(scale, rows.double().std(0, correction=0))

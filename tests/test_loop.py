@@ -264,9 +264,30 @@ def test_a_learner_that_shuffles_its_predictions_is_refused() -> None:
         def predict(self, source: sl.Source, *, seed: int) -> Iterator[sl.Prediction]:
             yield next(super().predict(source, seed=seed))
 
-    for learner in (Shuffled([SURE], [CERTAIN]), Short([SURE], [CERTAIN])):
-        with pytest.raises(ValueError, match="do not follow the source"):
-            run(learner, config())
+    with pytest.raises(ValueError, match="do not follow the source"):
+        run(Shuffled([SURE], [CERTAIN]), config())
+    with pytest.raises(ValueError, match="end after 4 of 6 samples"):
+        run(Short([SURE], [CERTAIN]), config())
+    with pytest.raises(ValueError, match=r"a column for each class, \(4, 2\). Got \(4, 1\)"):
+        run(Scripted([SURE[:, :1]], [CERTAIN[:, :1]]), config())
+
+
+def test_a_finished_run_has_no_further_round() -> None:
+    for settings in (config(max_rounds=20), config(max_minutes=0), config()):
+        records = run(Scripted([SURE], [CERTAIN]), settings)
+        assert run(Scripted([SURE], [CERTAIN]), settings, resume_from=records) == []
+    interrupted = run(Scripted([SURE], [CERTAIN]), config(), callbacks=[lambda record: True])
+    assert [record.round for record in run(Scripted([SURE], [CERTAIN]), config(), resume_from=interrupted)] == [1, 2]
+
+
+def test_records_of_another_pool_are_refused() -> None:
+    records = run(Scripted([SURE], [CERTAIN]), config())
+    with pytest.raises(ValueError, match="of another pool"):
+        sl.self_train(Scripted([SURE], [CERTAIN]), (X, Y), POOL[:5], config(), resume_from=records[:1])
+
+
+def test_settings_may_be_a_dictionary() -> None:
+    assert len(list(sl.self_train(Scripted([SURE], [CERTAIN]), (X, Y), POOL, {"max_rounds": 1, "balance": None}))) == 2
 
 
 def test_an_empty_pool_ends_after_round_0_where_that_is_allowed() -> None:

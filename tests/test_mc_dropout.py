@@ -339,9 +339,7 @@ def test_only_the_random_layers_are_in_training_mode_during_a_pass():
 
 def test_functional_dropout_in_a_layer_that_is_not_named_is_an_error():
     model = nn.Sequential(FunctionalDropout(), nn.Linear(4, CLASSES))
-    with pytest.raises(
-        NotStochasticError, match=r"Use nn.Dropout layers instead of torch.nn.functional"
-    ) as error:
+    with pytest.raises(NotStochasticError, match=r"Use nn.Dropout layers instead of torch.nn.functional") as error:
         MCDropout().estimate(model, torch.randn(5, 4), check=True)
     assert "All 10 passes over 5 samples gave the same output" in str(error.value)
     assert "Layers switched on: none." in str(error.value)
@@ -351,9 +349,7 @@ def test_functional_dropout_in_a_layer_that_is_not_named_is_an_error():
 def test_a_layer_type_that_the_user_names_is_switched_on_without_its_batch_norm():
     model = nn.Sequential(FunctionalDropout(), nn.Linear(4, CLASSES))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    estimate = MCDropout(stochastic_layers=(FunctionalDropout,)).estimate(
-        model, torch.randn(5, 4), check=True
-    )
+    estimate = MCDropout(stochastic_layers=(FunctionalDropout,)).estimate(model, torch.randn(5, 4), check=True)
     assert (estimate.u > 0).all()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(modes(model).values())
@@ -476,9 +472,7 @@ def test_fewer_than_two_passes_are_refused(passes):
 @pytest.mark.parametrize("estimator", [MCDropout, Deterministic])
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_temperature_that_is_not_positive_is_refused(estimator, temperature):
-    with pytest.raises(
-        InvalidInputError, match=r"'temperature' argument must be a positive, finite number. Got"
-    ):
+    with pytest.raises(InvalidInputError, match=r"'temperature' argument must be a positive, finite number. Got"):
         estimator(temperature=temperature)
 
 

@@ -69,9 +69,7 @@ def test_a_small_spread_around_a_large_mean_is_kept():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_narrow_floats_are_accumulated_in_float32(dtype):
-    moments = moments_of(
-        [torch.full((1,), 1.0, dtype=dtype)] * 3 + [torch.full((1,), 1.0078125, dtype=dtype)]
-    )
+    moments = moments_of([torch.full((1,), 1.0, dtype=dtype)] * 3 + [torch.full((1,), 1.0078125, dtype=dtype)])
     assert moments.mean.dtype == moments.std.dtype == torch.float32
     assert moments.mean.item() == 1.0 + 0.0078125 / 4
 

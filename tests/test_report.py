@@ -60,7 +60,7 @@ def quick(settings: RunSettings) -> RunSettings:
     )
     if settings.config.kappa_p == math.inf:
         config = config.replace(kappa_p=math.inf)
-    training = settings.learner.training.replace(min_steps=60)
+    training = settings.learner.training.replace(min_steps=60, batch_size=64, learning_rate=0.1)
     return settings.replace(config=config, learner=settings.learner.replace(training=training))
 
 

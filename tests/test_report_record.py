@@ -1,5 +1,6 @@
 """Finished runs as rows of the results table."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,13 +8,9 @@ import pytest
 from surelabel.recipes.demo import demo_settings
 from surelabel.recipes.variants import ups_without_negatives
 from surelabel.recipes.workers import Job, run_jobs
-from surelabel.report.record import result_rows, samples_seen
+from surelabel.report.record import record_runs, samples_seen
+from surelabel.report.results import COLUMNS, read_rows
 from surelabel.runs import RunFolder, SklearnLearnerSettings
-
-COLUMNS = (
-    "experiment, row, dataset, labels, validation_labels, split_hash, seed, metric, value, paper, rounds, epochs, "
-    "images_seen, minutes, device, torch, commit, settings"
-)
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +26,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder.open(folder)
 
 
-def test_a_run_is_one_row_with_the_columns_of_the_design(finished: RunFolder) -> None:
-    (row,) = result_rows([finished], experiment="demo", dataset="digits", num_labels=40, settings="demo.json")
-    assert ", ".join(row) == COLUMNS
-    assert row["value"] == finished.records()[-1].test_score
-    assert (row["row"], row["seed"], row["rounds"]) == ("UPS, no negatives", 4, 1)
+def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_path: Path) -> None:
+    for _ in range(2):
+        record_runs(tmp_path / "runs.csv", [finished], experiment="demo", dataset="digits", num_labels=40)
+    row, again = read_rows(tmp_path / "runs.csv")
+    assert row == again
+    assert tuple(row) == COLUMNS
+    assert float(row["value"]) == finished.records()[-1].test_score
+    assert (row["row"], row["seed"], row["rounds"], row["labels"]) == ("UPS, no negatives", "4", "1", "40")
     assert row["split_hash"] == finished.settings.fingerprint != ""
+    kept = json.loads((tmp_path / row["settings"]).read_text())["UPS, no negatives"]
+    assert kept["config"]["kappa_p"] == finished.settings.config.kappa_p
+    assert "seed" not in kept["config"]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_epochs_and_samples_follow_from_the_training_settings(finished: RunFolder) -> None:

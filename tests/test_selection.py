@@ -377,3 +377,16 @@ def test_kinds_that_differ_are_named():
 def test_bad_input_to_balance_is_named(changes, message):
     with pytest.raises(InvalidInputError, match=message):
         balance(**({"s": select(P, U), "u": U} | changes))
+
+
+def test_a_pair_of_masks_is_balanced_and_anything_else_is_named() -> None:
+    positive = np.array([[True, False]])
+    assert balance((positive, ~positive), np.zeros((1, 2))).positive.tolist() == [[True, False]]
+    with pytest.raises(ValueError, match=r"must be a Selection\(positive, negative\). Got NoneType"):
+        balance(None, np.zeros((1, 2)))
+
+
+def test_thresholds_may_be_scalars_of_numpy_and_torch() -> None:
+    p, u = np.array([[0.8, 0.2]]), np.zeros((1, 2))
+    for tau_p in (np.float32(0.75), np.array(0.75), torch.tensor(0.75)):
+        assert select(p, u, tau_p=tau_p).positive.tolist() == [[True, False]]

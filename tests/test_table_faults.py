@@ -56,8 +56,7 @@ CSV_FAULTS = {
     "unlike any column": (
         ",".join(f"c{i}" for i in range(20)) + "\n" + ",".join("1" * 20) + "\n",
         {"labels": ["target"]},
-        "File 't.csv' has no label column 'target'; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', "
-        "'c7' and 12 more.",
+        "File 't.csv' has no label column 'target'; it has 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 12 more.",
     ),
     "id not there": (
         TEXT,
@@ -113,14 +112,12 @@ CSV_FAULTS = {
     "empty feature cell": (
         "a,b\n1,2\n,3\n",
         {},
-        "File 't.csv', column 'a', row 2: the cell is empty or NaN; fill it in or drop the column "
-        "with --drop a.",
+        "File 't.csv', column 'a', row 2: the cell is empty or NaN; fill it in or drop the column with --drop a.",
     ),
     "nan feature cell": (
         "a,b\n1,NaN\n2,3\n",
         {},
-        "File 't.csv', column 'b', row 1: the cell is empty or NaN; fill it in or drop the column "
-        "with --drop b.",
+        "File 't.csv', column 'b', row 1: the cell is empty or NaN; fill it in or drop the column with --drop b.",
     ),
     "infinite": (
         "a,b\n1,2\n1,-inf\n",
@@ -137,8 +134,7 @@ CSV_FAULTS = {
     "no features left": (
         "id,label\n1,cat\n",
         {"labels": ["label"], "id_column": "id"},
-        "File 't.csv' has no feature columns left beside the label, id and dropped columns; it has "
-        "'id', 'label'.",
+        "File 't.csv' has no feature columns left beside the label, id and dropped columns; it has 'id', 'label'.",
     ),
     "no features named": (
         TEXT,
@@ -193,8 +189,7 @@ CSV_FAULTS = {
     "empty id": (
         "id,a\n7,1\n,2\n",
         {"id_column": "id"},
-        "File 't.csv', id column 'id', row 2: the id is empty; fill it in or read the file without "
-        "an id column.",
+        "File 't.csv', id column 'id', row 2: the id is empty; fill it in or read the file without an id column.",
     ),
     "multi-label value": (
         "a,p,q\n1,0,1\n2,1,2\n",
@@ -247,8 +242,7 @@ def test_files_that_are_not_there_are_named(tmp_path):
     assert "is empty" in fault(file(tmp_path, "e.parquet", ""))
     assert "is empty" in fault(file(tmp_path, "e.csv.gz", gzip.compress(b"")))
     assert fault(file(tmp_path, "t.xlsx", "x")) == (
-        "File 't.xlsx' has an ending that is not known; use one of .csv, .csv.gz, .tsv, .tsv.gz, "
-        ".parquet, .npz, .npy."
+        "File 't.xlsx' has an ending that is not known; use one of .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz, .npy."
     )
 
 
@@ -317,16 +311,12 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
         "with --drop b or encode it as numbers."
     )
     assert "column 'a', row 2: the cell is empty or NaN" in fault(path, labels=["y"], drop=["b", "l"])
-    assert "column 'l' of type list<element: int64> cannot hold labels" in fault(
-        path, labels=["l"], features=["a"]
-    )
+    assert "column 'l' of type list<element: int64> cannot hold labels" in fault(path, labels=["l"], features=["a"])
     assert "did you mean 'y'" in fault(path, labels=["yy"])
     path = parquet(tmp_path, {"a": [1.0, float("inf")]})
     assert "column 'a', row 2: the value is infinite" in fault(path)
     assert "has no rows" in fault(parquet(tmp_path, {"a": pa.array([], pa.float32())}))
-    assert "rows 1 and 2 have the same id 4" in fault(
-        parquet(tmp_path, {"a": [1, 2], "i": [4, 4]}), id_column="i"
-    )
+    assert "rows 1 and 2 have the same id 4" in fault(parquet(tmp_path, {"a": [1, 2], "i": [4, 4]}), id_column="i")
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
@@ -375,8 +365,7 @@ NPZ_FAULTS = {
     "nan": (
         {"x": np.array([[1, 2], [3, np.nan]])},
         {},
-        "File 't.npz', column 'x1', row 2: the cell is empty or NaN; fill it in or drop the column "
-        "with --drop x1.",
+        "File 't.npz', column 'x1', row 2: the cell is empty or NaN; fill it in or drop the column with --drop x1.",
     ),
     "infinite pixel": (
         {"x": np.array([[[1.0]], [[np.inf]]])},
@@ -446,9 +435,7 @@ def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
 def test_arguments_of_the_wrong_kind_are_named(tmp_path):
     path = file(tmp_path, "t.csv", TEXT)
     for argument in ("labels", "drop", "features"):
-        with pytest.raises(
-            InvalidInputError, match=rf"The '{argument}' argument must be a list .* write \['label'\]"
-        ):
+        with pytest.raises(InvalidInputError, match=rf"The '{argument}' argument must be a list .* write \['label'\]"):
             read_table(path, **{argument: "label"})
     with pytest.raises(InvalidInputError, match=r"The 'labels_path' argument is for \.npy files"):
         read_table(path, labels_path=tmp_path / "y.npy")

@@ -27,7 +27,7 @@ def test_without_mean_and_scale_the_input_is_taken_as_it_is():
 
 def test_constant_features_get_a_scale_of_one():
     # The third feature is constant but for the rounding error of a mean of 1e6.
-    network = TableNetwork(3, 2, mean=[0.0, 5.0, 1e6], scale=[2.0, 0.0, 1e-4])
+    network = TableNetwork(3, 2, mean=[0.0, 5.0, 1e6], scale=[2.0, 0.0, 1e-11])
     assert network.scale.tolist() == [2.0, 1.0, 1.0]
 
 

@@ -24,9 +24,7 @@ def test_written_predictions_are_read_back(tmp_path, name):
     }
     assert write_table(tmp_path / name, columns) == tmp_path / name
     table = read_table(tmp_path / name, labels=["label"], id_column="id")
-    np.testing.assert_array_equal(
-        table.x, np.stack([columns["confidence"], [1, 0, 1]], axis=1).astype(np.float32)
-    )
+    np.testing.assert_array_equal(table.x, np.stack([columns["confidence"], [1, 0, 1]], axis=1).astype(np.float32))
     assert table.y.tolist() == ["cat", None, "dög"]
     assert table.ids.tolist() == ["u", "v,w", 'x"y']
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -91,9 +89,7 @@ def test_what_cannot_be_written_is_named(tmp_path, name, columns, message):
 
 label_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
 rows = st.lists(
-    st.tuples(
-        st.floats(width=32, allow_nan=False, allow_infinity=False), st.integers(-(2**24), 2**24), label_text
-    ),
+    st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), st.integers(-(2**24), 2**24), label_text),
     min_size=1,
     max_size=8,
 )
@@ -106,8 +102,6 @@ def test_a_written_csv_is_read_back_exactly(samples):
     with tempfile.TemporaryDirectory() as folder:
         columns = {"a": np.array(first, np.float32), "b": second, "label": labels}
         table = read_table(write_table(Path(folder, "t.csv"), columns), labels=["label"])
-    np.testing.assert_array_equal(
-        table.x, np.stack([np.array(first, np.float32), np.array(second, np.float32)], 1)
-    )
+    np.testing.assert_array_equal(table.x, np.stack([np.array(first, np.float32), np.array(second, np.float32)], 1))
     whole = [re.sub(r"^([+-]?[0-9]+)\.0*$", r"\1", label.strip()) or None for label in labels]
     assert table.y.tolist() == whole

@@ -86,6 +86,24 @@ def test_bad_labels_are_named(labeled: object, task: str, message: str) -> None:
         make_problem(labeled, POOL, task)
 
 
+def test_labels_of_another_number_of_classes_are_refused() -> None:
+    labels = np.array([[1, 0, 1]] * 5)
+    problem = make_problem((X, labels), POOL, "multi")
+    with pytest.raises(ValueError, match="'validation' must have a column for each of the 3 classes. Got 2"):
+        problem.held_out("validation", (X, labels[:, :2]))
+    with pytest.raises(ValueError, match="'truth' must have a column for each of the 3 classes. Got 2"):
+        problem.pool_truth(labels[:3, :2])
+    with pytest.raises(ValueError, match="'labeled' must have a column for each of the 5 classes. Got 3"):
+        make_problem((X, labels), POOL, "multi", num_classes=5)
+
+
+def test_samples_of_two_kinds_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    both = make_problem((X, np.array([0, 1, 0, 1, 0])), torch.as_tensor(POOL), "single").source
+    with pytest.raises(ValueError, match="of one kind. Got ndarray and Tensor"):
+        both[np.arange(8)]
+
+
 def test_clashing_ids_are_refused() -> None:
     with pytest.raises(ValueError, match="Every sample needs an id of its own"):
         make_problem((ArraySource(X, ids=np.arange(5)), np.array([0, 1, 0, 1, 0])), POOL, "single")

@@ -140,7 +140,8 @@ def require_same_shape(**arrays: Array) -> None:
 
 def require_number(name: str, value: Any, low: float, high: float, *, ends: str = "[]") -> float:
     """Return `value` as a float when it is a number from `low` to `high`; `ends` are the brackets."""
-    number = float(value) if isinstance(value, Real) else math.nan
+    is_number = isinstance(value, Real) or (getattr(value, "ndim", None) == 0 and value.dtype != object)
+    number = float(value) if is_number else math.nan
     above = number >= low if ends[0] == "[" else number > low
     below = number <= high if ends[1] == "]" else number < high
     if above and below:
@@ -155,7 +156,7 @@ def require_count(name: str, value: Any, low: int) -> int:
     """Return `value` as an int when it is a whole number of at least `low`."""
     if not isinstance(value, Integral) or value < low:
         raise InvalidInputError(
-            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; raise it to {low}."
+            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; choose one."
         )
     return int(value)
 

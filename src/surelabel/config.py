@@ -3,7 +3,7 @@
 import difflib
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 
 class Settings(BaseModel):
@@ -34,6 +34,16 @@ class Settings(BaseModel):
     def replace(self, **changes: Any) -> Self:
         """Return a validated copy with these values changed."""
         return type(self).model_validate({**dict(self), **changes})
+
+
+def mistakes(error: ValidationError) -> list[str]:
+    """Return one line for each mistake that pydantic found: the setting, what is wrong with it, and its value."""
+    lines = []
+    for item in error.errors():
+        message = item["msg"].removeprefix("Value error, ").rstrip(".")
+        name = ".".join(map(str, item["loc"]))
+        lines.append(f"Invalid value for '{name}': {message}. Got {item['input']!r}." if name else f"{message}.")
+    return lines
 
 
 def _unknown_key(owner: str, key: str, known: list[str]) -> str:

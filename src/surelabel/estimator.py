@@ -1,5 +1,6 @@
 """UPS as a scikit-learn estimator: `fit(X, y)` with unlabeled rows marked in y."""
 
+import copy
 import functools
 import warnings
 from collections.abc import Sequence
@@ -7,12 +8,14 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from surelabel.data.encoding import EncodedLabels, encode_labels
+from surelabel.config import mistakes
+from surelabel.data.encoding import EncodedLabels, encode_labels, label_array
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
@@ -94,23 +97,23 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kappa_n: float = 0.005,
         gamma: float = 0.5,
         negatives: bool = True,
-        balance: Literal["equal", "prior"] | None = "equal",
+        balance: Literal["equal", "prior"] | None = None,
         balance_rounds: int | None = None,
         balance_floor: int = 25,
-        max_rounds: int = 10,
+        max_rounds: int = 5,
         tolerance: float = 0.01,
         max_minutes: float | None = None,
         passes: int = 10,
         temperature: float = 2.0,
         stochastic_layers: Sequence[type] = (),
         hidden: Sequence[int] = (128, 128),
-        dropout: float = 0.3,
+        dropout: float = 0.5,
         input_dropout: float = 0.0,
         negative_weight: float = 1.0,
         optimizer: Literal["adamw", "sgd"] = "adamw",
-        learning_rate: float = 0.003,
+        learning_rate: float = 0.01,
         weight_decay: float = 0.01,
-        batch_size: int = 64,
+        batch_size: int = 256,
         epochs: int = 20,
         min_steps: int = 200,
         device: str | None = None,
@@ -161,8 +164,11 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = encoded.classes
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         problem, row_of_pool = _make_problem(X, encoded)
-        self.learner_ = self._learner(encoded)
-        config = self.config(encoded.task, len(encoded.classes), seed)
+        try:
+            config = self.config(encoded.task, len(encoded.classes), seed)
+            self.learner_ = self._learner(encoded)
+        except ValidationError as error:
+            raise InvalidInputError("; ".join(mistakes(error))) from None
         self._run(problem, config, encoded, row_of_pool)
         return self
 
@@ -180,17 +186,24 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labeled entries of y; a row of several labels counts when all known are right."""
+        check_consistent_length(X, y, sample_weight)
         encoded = self._encode(y, None)
         rows = encoded.labeled
         if not rows.any():
             raise InvalidInputError("y has no labeled entry to score; pass rows whose labels are known.")
         predicted = self.predict(X)
+        if predicted.shape != encoded.codes.shape:
+            raise InvalidInputError(
+                f"y must be labeled as in fit, shape {predicted.shape}. Got shape {encoded.codes.shape} instead."
+            )
         if encoded.task == "multi":
             right = ((predicted == encoded.codes) | (encoded.codes < 0)).all(axis=1)
         else:
             right = np.zeros(len(rows), dtype=bool)
             right[rows] = predicted[rows] == encoded.classes[encoded.codes[rows]]
         weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
+        if weights is not None and not weights.sum() > 0:
+            raise InvalidInputError("The 'sample_weight' argument must be positive on some labeled row.")
         return float(np.average(right[rows], weights=weights))
 
     def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
@@ -207,12 +220,15 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _validate(self, X: Any, reset: bool) -> Any:
-        return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=self.model is not None)
+        _check_columns(X)
+        # A network of one's own may want integers or bytes as they are; everything else takes floats.
+        dtype = "numeric" if self.model is not None else (np.float64, np.float32)
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype, allow_nd=self.model is not None)
 
     def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
         if y is None:
             raise InvalidInputError("UPSClassifier requires y to be passed, but the target y is None.")
-        y = y if hasattr(y, "isna") else np.asarray(y)
+        y = label_array(y)
         shape = y.shape
         if len(shape) == 2 and shape[1] == 1:
             y = column_or_1d(y, warn=True)
@@ -231,10 +247,14 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learner(self, encoded: EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
+        if self.passes < 2:
+            raise InvalidInputError(
+                f"The 'passes' argument must be at least 2: the spread of {self.passes} is undefined."
+            )
         if self.estimator is not None:
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
         network: dict[str, Any] = {
-            "hidden": tuple(self.hidden),
+            "hidden": (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden),
             "dropout": self.dropout,
             "input_dropout": self.input_dropout,
         }
@@ -263,20 +283,38 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tracker = _Tracker(encoded.codes, row_of_pool)
         self.history_: list[RoundRecord] = []
         stop: str | None = None
+        finished = self.learner_
         try:
-            for record in rounds(self.learner_, problem, config, callbacks=self.callbacks):
+            for record in rounds(self.learner_, problem, config, callbacks=self.callbacks or ()):
                 tracker.add(record)
                 self.history_.append(record.replace(pool=None, validation=None))
                 stop = record.stop
+                # Every fit makes a new model, so this copy keeps the one that the history describes.
+                finished = copy.copy(self.learner_)
         except KeyboardInterrupt:
             if not self.history_:
                 raise
             warnings.warn("Training interrupted by user; the last finished round is kept.", stacklevel=3)
             stop = "interrupted"
+            self.learner_ = finished
         self.termination_condition_ = stop
         self.n_iter_ = self.history_[-1].round
         self.labeled_iter_ = tracker.labeled_iter
         self.transduction_ = _decode(tracker.codes, encoded, self.unlabeled)
+
+
+def _check_columns(X: Any) -> None:
+    """Name the columns of a DataFrame that are no numbers; converting them fails without a name."""
+    if not type(X).__module__.startswith("pandas") or not hasattr(X, "columns"):
+        return
+    wrong = [
+        str(name) for name, kind in X.dtypes.items() if str(kind) in ("category", "str", "string") or kind.kind in "mM"
+    ]
+    if wrong:
+        raise InvalidInputError(
+            f"Column {wrong[0]!r} of X has dtype {X.dtypes[wrong[0]]}; encode it as numbers (for categories "
+            "pandas.get_dummies or OneHotEncoder), or leave it out."
+        )
 
 
 class _Tracker:
@@ -348,9 +386,9 @@ def _decode(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any
     labels = encoded.classes[np.where(missing, 0, codes)]
     if not missing.any():
         return np.asarray(labels)
-    if isinstance(unlabeled, (int, np.integer)) and labels.dtype.kind in "iu":
+    if isinstance(unlabeled, (int, float, np.number)) and labels.dtype.kind in "if":
         return np.where(missing, np.asarray(unlabeled, dtype=labels.dtype), labels)
-    if unlabeled is None and labels.dtype.kind in "iuf":
+    if unlabeled is None and labels.dtype.kind == "f":
         return np.where(missing, np.nan, labels)
     marked = labels.astype(object)
     marked[missing] = unlabeled

@@ -16,7 +16,7 @@ import numpy as np
 
 from surelabel.arrays import to_numpy
 from surelabel.data.draws import seed_for
-from surelabel.data.pool import PoolLabels, balanced, check_order, join, label_chunk, without_known
+from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
 from surelabel.data.source import Source
 from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
@@ -55,7 +55,7 @@ def self_train(
         resume_from: records of the rounds that are done, the last one with its `pool`.
         callbacks: called with each record; one that returns True ends the loop ("interrupted").
     """
-    config = config or UPSConfig()
+    config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
     if not len(problem.pool_rows):
         raise InvalidInputError(
@@ -80,6 +80,8 @@ def rounds(
         raise InvalidInputError(
             "The 'resume_from' argument must hold the records of rounds 0, 1, 2, ..., the last one with its 'pool'."
         )
+    if done and done[-1].pool is not None and not np.array_equal(done[-1].pool.ids, problem.pool.ids):
+        raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
     held_out = problem.held_out("validation", validation), problem.held_out("test", test)
     pool_truth = problem.pool_truth(truth)
     _warn_when_uneven(problem, config)
@@ -87,13 +89,17 @@ def rounds(
     def loop() -> Iterator[RoundRecord]:
         counts = [record.num_selected_before for record in done]
         minutes, pool = (done[-1].minutes, done[-1].pool) if done else (0.0, None)
+        if done and config.stop_reason(counts, problem.num_classes, minutes):
+            return
         for number in range(len(done), config.max_rounds + 1):
             started = time.monotonic()
             training_set = problem.training_set(pool.selection if pool else None)
             learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
             learned_from, pool = pool, label_pool(learner, problem, config, number + 1)
             validation_score, test_score = (_score(learner, part, config, number) for part in held_out)
-            validation_labels = _label(learner, held_out[0].source, config, number) if held_out[0] else None
+            validation_labels = None
+            if held_out[0]:
+                validation_labels = _label(learner, held_out[0].source, problem.num_classes, config, number)
             counts.append(learned_from.num_selected_before if learned_from else 0)
             minutes += (time.monotonic() - started) / 60
             record = describe(
@@ -124,20 +130,21 @@ def label_pool(learner: Learner, problem: Problem, config: UPSConfig, round: int
     """Label the whole pool and select what `round` will learn from; None when there is no pool."""
     if not len(problem.pool_rows):
         return None
-    pool = without_known(_label(learner, problem.pool, config, round - 1), problem.known)
+    pool = without_known(_label(learner, problem.pool, problem.num_classes, config, round - 1), problem.known)
     if round > config.num_balanced_rounds(problem.num_classes):
         return pool
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
     return balanced(pool, config.balance_floor, shares)
 
 
-def _label(learner: Learner, source: Source, config: UPSConfig, network: int) -> PoolLabels:
+def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int) -> PoolLabels:
     chunks, start, ids = [], 0, source.ids
     for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict")):
-        check_order(ids[start : start + len(prediction.ids)], prediction.ids)
+        check_chunk(prediction, ids[start : start + len(prediction.ids)], num_classes)
         chunks.append(label_chunk(prediction, config.task, config.thresholds, config.negatives))
         start += len(prediction.ids)
-    check_order(ids[start:], ids[:0])
+    if start != len(ids):
+        raise InvalidInputError(f"The learner's predictions end after {start} of {len(ids)} samples.")
     return join(chunks)
 
 

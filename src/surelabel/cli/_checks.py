@@ -3,20 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surelabel.errors import DataError, RunExistsError
+from surelabel.cli._console import complain
+from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.data.reference import RunData
 
 
-def check_new_folder(folder: Path) -> None:
-    """Refuse a folder with something in it: nothing is overwritten."""
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists():
-        raise RunExistsError(
-            f"'{folder}' exists and is kept; choose another --out, or go on with it by 'surelabel resume'."
-        )
+_MARKS = {"na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"}
+"""What people write for a missing label; to us they are classes, unless --unlabeled says otherwise."""
 
 
 def check_data(data: "RunData", path: Path) -> None:
@@ -33,6 +28,11 @@ def check_data(data: "RunData", path: Path) -> None:
     if missing:
         raise DataError(
             f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
+        )
+    marks = [name for name in data.classes if name.lower() in _MARKS]
+    if marks:
+        complain(
+            "warning", f"{marks[0]!r} is a class; if it means unlabeled, say --unlabeled {marks[0]}.", style="bold"
         )
     if data.unlabeled is None and (codes >= 0).all():
         raise DataError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from surelabel.cli._console import command_line
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._rounds import RoundsDisplay, tell_the_end
+from surelabel.errors import RunError
 
 if TYPE_CHECKING:
     from surelabel.learners.protocol import Progress
@@ -46,7 +47,7 @@ def follow(
                 display.add(record)
     except KeyboardInterrupt:
         raise _with_way_on(Interrupted(), folder, display.round) from None
-    except (OSError, MemoryError) as error:
+    except (OSError, MemoryError, RunError) as error:
         _with_way_on(error, folder, display.round)
         raise
     if record is not None and not quiet:
@@ -55,7 +56,9 @@ def follow(
 
 
 def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:
-    if (folder / "run.json").exists():
+    # Of the run's own errors only a file that could not be written leaves something to go on with.
+    can_go_on = not isinstance(error, RunError) or isinstance(error.__cause__, OSError)
+    if can_go_on and (folder / "run.json").exists():
         kept = {0: "no round is done yet", 1: "round 0 is done and kept"}
         begun = kept.get(done, f"rounds 0 to {done - 1} are done and kept")
         error.add_note(f"{begun}; go on with: {command_line('resume', folder)}")

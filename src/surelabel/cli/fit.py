@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _fit_options as options
-from surelabel.cli._checks import check_data, check_new_folder
+from surelabel.cli._checks import check_data
 from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
 from surelabel.cli._train import follow
 
@@ -56,7 +56,9 @@ def command(
     """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     options.check_together(given)
-    check_new_folder(out)
+    from surelabel.runs.layout import refuse_existing
+
+    refuse_existing(out)
     reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     run_parts(given, "multi" if len(reference.labels) > 1 else "single", 2)
@@ -147,7 +149,8 @@ def _learner_settings(
             estimator=given["estimator"], members=parameters["passes"], temperature=parameters["temperature"]
         )
     training = {name: parameters[name] for name in TrainingSettings.model_fields if name in parameters}
-    names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"}
+    of_our_network = {"hidden", "dropout", "input_dropout"} if "model" in given else set()
+    names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"} - of_our_network
     return TorchLearnerSettings(
         model=given.get("model"),
         training=TrainingSettings(**training),

@@ -41,8 +41,8 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     >>> encode_labels(["cat", None, "dog"], unlabeled=None).codes.tolist()
     [0, -1, 1]
     """
-    missing = _is_missing(y)
-    values = _as_objects(y) if missing.any() else np.asarray(y)
+    values = label_array(y)
+    missing = _is_missing(values)
     if unlabeled is not None:
         if missing.any():
             raise InvalidInputError(
@@ -59,6 +59,21 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     full = np.full(len(values), -1, dtype=np.int64)
     full[~missing] = codes
     return EncodedLabels(full, classes, "single")
+
+
+def label_array(y: Any) -> npt.NDArray[Any]:
+    """Return labels as an array in which every entry is what it was: missing marks, and numbers beside strings.
+
+    >>> label_array(["cat", float("nan")]).dtype
+    dtype('O')
+    """
+    if hasattr(y, "isna"):  # pandas; its own conversion would turn integers with NA into floats
+        return np.asarray(y.to_numpy(dtype=object) if np.asarray(y.isna()).any() else y)
+    values = np.asarray(y)
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        as_given = np.asarray(y, dtype=object)
+        return values if all(isinstance(value, str) for value in as_given.flat) else as_given
+    return values
 
 
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:
@@ -85,11 +100,8 @@ def _equals(values: npt.NDArray[Any], marker: Any) -> npt.NDArray[np.bool_]:
     return np.asarray(values == marker)
 
 
-def _is_missing(y: Any) -> npt.NDArray[np.bool_]:
-    """Where y is None, NaN or NA, for arrays, lists, Series and DataFrames."""
-    if hasattr(y, "isna"):
-        return np.asarray(y.isna())
-    values = np.asarray(y)
+def _is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where an entry is None, NaN or NA."""
     if values.dtype.kind == "f":
         return np.asarray(np.isnan(values))
     if values.dtype != object:
@@ -99,12 +111,6 @@ def _is_missing(y: Any) -> npt.NDArray[np.bool_]:
 
 def _missing(value: Any) -> bool:
     return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
-
-
-def _as_objects(y: Any) -> npt.NDArray[Any]:
-    """Missing marks survive in an object array; a float array keeps its dtype."""
-    values = np.asarray(y)
-    return values if values.dtype.kind == "f" else values.astype(object)
 
 
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -145,9 +145,15 @@ def balanced(pool: PoolLabels, floor: int, shares: Floats | None) -> PoolLabels:
     return replace(pool, selection=balance(pool.selection, u, floor=floor, shares=shares))
 
 
-def check_order(expected: Ids, got: Ids) -> None:
-    """A learner must label its source in order; anything else would give labels to the wrong samples."""
-    if not np.array_equal(expected, np.asarray(got)):
+def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
+    """Refuse a chunk that is not of these samples, in order: labels would go to the wrong ones."""
+    shape = (len(ids), num_classes)
+    if tuple(prediction.p.shape) != shape:
+        raise InvalidInputError(
+            f"The learner's p must have a row for each id and a column for each class, {shape}. Got "
+            f"{tuple(prediction.p.shape)} instead."
+        )
+    if not np.array_equal(ids, np.asarray(prediction.ids)):
         raise InvalidInputError(
             "The learner's predictions do not follow the source: each chunk's ids must be the source's ids, in order."
         )

@@ -150,12 +150,17 @@ def check_unique_ids(ids: Ids) -> None:
 
 
 def _stack(first: Any, second: Any) -> Any:
+    if type(first) is not type(second):
+        raise InvalidInputError(
+            "Labeled and unlabeled samples must be of one kind. Got "
+            f"{type(first).__name__} and {type(second).__name__}."
+        )
     if hasattr(first, "tocsr"):
         from scipy.sparse import vstack
 
         return vstack([first, second], format="csr")
     if isinstance(first, np.ndarray):
-        return np.concatenate([first, np.asarray(second)])
+        return np.concatenate([first, second])
     return array_api_compat.array_namespace(first).concat([first, second])
 
 

@@ -141,7 +141,7 @@ class Problem:
                 f"Got {len(values)}."
             )
         if self.task == "multi":
-            y, g = targets("truth", values, "multi")
+            y, g = targets("truth", values, "multi", self.num_classes)
         else:
             y, _ = targets("truth", np.maximum(values, 0), "single", self.num_classes)
             g = np.broadcast_to((values >= 0)[:, None], y.shape)
@@ -191,6 +191,11 @@ def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) 
         )
     if task == "multi":
         _check_range(name, values, -1, 1)
+        if num_classes is not None and values.shape[1] != num_classes:
+            raise InvalidInputError(
+                f"The labels of '{name}' must have a column for each of the {num_classes} classes. Got "
+                f"{values.shape[1]} instead."
+            )
         return values == 1, values >= 0
     num_classes = num_classes if num_classes is not None else int(values.max(initial=0)) + 1
     _check_range(name, values, 0, num_classes - 1)

@@ -61,9 +61,10 @@ def train(
     *,
     seed: int,
     device: torch.device,
+    exact: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Train `model` in place on the rows that have something to learn from."""
+    """Train `model` in place on the rows that have something to learn from; `exact` as for `gather`."""
     rows, kind = training_set.rows, training_set.kind
     keys = sample_keys(training_set.source.ids[rows])
     y, g = (torch.from_numpy(part[rows]).to(device) for part in (training_set.y, training_set.g))
@@ -79,10 +80,16 @@ def train(
             order = np.array_split(proportional_order(keys, kind, seed, "order", epoch), steps_per_epoch)
         index = order[part]
         set_learning_rate(optimizer, settings, step / total)
-        batch = gather(training_set.source, rows[index], device)
+        batch = gather(training_set.source, rows[index], device, exact)
         chosen = torch.from_numpy(index).to(device)
         optimizer.zero_grad(set_to_none=True)
-        value = loss(model(batch), y[chosen], g[chosen])
+        logits = model(batch)
+        if logits.shape != (len(index), y.shape[1]):
+            raise InvalidInputError(
+                f"The network must return one logit for each of the {y.shape[1]} classes, shape "
+                f"{(len(index), y.shape[1])} for this batch. Got {tuple(logits.shape)} instead."
+            )
+        value = loss(logits, y[chosen], g[chosen])
         value.backward()  # type: ignore[no-untyped-call]
         if settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
@@ -118,13 +125,16 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettin
         group["lr"] = settings.learning_rate * factor
 
 
-def gather(source: Any, index: Any, device: torch.device) -> torch.Tensor:
-    """Return the samples at `index` as one tensor: sparse rows dense, wide floats as float32, integers as they are."""
+def gather(source: Any, index: Any, device: torch.device, exact: bool = False) -> torch.Tensor:
+    """Return the samples at `index` as one tensor: sparse rows dense, floats as float32, integers as they are.
+
+    With `exact`, floats keep their width, for a network that standardizes them itself.
+    """
     batch = source[index]
     if hasattr(batch, "toarray"):
         batch = batch.toarray()
     tensor = torch.as_tensor(batch).to(device)
-    return tensor.float() if tensor.is_floating_point() else tensor
+    return tensor.float() if tensor.is_floating_point() and not exact else tensor
 
 
 def _check_finite(value: torch.Tensor) -> None:

@@ -70,6 +70,11 @@ class SklearnLearner:
         progress: Progress | None = None,
         task: Task = "single",
     ) -> None:
+        if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+            raise InvalidInputError(
+                f"The 'estimator' argument must be a classifier object, such as RandomForestClassifier(). Got "
+                f"{estimator!r} instead."
+            )
         if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
             raise InvalidInputError(
                 f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
@@ -114,8 +119,8 @@ class SklearnLearner:
             passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
             if self.resamples_are_equal and (passes == passes[0]).all():
                 raise NotStochasticError(
-                    "Each class has a single labeled sample, so every resample is the same and the uncertainty would be "
-                    "0. Label more, or use an estimator that is random itself, such as a random forest."
+                    "Each class has a single labeled sample, so every resample is the same and the uncertainty would "
+                    "be 0. Label more, or use an estimator that is random itself, such as a random forest."
                 )
             soft = soften(passes, self.temperature, self.task)
             ids = source.ids[start : start + passes.shape[1]]

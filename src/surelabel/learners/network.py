@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -58,9 +59,19 @@ class TorchLearner:
         self.make_model = model or table_network
         self.training = training or TrainingSettings()
         self.uncertainty = uncertainty or MCDropout(task=task)
+        if not negative_weight >= 0:
+            raise InvalidInputError(f"The 'negative_weight' argument must be at least 0. Got {negative_weight}.")
+        if isinstance(model, torch.nn.Module):
+            raise InvalidInputError(
+                "The 'model' argument must be a function that makes a new network every round, (sample_shape, "
+                f"num_classes) -> Module. Got a {type(model).__name__}; pass lambda shape, classes: "
+                f"{type(model).__name__}(...)."
+            )
         self.negative_weight = negative_weight
         self.predict_batch_size = predict_batch_size
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InvalidInputError("The 'device' argument asks for a GPU, and torch finds none; use device='cpu'.")
         self.progress = progress
         self.task: Task = task
         self.network: torch.nn.Module | None = None
@@ -78,7 +89,7 @@ class TorchLearner:
             network = self.build(training_set.source.sample_shape, training_set.num_classes)
         with reproducible(seed_for(seed, "train"), self.device, network):
             if isinstance(network, TableNetwork):
-                network.standardize(chunk for _, chunk in self._chunks(training_set.source))
+                network.standardize(chunk for _, chunk in self._chunks(training_set.source, network))
             train(
                 network,
                 training_set,
@@ -86,6 +97,7 @@ class TorchLearner:
                 self.training,
                 seed=seed,
                 device=self.device,
+                exact=isinstance(network, TableNetwork),
                 progress=self.progress,
             )
         self.network = network.eval()
@@ -102,7 +114,7 @@ class TorchLearner:
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk; refuse a network whose passes do not differ."""
         network = self._fitted()
-        for start, batch in self._chunks(source):
+        for start, batch in self._chunks(source, network):
             with reproducible(seed_for(seed, start), self.device, network):
                 estimate = self.uncertainty.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
@@ -112,7 +124,7 @@ class TorchLearner:
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C)."""
         network = self._fitted()
-        parts = [predict_proba(network, batch, self.task).cpu().numpy() for _, batch in self._chunks(source)]
+        parts = [predict_proba(network, batch, self.task).cpu().numpy() for _, batch in self._chunks(source, network)]
         return np.concatenate(parts)
 
     def to_bytes(self) -> bytes:
@@ -134,10 +146,10 @@ class TorchLearner:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
-    def _chunks(self, source: Source) -> Iterator[tuple[int, torch.Tensor]]:
+    def _chunks(self, source: Source, network: torch.nn.Module) -> Iterator[tuple[int, torch.Tensor]]:
         for start in range(0, len(source), self.predict_batch_size):
             index = np.arange(start, min(start + self.predict_batch_size, len(source)))
-            yield start, gather(source, index, self.device)
+            yield start, gather(source, index, self.device, exact=isinstance(network, TableNetwork))
 
 
 @contextlib.contextmanager
@@ -147,12 +159,22 @@ def reproducible(seed: int, device: torch.device, network: torch.nn.Module | Non
     A table's small network also runs on one thread: two can be fifty times slower than one on matrices this small, and
     its sums do not depend on the number of cores.
     """
-    threads = torch.get_num_threads()
+    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
+    threads = 1 if isinstance(network, TableNetwork) and device.type == "cpu" else None
+    generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with _ONE_AT_A_TIME, _threads(threads), generators:
+        torch.manual_seed(seed)
+        yield
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    before = torch.get_num_threads()
     try:
-        if isinstance(network, TableNetwork) and device.type == "cpu":
-            torch.set_num_threads(1)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
+        torch.set_num_threads(number or before)
+        yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

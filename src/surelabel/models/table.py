@@ -13,7 +13,8 @@ from surelabel.errors import InvalidInputError
 class TableNetwork(nn.Module):
     """Logits from a table's rows: `x -> (x - mean) / scale -> [linear, activation, dropout] ... -> linear`.
 
-    Mean and scale of the training data are buffers, saved with the weights: a loaded network takes raw rows.
+    Mean and scale of the training data are buffers, saved with the weights: a loaded network takes raw rows. They are
+    float64, so that a small spread around a large mean (a time stamp) survives.
 
     Args:
         num_features: F, the number of columns.
@@ -30,7 +31,7 @@ class TableNetwork(nn.Module):
         >>> network(torch.zeros(4, 3)).shape
         torch.Size([4, 2])
         >>> network.scale
-        tensor([0.5000, 1.0000, 2.0000])
+        tensor([0.5000, 1.0000, 2.0000], dtype=torch.float64)
     """
 
     mean: Tensor
@@ -70,17 +71,17 @@ class TableNetwork(nn.Module):
                 f"The network takes rows of {self.num_features} features. Got rows of {x.shape[1]} "
                 f"instead; pass the columns it was trained on, in the same order."
             )
-        # The buffers' dtype, not the input's: integer tables and float64 tables are taken as they are.
-        logits: Tensor = self.layers((x.to(self.mean.dtype) - self.mean) / self.scale)
+        standardized = (x.to(self.mean.dtype) - self.mean) / self.scale
+        logits: Tensor = self.layers(standardized.to(next(self.layers.parameters()).dtype))
         return logits
 
     def standardize(self, chunks: Iterable[Tensor]) -> None:
         """Set mean and scale from all rows, chunk by chunk, (N, F) each."""
-        total = torch.zeros_like(self.mean, dtype=torch.float64)
+        total = torch.zeros_like(self.mean)
         count, squares = 0, torch.zeros_like(total)
         shift: Tensor | None = None
         for chunk in chunks:
-            rows = chunk.flatten(1).double()
+            rows = chunk.flatten(1).to(self.mean.dtype)
             # Sums around the first row: squares of large values would cancel.
             shift = rows[0] if shift is None else shift
             count += len(rows)
@@ -88,9 +89,15 @@ class TableNetwork(nn.Module):
             squares = squares + (rows - shift).square().sum(0)
         assert shift is not None
         mean = total / count
+        wrong = torch.nonzero(~torch.isfinite(mean + squares)).flatten()
+        if len(wrong):
+            raise InvalidInputError(
+                f"Feature {int(wrong[0])} of the samples has values that are missing, infinite or too large to square; "
+                "remove or replace them."
+            )
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(shift + mean)
-        self.scale.copy_(_without_constants(self.mean, scale.to(self.mean.dtype)))
+        self.scale.copy_(_without_constants(self.mean, scale))
 
 
 def table_network(sample_shape: tuple[int, ...], num_classes: int, **options: Any) -> TableNetwork:
@@ -116,9 +123,9 @@ def _blocks(
 
 def _feature_values(name: str, value: Any, num_features: int, default: float) -> Tensor:
     if value is None:
-        return torch.full((num_features,), default)
+        return torch.full((num_features,), default, dtype=torch.float64)
     # A copy: the buffer must not change with the caller's array.
-    values = torch.as_tensor(value).detach().to(torch.get_default_dtype()).clone()
+    values = torch.as_tensor(value).detach().to(torch.float64).clone()
     if values.shape != (num_features,):
         raise InvalidInputError(
             f"The '{name}' argument must have one value for each of the {num_features} features. "

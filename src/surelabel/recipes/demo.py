@@ -70,10 +70,10 @@ def demo_settings(seed: int = 0) -> RunSettings:
         >>> demo_settings(seed=3).config.seed
         3
     """
-    training = TrainingSettings(learning_rate=0.1, batch_size=64, epochs=1, min_steps=800)
+    training = TrainingSettings(learning_rate=0.05, batch_size=32, epochs=1, min_steps=600)
     return RunSettings(
         name="UPS",
-        config=UPSConfig(kappa_p=0.2, max_rounds=4, seed=seed),
+        config=UPSConfig(kappa_p=0.2, balance_rounds=2, max_rounds=4, seed=seed),
         learner=TorchLearnerSettings(
             model="surelabel.models.image:small_image_network", training=training, device="cpu"
         ),

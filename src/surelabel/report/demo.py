@@ -11,6 +11,7 @@ from surelabel.recipes.demo import LABELS_PER_CLASS, SEEDS, demo_jobs
 from surelabel.recipes.variants import VARIANTS, Variant
 from surelabel.recipes.workers import run_jobs
 from surelabel.report.html import SummaryTable, summary_table, write_report
+from surelabel.report.record import record_runs
 from surelabel.report.tables import group_runs
 from surelabel.runs import RunFolder
 
@@ -43,7 +44,7 @@ def run_demo(
         variants: the rows.
         workers: how many processes share the runs.
         progress: called after each round: what it was, rounds done, rounds in all.
-        results: append a row for each run to this CSV file.
+        results: append a row for each run to this CSV file (`results/runs.csv`).
     """
     folder = free_folder(Path(out))
     jobs = demo_jobs(folder, seeds, variants)
@@ -52,6 +53,9 @@ def run_demo(
     runs = [RunFolder.open(job.folder) for job in jobs]
     table = summary_table(group_runs(runs))
     report = write_report(runs, folder / "report.html", TITLE)
+    if results is not None:
+        num_labels = 10 * LABELS_PER_CLASS
+        record_runs(results, runs, experiment="demo", dataset="digits", num_labels=num_labels)
     return DemoResult(folder, table, report, runs)
 
 

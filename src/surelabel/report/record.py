@@ -1,27 +1,47 @@
 """Finished runs as rows of `results/runs.csv`: one row a run, with all that explains its number."""
 
+import hashlib
+import json
 import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
+from surelabel.report.results import append_rows
 from surelabel.runs import RunFolder
+from surelabel.runs.files import make_folder, write_file
 
 
-def result_rows(
-    runs: Sequence[RunFolder], *, experiment: str, dataset: str, num_labels: int, settings: str
-) -> list[dict[str, Any]]:
-    """Return a row for each run: the test score of its last network.
+def record_runs(
+    path: str | os.PathLike[str], runs: Sequence[RunFolder], *, experiment: str, dataset: str, num_labels: int
+) -> None:
+    """Append a row for each run, the test score of its last network; their settings go into a JSON file beside.
 
     Args:
-        runs: finished runs with a test score.
+        path: the CSV file, `results/runs.csv`.
+        runs: finished runs with a test score; runs of one name differ in their seeds only.
         experiment: what they are part of, "demo".
         dataset: what they learned from.
         num_labels: how many labeled samples.
-        settings: name of the JSON file, beside the table, that holds their settings.
     """
-    return [_row(run, experiment, dataset, num_labels, settings) for run in runs]
+    path = Path(path)
+    text = json.dumps({run.settings.name: _without_seed(run) for run in runs}, indent=2, sort_keys=True) + "\n"
+    # Named by its content: other settings later get a file of their own, and old rows keep theirs.
+    name = f"{experiment}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    make_folder(path.parent)
+    write_file(path.parent / name, text.encode())
+    append_rows(path, [_row(run, experiment, dataset, num_labels, name) for run in runs])
+
+
+def _without_seed(run: RunFolder) -> dict[str, Any]:
+    settings = run.settings.to_json()
+    settings.pop("fingerprint")
+    settings["config"].pop("seed")
+    ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)
+    return settings
 
 
 def _row(run: RunFolder, experiment: str, dataset: str, num_labels: int, settings: str) -> dict[str, Any]:

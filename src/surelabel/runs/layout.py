@@ -39,7 +39,7 @@ def refuse_existing(path: Path) -> None:
     if began(path):
         raise RunExistsError(
             f"The folder '{path}' holds a run already, and nothing was overwritten. Resume it (surelabel resume "
-            f"{path}), or choose another folder."
+            f"{path}), or, to begin with other settings, choose another folder or remove this one."
         )
     if names and not (LOCK_FILE in names and names <= _BEFORE_RUN):
         raise RunExistsError(
