@@ -122,7 +122,7 @@ class Book:
         self.path, self.experiment = path, experiment
         text = json.dumps({"protocol": PROTOCOL, **settings}, indent=2, sort_keys=True, default=repr) + "\n"
         name = f"{experiment.replace(' ', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
-        folder = path.parent / "settings"
+        folder = path.parent
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
         self.origin = {"torch": torch.__version__, "commit": commit(), "settings": name}

@@ -195,8 +195,8 @@ def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, A
     """Return both masks, u and the shares (widened), checked against each other."""
     if not isinstance(s, tuple) or len(s) != 2:
         raise InvalidInputError(
-            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what select "
-            "returned."
+            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what "
+            "select returned."
         )
     positive, negative = as_boolean("s.positive", s[0]), as_boolean("s.negative", s[1])
     require_shape("s.positive", positive, 2)
