@@ -28,6 +28,9 @@ _ONLY_IN_THE_REPORT = ("seeds", "rounds", "negatives selected", "minutes")
 def command(
     out: Annotated[Path, typer.Option("--out", help="The folder for the runs and the report.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds each method runs with.")] = 3,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="Append a row for each run to this CSV file.", show_default=False)
+    ] = None,
 ) -> None:
     """Compare UPS with its parts on handwritten digits, four of each labeled.
 
@@ -38,7 +41,8 @@ def command(
 
     say(f"{TITLE[0].upper()}{TITLE[1:]}", style="bold")
     with shown_work("rounds") as progress:
-        result = run_demo(out, range(seeds), workers=min(env.cores(), _MOST_WORKERS), progress=progress)
+        workers = min(env.cores(), _MOST_WORKERS)
+        result = run_demo(out, range(seeds), workers=workers, progress=progress, results=results)
     screen.print(drawn(result.table))
     say(f"The report is in {result.report}, the runs beside it. Open it in a browser.")
 
