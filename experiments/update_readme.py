@@ -74,7 +74,7 @@ def blocks(results: Path) -> dict[str, str]:
                 "",
                 *table(demo, "UPS"),
                 "",
-                f"`results/runs.csv`, experiment `demo`, commit {demo_origin['commit']}.",
+                f"`results/runs.csv`, experiment `demo`, commit {demo_origin['commit'][:7]}.",
             ]
         ),
     }
