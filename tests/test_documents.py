@@ -1,4 +1,4 @@
-"""Figures in the README come from rows in results/, and its links lead somewhere."""
+"""Figures in the documents come from rows in results/, and its links lead somewhere."""
 
 import re
 import subprocess
@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readmes_tables_are_those_of_the_results() -> None:
-    command = [sys.executable, str(ROOT / "experiments" / "update_readme.py"), "--check"]
-    assert subprocess.run(command, check=False).returncode == 0, "run python experiments/update_readme.py"
+def test_the_documents_tables_are_those_of_the_results() -> None:
+    command = [sys.executable, str(ROOT / "experiments" / "update_documents.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run python experiments/update_documents.py"
 
 
 def test_links_inside_the_documents_lead_to_files() -> None:

@@ -4,7 +4,6 @@ A file is CSV or TSV (also gzipped), Parquet, or numpy's .npz and .npy. Every fa
 file, the column, the row (counted from 1, without the header) and what to do.
 """
 
-import hashlib
 import os
 import re
 import uuid
@@ -19,6 +18,7 @@ from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
 from surelabel.errors import DataError, InvalidInputError
+from surelabel.references import file_hash
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
 
@@ -90,8 +90,8 @@ def content_hash(path: str | os.PathLike[str]) -> str:
     path = Path(path)
     if path.is_dir() or not path.exists():
         check_file(path)
-    with damage_named(path, "a file"), path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    with damage_named(path, "a file"):
+        return file_hash(path)
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = False) -> Path:

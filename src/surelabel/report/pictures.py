@@ -47,8 +47,8 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> 
             title, note=f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
         )
     caption = (
-        "The network is wrong about each of these at a confidence above 0.9, so no threshold on the confidence would "
-        "stop them; their uncertainty u does (figure 4 of the paper's appendix)."
+        "The network is wrong about each of these at a confidence above 0.9, so a threshold of 0.9 on it would let "
+        "them in; their uncertainty u keeps them out (figure 4 of the paper's appendix)."
     )
     return ReportFigure(title, caption, pictures=pictures)
 

@@ -1,6 +1,6 @@
-"""Write the README's result tables from `results/runs.csv`; `--check` fails when they differ.
+"""Write the documents' result tables from `results/`; `--check` fails when they differ.
 
-python experiments/update_readme.py
+python experiments/update_documents.py
 """
 
 import argparse
@@ -14,13 +14,14 @@ import numpy as np
 from surelabel.report.results import paired_difference, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
+CHOICE = "choose defaults"
 Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
 
 
-def latest(experiment: str, results: Path) -> tuple[Values, dict[str, str]]:
+def latest(experiment: str, path: Path) -> tuple[Values, dict[str, str]]:
     """Return the values of the experiment's newest settings and commit, and one of its rows."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
+    rows = [row for row in read_rows(path) if row["experiment"] == experiment]
     last = rows[-1]
     values: Values = {}
     for row in rows:
@@ -52,8 +53,8 @@ def _cell(by_row: dict[str, dict[int, float]], row: str, ups: str) -> str:
 
 def blocks(results: Path) -> dict[str, str]:
     """Return the text of each marked block of the README."""
-    tables, origin = latest("tables", results)
-    demo, demo_origin = latest("demo", results)
+    tables, origin = latest("tables", results / "runs.csv")
+    demo, demo_origin = latest("demo", results / "runs.csv")
     seeds, demo_seeds = (len(next(iter(next(iter(v.values())).values()))) for v in (tables, demo))
     return {
         "tables": "\n".join(
@@ -80,9 +81,40 @@ def blocks(results: Path) -> dict[str, str]:
     }
 
 
+def choice(results: Path) -> str:
+    """Return the comparison of candidates over all data sets, with 95 % intervals over the data sets."""
+    values, origin = latest(CHOICE, results / "defaults.csv")
+    means = {
+        name: {row: np.mean(list(by_seed.values())) for row, by_seed in rows.items()} for name, rows in values.items()
+    }
+    rows = next(iter(means.values()))
+    candidates = [row for row in rows if f"{row}: round 0" in rows]
+    baselines = [row for row in rows if row not in candidates and not row.endswith(": round 0")]
+    lines = [
+        "| candidate | round 0 | last round | gain | sets it gains on | against the best baseline of each set |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in candidates:
+        first, last = ([mean[name] for mean in means.values()] for name in (f"{row}: round 0", row))
+        best = [max(mean[name] for name in baselines) for mean in means.values()]
+        gain, gap = paired_difference(last, first), paired_difference(last, best)
+        up = sum(after > before for before, after in zip(first, last, strict=True))
+        lines.append(
+            f"| {row} | {np.mean(first):.1f} | {np.mean(last):.1f} "
+            f"| {gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] "
+            f"| {up} of {len(means)} | {gap.mean:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}] |"
+        )
+    seeds = len(next(iter(next(iter(values.values())).values())))
+    head = [
+        f"Test accuracy in %, mean over {len(means)} data sets with {seeds} seeds each; intervals over the data sets:",
+        "",
+    ]
+    return "\n".join([*head, *lines, "", f"`results/defaults.csv`, commit {origin['commit'][:7]}."])
+
+
 def updated(text: str, results: Path) -> str:
-    """Return the README with its marked blocks filled in."""
-    for name, block in blocks(results).items():
+    """Return a document with its marked blocks filled in."""
+    for name, block in {**blocks(results), "defaults": choice(results)}.items():
         pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
     return text
@@ -90,15 +122,16 @@ def updated(text: str, results: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail when the README is out of date")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when a document is out of date")
     options = parser.parse_args(arguments)
-    readme = ROOT / "README.md"
-    before = readme.read_text()
-    after = updated(before, ROOT / "results")
-    if options.check:
-        return int(before != after)
-    readme.write_text(after)
-    return 0
+    stale = False
+    for document in (ROOT / "README.md", ROOT / "docs" / "defaults.md"):
+        before = document.read_text()
+        after = updated(before, ROOT / "results")
+        stale |= before != after
+        if not options.check:
+            document.write_text(after)
+    return int(stale and options.check)
 
 
 if __name__ == "__main__":
