@@ -1,7 +1,7 @@
 """Random draws that do not depend on batching: every draw is a hash of (seed, what for, epoch, sample).
 
 A running generator gives other numbers when the batch size, the number of workers or the place where a run was
-resumed changes. A hash does not (DESIGN, decision 2). The mixer is splitmix64's finalizer (Steele, Lea and Flood,
+resumed changes. A hash does not. The mixer is splitmix64's finalizer (Steele, Lea and Flood,
 "Fast splittable pseudorandom number generators", 2014).
 """
 
