@@ -126,9 +126,16 @@ except KeyboardInterrupt:
 """
 
 
+def heed_ctrl_c() -> None:
+    """A suite that runs in the background of a shell ignores SIGINT, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_ctrl_c
+    ) as process:
         while not (tmp_path / "1" / "run.json").exists() or not (tmp_path / "0" / "run.json").exists():
             assert process.poll() is None
             time.sleep(0.05)
