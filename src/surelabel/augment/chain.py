@@ -1,0 +1,111 @@
+"""The whole chain in the published order: RandAugment, flip, crop, jitter, normalize, hole."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from surelabel.augment._batch import LARGEST
+from surelabel.augment.color import jitter
+from surelabel.augment.draws import Draws
+from surelabel.augment.geometry import flip_and_crop
+from surelabel.augment.holes import hole
+from surelabel.augment.randaugment import rand_augment
+from surelabel.augment.settings import AugmentSettings
+from surelabel.errors import InvalidInputError
+
+
+class Augment:
+    """Augments a batch on the device it is on, each sample by its own draws.
+
+    What is off costs nothing. Nothing in the chain waits for the device, and all of it compiles into one graph
+    (`torch.compile(fullgraph=True)`). A sample comes out the same whatever batch it is in.
+
+    Args:
+        settings: what the samples go through.
+
+    Example:
+        >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+        >>> draws = Draws(torch.tensor(0), torch.arange(2), torch.zeros(2, dtype=torch.int64))
+        >>> Augment(AugmentSettings(flip=True, crop=4, operations=2))(images, draws).shape
+        torch.Size([2, 3, 32, 32])
+    """
+
+    def __init__(self, settings: AugmentSettings) -> None:
+        if settings.magnitude is not None and settings.operations == 0:
+            warnings.warn(
+                f"'magnitude' ({settings.magnitude}) is ignored, because 'operations' is 0 and RandAugment is off.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self.settings = settings
+
+    def __call__(self, images: Tensor, draws: Draws) -> Tensor:
+        """Return augmented and normalized images, float32 of shape (N, C, H, W), from uint8 ones of that shape."""
+        settings = self.settings
+        _check_images(images)
+        if draws.count != images.shape[0]:
+            raise InvalidInputError(
+                f"The 'draws' argument must have one sample for each image, {images.shape[0]}. Got {draws.count} "
+                "instead; make it from the keys of this batch."
+            )
+        levels = rand_augment(images.to(torch.float32), draws, settings.operations, settings.magnitude)
+        levels = self._flip_and_crop(levels, draws)
+        if settings.jitter > 0:
+            levels = jitter(levels, draws, settings.jitter)
+        return self._hole(self._normalize(levels), draws)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Return normalized images and nothing else, as labeling and testing use them."""
+        _check_images(images)
+        return self._normalize(images.to(torch.float32))
+
+    def _flip_and_crop(self, levels: Tensor, draws: Draws) -> Tensor:
+        crop = self.settings.crop
+        if not (self.settings.flip or crop):
+            return levels
+        if crop >= min(levels.shape[2:]):
+            raise InvalidInputError(
+                f"The 'crop' setting must be smaller than the images' sides, {tuple(levels.shape[2:])}. Got {crop} "
+                "instead; an eighth of a side is usual."
+            )
+        flipped = torch.zeros(draws.count, dtype=torch.bool, device=levels.device)
+        if self.settings.flip:
+            flipped = draws.uniform("flip") < 0.5
+        right, down = (draws.integer(f"crop {axis}", 2 * crop + 1) - crop for axis in ("x", "y"))
+        return flip_and_crop(levels, flipped, right, down)
+
+    def _normalize(self, levels: Tensor) -> Tensor:
+        """Return (level / 255 - mean) / std, as one product and one sum."""
+        channels = levels.shape[1]
+        mean, std = self.settings.mean or (0.0,) * channels, self.settings.std or (1.0,) * channels
+        for name, values in (("mean", mean), ("std", std)):
+            if len(values) != channels:
+                raise InvalidInputError(
+                    f"The '{name}' setting must have one number for each channel, {channels}. Got {values} instead; "
+                    "give the data's own."
+                )
+        scale = _per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
+        shift = _per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
+        return levels * scale + shift
+
+    def _hole(self, images: Tensor, draws: Draws) -> Tensor:
+        if self.settings.hole == 0:
+            return images
+        side = 1 + draws.integer("hole side", self.settings.hole)
+        center_x = draws.integer("hole x", images.shape[3])
+        center_y = draws.integer("hole y", images.shape[2])
+        return hole(images, side, center_x, center_y)
+
+
+def _per_channel(values: list[float], images: Tensor) -> Tensor:
+    """Return numbers as (C, 1, 1), made on the device: a copy from the host would synchronize."""
+    return torch.cat([images.new_full((1, 1, 1), value) for value in values])
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise InvalidInputError(
+            f"The 'images' argument must be uint8 of shape (N, C, H, W). Got {images.dtype} of shape "
+            f"{tuple(images.shape)} instead; keep images as they were read, normalizing is a part of the chain."
+        )

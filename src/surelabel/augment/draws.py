@@ -1,0 +1,111 @@
+"""Random numbers of a sample on the device: a hash of (seed, epoch, sample key, operation name).
+
+The hash is that of `surelabel.data.draws.draw`, bit for bit, in the int64 arithmetic that every device has: products
+wrap as unsigned ones do, and a logical shift is an arithmetic one whose copies of the sign bit are masked away. A
+sample's numbers depend neither on the batch it is in nor on the device, and making them takes no host synchronization.
+"""
+
+import hashlib
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surelabel.data.draws import UInt64Array
+from surelabel.errors import InvalidInputError
+
+
+def _signed(value: int) -> int:
+    """Return the int64 with the bits of this number modulo 2**64."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)
+_FIRST = _signed(0xBF58476D1CE4E5B9)
+_SECOND = _signed(0x94D049BB133111EB)
+_UNIFORM_BITS = 24  # as many as a float32 holds, so that every draw is exact and below 1
+
+
+# The tracer of torch.compile cannot look into hashlib; a name is a constant, and so is its key.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _name_key(name: str) -> int:
+    return _signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+def _shift(h: Tensor, bits: int) -> Tensor:
+    """Shift right and fill with zeros: torch's `>>` on int64 fills with the sign."""
+    shifted: Tensor = (h >> bits) & (2 ** (64 - bits) - 1)
+    return shifted
+
+
+def _mix(h: Tensor, part: Tensor | int) -> Tensor:
+    h = (h ^ part) + _GOLDEN
+    h = (h ^ _shift(h, 30)) * _FIRST
+    h = (h ^ _shift(h, 27)) * _SECOND
+    return h ^ _shift(h, 31)
+
+
+class Draws:
+    """The random numbers of a batch's samples: each named draw is a hash of (seed, epoch, key, name).
+
+    Args:
+        seed: int64 of shape (), a tensor so that a compiled function or a CUDA graph serves every seed.
+        keys: the samples' keys, int64 of shape (N,): the bits of `surelabel.data.draws.sample_keys`.
+        epochs: the epoch that each sample is in, int64 of shape (N,).
+
+    Example:
+        >>> draws = Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64))
+        >>> draws.uniform("flip")
+        tensor([0.2649, 0.3683, 0.8812, 0.2993])
+    """
+
+    def __init__(self, seed: Tensor, keys: Tensor, epochs: Tensor) -> None:
+        _check(seed, keys, epochs)
+        self.count = keys.shape[0]
+        """N, the number of samples."""
+        self.device = keys.device
+        self._seed, self._keys, self._epochs = seed, keys, epochs
+        self._prefix: Tensor | None = None
+
+    @classmethod
+    def of(cls, seed: int, keys: UInt64Array, epoch: int, device: torch.device | str | None = None) -> Self:
+        """Return the draws of samples by their keys, shape (N,), all in one epoch."""
+        return cls(
+            torch.tensor(_signed(seed), device=device),
+            torch.from_numpy(keys.view(np.int64).copy()).to(device),
+            torch.full((len(keys),), epoch, dtype=torch.int64, device=device),
+        )
+
+    def bits(self, name: str) -> Tensor:
+        """Return 64 random bits for each sample, int64 of shape (N,)."""
+        # The part that all draws share is made when one is first asked for: a batch that is not augmented needs none.
+        if self._prefix is None:
+            self._prefix = _mix(_mix(_mix(torch.zeros_like(self._keys), self._seed), self._epochs), self._keys)
+        return _mix(self._prefix, _name_key(name))
+
+    def uniform(self, name: str) -> Tensor:
+        """Return a number in [0, 1) for each sample, float32 of shape (N,): the topmost 24 bits."""
+        return _shift(self.bits(name), 64 - _UNIFORM_BITS).to(torch.float32) * 2.0**-_UNIFORM_BITS
+
+    def integer(self, name: str, count: int) -> Tensor:
+        """Return one of 0, ..., count - 1 for each sample, int64 of shape (N,), from the topmost 32 bits."""
+        return _shift(_shift(self.bits(name), 32) * count, 32)
+
+    def sign(self, name: str) -> Tensor:
+        """Return -1 or 1 for each sample, float32 of shape (N,)."""
+        return (2 * self.integer(name, 2) - 1).to(torch.float32)
+
+
+def _check(seed: Tensor, keys: Tensor, epochs: Tensor) -> None:
+    for name, value, shape in (("seed", seed, ()), ("keys", keys, (keys.numel(),)), ("epochs", epochs, keys.shape)):
+        if value.dtype != torch.int64 or value.shape != shape:
+            raise InvalidInputError(
+                f"The '{name}' argument must be an int64 tensor of shape {'()' if name == 'seed' else '(N,)'}. Got "
+                f"{value.dtype} of shape {tuple(value.shape)} instead; view the uint64 keys of a sample as int64."
+            )
+        if value.device != keys.device:
+            raise InvalidInputError(
+                f"The '{name}' argument must be on the device of 'keys', {keys.device}. Got one on {value.device} "
+                "instead; move it there once, before the loop."
+            )

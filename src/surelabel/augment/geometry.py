@@ -1,0 +1,153 @@
+"""Geometric operations: each new pixel is the old one that an affine map points at, nearest sampling, black outside.
+
+A matrix (a, b, c, d, e, f) maps the new pixel (x, y) to the old one (a x + b y + c, d x + e y + f), both measured at
+pixel centers, as Pillow's `Image.transform(AFFINE)` has it. Pillow adds up in fixed point, 16 bits behind the point.
+Ties between two pixels are common (a shear by 0.04 has a whole row of them every 25 rows), so the same is done here.
+"""
+
+import torch
+from torch import Tensor
+
+Matrix = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""(a, b, c, d, e, f), each of shape (N,)."""
+
+_FRACTION_BITS = 16
+
+
+def affine(images: Tensor, matrix: Matrix) -> Tensor:
+    """Return images whose pixel (x, y) is the old one at (a x + b y + c, d x + e y + f), 0 where there is none.
+
+    Args:
+        images: shape (N, C, H, W), sides below 2**14.
+        matrix: of each image; (1, 0, 0, 0, 1, 0) changes nothing.
+
+    Example:
+        >>> one, zero = torch.ones(1), torch.zeros(1)
+        >>> affine(torch.tensor([[[[1.0, 2.0, 3.0]]]]), (one, zero, one, zero, one, zero))
+        tensor([[[[2., 3., 0.]]]])
+    """
+    height, width = images.shape[2:]
+    a, b, c, d, e, f = matrix
+    columns = _positions(a, b, c, height, width)
+    rows = _positions(d, e, f, height, width)
+    inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+    pixels = _take(images, rows.clamp(0, height - 1), columns.clamp(0, width - 1))
+    return torch.where(inside.unsqueeze(1), pixels, 0.0)
+
+
+def _positions(along_x: Tensor, along_y: Tensor, offset: Tensor, height: int, width: int) -> Tensor:
+    """Return floor(along_x x + along_y y + offset) at all pixel centers, int32 of shape (N, H, W)."""
+    x = torch.arange(width, dtype=torch.int32, device=offset.device)
+    y = torch.arange(height, dtype=torch.int32, device=offset.device)[:, None]
+    start = _fixed(offset + 0.5 * along_x + 0.5 * along_y)
+    return (start + _fixed(along_x) * x + _fixed(along_y) * y) >> _FRACTION_BITS
+
+
+def _fixed(values: Tensor) -> Tensor:
+    return torch.floor(values * 2.0**_FRACTION_BITS + 0.5).to(torch.int32)[:, None, None]
+
+
+def _take(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Return images[n, c, rows, columns] for rows and columns of shape (N, H, W)."""
+    count, channels, height, width = images.shape
+    index = (rows * width + columns).long().reshape(count, 1, height * width).expand(-1, channels, -1)
+    return images.flatten(2).gather(2, index).reshape(images.shape)
+
+
+def rotation(degrees: Tensor, height: int, width: int) -> Matrix:
+    """Return the matrix that turns images counterclockwise about their middle by an angle for each, shape (N,).
+
+    Example:
+        >>> [round(float(value), 3) for value in rotation(torch.tensor([90.0]), 4, 4)]
+        [-0.0, -1.0, 4.0, 1.0, -0.0, 0.0]
+    """
+    angle = torch.deg2rad(-degrees)
+    cosine, sine = torch.cos(angle), torch.sin(angle)
+    x, y = width / 2, height / 2
+    return cosine, sine, x - x * cosine - y * sine, -sine, cosine, y + x * sine - y * cosine
+
+
+def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+    """Turn images counterclockwise about their middle by an angle for each, shape (N,).
+
+    Example:
+        >>> rotate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([90.0]))
+        tensor([[[[2., 4.],
+                  [1., 3.]]]])
+    """
+    return affine(images, rotation(degrees, *images.shape[2:]))
+
+
+def shear_x(images: Tensor, amount: Tensor) -> Tensor:
+    """Shift each row left by `amount` times its distance from the top, an amount for each image, shape (N,).
+
+    Example:
+        >>> shear_x(torch.tensor([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]]), torch.tensor([1.0]))
+        tensor([[[[2., 3., 0.],
+                  [6., 0., 0.]]]])
+    """
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return affine(images, (one, amount, zero, zero, one, zero))
+
+
+def shear_y(images: Tensor, amount: Tensor) -> Tensor:
+    """Shift each column up by `amount` times its distance from the left, an amount for each image, shape (N,).
+
+    Example:
+        >>> shear_y(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([1.0]))
+        tensor([[[[3., 0.],
+                  [0., 0.]]]])
+    """
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return affine(images, (one, zero, zero, amount, one, zero))
+
+
+def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
+    """Shift images left by a number of pixels for each, shape (N,).
+
+    Example:
+        >>> translate_x(torch.tensor([[[[1.0, 2.0, 3.0]]]]), torch.tensor([1.0]))
+        tensor([[[[2., 3., 0.]]]])
+    """
+    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return affine(images, (one, zero, pixels, zero, one, zero))
+
+
+def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
+    """Shift images up by a number of pixels for each, shape (N,).
+
+    Example:
+        >>> translate_y(torch.tensor([[[[1.0], [2.0], [3.0]]]]), torch.tensor([-1.0])).flatten()
+        tensor([0., 1., 2.])
+    """
+    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return affine(images, (one, zero, zero, zero, one, pixels))
+
+
+def flip_and_crop(images: Tensor, flipped: Tensor, right: Tensor, down: Tensor) -> Tensor:
+    """Mirror the marked images, then cut each out `right` and `down` pixels away, the outside filled by reflection.
+
+    One gather does both. Padding by `crop` pixels and cutting out at random is `right` and `down` in [-crop, crop].
+
+    Args:
+        images: shape (N, C, H, W).
+        flipped: which images are mirrored, bool of shape (N,).
+        right: pixels, int64 of shape (N,), less than a side.
+        down: pixels, int64 of shape (N,), less than a side.
+
+    Example:
+        >>> images = torch.tensor([[[[1.0, 2.0, 3.0]]]])
+        >>> flip_and_crop(images, torch.tensor([True]), torch.tensor([1]), torch.tensor([0]))
+        tensor([[[[2., 1., 2.]]]])
+    """
+    height, width = images.shape[2:]
+    columns = _reflected(right, width)
+    columns = torch.where(flipped[:, None], width - 1 - columns, columns)
+    return _take(images, _reflected(down, height)[:, :, None], columns[:, None, :])
+
+
+def _reflected(shift: Tensor, side: int) -> Tensor:
+    """Return the positions 0, ..., side - 1 after a shift, mirrored at the first and the last, shape (N, side)."""
+    position = torch.arange(side, device=shift.device) + shift[:, None]
+    last = side - 1
+    return last - (last - position.abs()).abs()

@@ -1,0 +1,51 @@
+"""What an augmented sample goes through, as plain numbers. Everything is off unless it is asked for."""
+
+from typing import Self
+
+from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, model_validator
+
+from surelabel.config import Settings
+
+
+class AugmentSettings(Settings):
+    """Which augmentations run, in the published order: RandAugment, flip, crop, jitter, normalize, hole.
+
+    The published chain for CIFAR is `operations=3, magnitude=4, flip=True, crop=4, jitter=0.4, hole=16`, with the mean
+    and the standard deviation of the data.
+
+    Attributes:
+        flip: mirror half of the images.
+        crop: shift by up to this many pixels, the border filled by reflection; 0: off.
+        hole: the largest side of the square that is set to 0 after normalizing; 0: off.
+        jitter: brightness, contrast and saturation change by factors in [1 - jitter, 1 + jitter]; 0: off.
+        operations: how many operations RandAugment draws for an image, its n; 0: off.
+        magnitude: RandAugment's m of 30, with the published ranges; None: drawn for each image and operation.
+        mean: of each channel, of values in 0 to 1; None: 0.
+        std: of each channel, of values in 0 to 1; None: 1.
+        mixup: alpha of Mixup's Beta(alpha, alpha); 0: off. `Augment` leaves it to whoever holds the targets.
+
+    Example:
+        >>> AugmentSettings(flip=True, crop=4).replace(operations=2).operations
+        2
+    """
+
+    flip: bool = False
+    crop: NonNegativeInt = 0
+    hole: NonNegativeInt = 0
+    jitter: float = Field(0.0, ge=0, allow_inf_nan=False)
+    operations: NonNegativeInt = 0
+    magnitude: int | None = Field(None, ge=0, le=30)
+    mean: tuple[FiniteFloat, ...] | None = None
+    std: tuple[FiniteFloat, ...] | None = None
+    mixup: NonNegativeFloat = Field(0.0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        if self.std is not None and min(self.std, default=0.0) <= 0:
+            raise ValueError(f"The 'std' setting must be above 0 for every channel. Got {self.std} instead")
+        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
+            raise ValueError(
+                "The 'mean' and 'std' settings must have one number for each channel. "
+                f"Got {len(self.mean)} and {len(self.std)} instead"
+            )
+        return self
