@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -390,3 +391,40 @@ def test_thresholds_may_be_scalars_of_numpy_and_torch() -> None:
     p, u = np.array([[0.8, 0.2]]), np.zeros((1, 2))
     for tau_p in (np.float32(0.75), np.array(0.75), torch.tensor(0.75)):
         assert select(p, u, tau_p=tau_p).positive.tolist() == [[True, False]]
+
+
+def _peak_bytes(function) -> int:
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("task", ["single", "multi"])
+def test_labeling_and_selecting_allocate_less_than_half_of_p_and_u(task, soft):
+    rng = np.random.default_rng(0)
+    p, u, p_soft, u_soft = (rng.random((20_000, 100), dtype=np.float32) for _ in range(4))
+    extra = {"p_soft": p_soft, "u_soft": u_soft} if soft else {}
+    # The two masks that come back are a quarter.
+    assert p.size * 2 <= _peak_bytes(lambda: select(p, u, task=task, **extra)) <= (p.nbytes + u.nbytes) // 2
+    assert p.size <= _peak_bytes(lambda: pseudo_labels(p, task)) <= (p.nbytes + u.nbytes) // 2
+
+
+def test_balancing_one_label_a_row_allocates_less_than_half_of_p_and_u():
+    rng = np.random.default_rng(0)
+    p, u = (rng.random((20_000, 100), dtype=np.float32) for _ in range(2))
+    s = select(p, u, tau_p=0.05, kappa_p=math.inf)
+    assert s.positive.sum() == len(p)
+    assert p.size <= _peak_bytes(lambda: balance(s, u)) <= (p.nbytes + u.nbytes) // 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("task", ["single", "multi"])
+def test_nan_in_a_late_row_is_found(kind, task):
+    p, u = np.full((300_000, 2), 0.5), np.zeros((300_000, 2))
+    u[-1, 1] = NAN
+    with pytest.raises(InvalidInputError, match="'u' argument must hold uncertainties of at least 0, without NaN"):
+        select(KINDS[kind](p), KINDS[kind](u), task=task)

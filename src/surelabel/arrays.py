@@ -106,7 +106,7 @@ def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
     array = _detached(as_floating(name, value))
     require_shape(name, array, ndim)
-    low, _ = extremes(array)
+    low = float(namespace(array=array).min(array))  # NaN when the array holds NaN
     if not low >= 0:
         raise InvalidInputError(
             f"The '{name}' argument must hold uncertainties of at least 0, without NaN. Got a smallest value "

@@ -50,5 +50,11 @@ def hard_labels(p: Array, task: Task, gamma: float) -> Array:
         return p >= rounded_to(p, gamma)
     xp = namespace(p=p)
     label = xp.zeros(p.shape, dtype=xp.bool, device=p.device)
-    label[xp.arange(p.shape[0], device=p.device), xp.argmax(p, axis=1)] = True
+    label[top_entries(p)] = True
     return label
+
+
+def top_entries(p: Array) -> tuple[Array, Array]:
+    """Return the index, (row, class) for each of the N rows, of the largest probability (ties: the lowest class)."""
+    xp = namespace(p=p)
+    return xp.arange(p.shape[0], device=p.device), xp.argmax(p, axis=1)

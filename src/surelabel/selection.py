@@ -26,7 +26,7 @@ from surelabel.arrays import (
     widened,
 )
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task, check_task, hard_labels
+from surelabel.labels import Task, check_task, hard_labels, top_entries
 
 
 class Selection(NamedTuple):
@@ -84,11 +84,18 @@ def select(
     _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
 
     tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
-    positive, negative = _empty_mask(p), _empty_mask(p)
+    positive, negative = _empty_selection(p)
     for rows in row_blocks(p):
-        label = hard_labels(p[rows], task, gamma)
-        positive[rows] = label & (p[rows] >= tau_p) & _certain(u, rows, kappa_p)
-        negative[rows] = ~label & (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
+        negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
+        if task == "single":
+            # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
+            label = top_entries(p[rows])
+            positive[rows][label] = (p[rows][label] >= tau_p) & _certain(u, rows, kappa_p, at=label)
+            negative[rows][label] = False
+        else:
+            label = hard_labels(p[rows], task, gamma)
+            positive[rows] = label & (p[rows] >= tau_p) & _certain(u, rows, kappa_p)
+            negative[rows] &= ~label
     return Selection(positive, negative)
 
 
@@ -136,15 +143,16 @@ def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Select
     return Selection(xp.reshape(kept, positive.shape), negative)
 
 
-def _certain(u: Array | None, rows: slice, kappa: float) -> Array | bool:
+def _certain(u: Array | None, rows: slice, kappa: float, at: Any = ...) -> Array | bool:
+    """Return u <= kappa for a block of rows, or for the entries of it that the index `at` names."""
     if u is None or kappa == math.inf:
         return True
-    return u[rows] <= rounded_to(u, kappa)
+    return u[rows][at] <= rounded_to(u, kappa)
 
 
-def _empty_mask(like: Array) -> Array:
+def _empty_selection(like: Array) -> Selection:
     xp = namespace(like=like)
-    return xp.empty(like.shape, dtype=xp.bool, device=like.device)
+    return Selection(*(xp.zeros(like.shape, dtype=xp.bool, device=like.device) for _ in range(2)))
 
 
 def _quota(count: Array, floor: int, shares: Array | None) -> Array:
