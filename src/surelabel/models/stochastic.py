@@ -88,6 +88,18 @@ def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[st
     return {name: module for name, module in model.named_modules() if module in chosen}
 
 
+def draws_for_each_row(layer: nn.Module) -> bool:
+    """Tell whether a layer is known to draw for each row by itself, so that a row may stand in the batch twice.
+
+    Torch's own dropout layers do. A class derived from one may share its draws over the batch, like any other layer.
+
+    Example:
+        >>> draws_for_each_row(nn.Dropout(0.5)), draws_for_each_row(nn.LSTM(2, 2, 2, dropout=0.5))
+        (True, False)
+    """
+    return type(layer) in _DROPOUT
+
+
 def check_layer_types(extra_types: LayerTypes) -> None:
     """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
     if not isinstance(extra_types, tuple):

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from surelabel.uncertainty.deterministic import Deterministic, Uncertainty, predict_proba
 from surelabel.uncertainty.mc_dropout import MCDropout
 from surelabel.uncertainty.moments import RunningMoments
+from surelabel.uncertainty.plan import Plan
+from surelabel.uncertainty.sharing import Way
 
 
 class UncertaintyEstimator(Protocol):
@@ -20,8 +22,10 @@ class UncertaintyEstimator(Protocol):
 __all__ = [
     "Deterministic",
     "MCDropout",
+    "Plan",
     "RunningMoments",
     "Uncertainty",
     "UncertaintyEstimator",
+    "Way",
     "predict_proba",
 ]

@@ -70,8 +70,12 @@ def predict_proba(model: nn.Module, batch: Tensor, task: Task = "single") -> Ten
     return Deterministic(task=task).estimate(model, batch).p
 
 
-def logits(model: nn.Module, batch: Tensor) -> Tensor:
-    """Return checked logits (N, C) of one pass over a batch (N, ...), in float32 (float64 stays)."""
+def logits(model: nn.Module, batch: Tensor, rows: int | None = None) -> Tensor:
+    """Return checked logits (N, C) of one pass over a batch (N, ...), in float32 (float64 stays).
+
+    `rows` says how many rows of logits there must be, where the network repeats the batch's; None: N.
+    """
+    rows = len(batch) if rows is None else rows
     # A copy: a first layer with inplace=True would write into the caller's data and into the next pass.
     z = model(batch.clone())
     if not isinstance(z, Tensor):
@@ -79,9 +83,9 @@ def logits(model: nn.Module, batch: Tensor) -> Tensor:
             f"The network's output must be one tensor of logits (N, C). Got {type(z).__name__} instead; wrap "
             f"the network in a module that returns its logits alone."
         )
-    if z.ndim != 2 or z.shape[0] != batch.shape[0] or z.shape[1] < 1 or not z.is_floating_point():
+    if z.ndim != 2 or z.shape[0] != rows or z.shape[1] < 1 or not z.is_floating_point():
         raise InvalidInputError(
-            f"The network's output must be floating-point logits (N, C), here ({batch.shape[0]}, C). "
+            f"The network's output must be floating-point logits (N, C), here ({rows}, C). "
             f"Got shape {tuple(z.shape)} of {z.dtype} instead; return one row of logits for each sample."
         )
     return z if z.dtype == torch.float64 else z.float()
