@@ -1,0 +1,138 @@
+"""CNN-13, the network of the paper's CIFAR tables: nine convolutions in three blocks, then one linear layer.
+
+    3 x (conv 3 x 3, 128) -> max pool 2 -> dropout -> 3 x (conv 3 x 3, 256) -> max pool 2 -> dropout
+    -> conv 3 x 3 valid, 512 -> conv 1 x 1, 256 -> conv 1 x 1, 128 -> average pool -> linear
+
+Every convolution is followed by BatchNorm and LeakyReLU(0.1), and has no bias of its own: BatchNorm's takes its place.
+For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M multiply-adds.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations, parametrize
+
+from surelabel.errors import InvalidInputError
+
+SLOPE = 0.1
+"""Of LeakyReLU below 0."""
+
+SMALLEST_SIDE = 12
+"""Halved twice, a smaller picture leaves nothing for the 3 x 3 convolution without padding."""
+
+
+class CNN13(nn.Module):
+    """Logits from pictures, by CNN-13.
+
+    Convolutions start as He et al. (2015) propose: normal, with standard deviation sqrt(2 / ((1 + 0.1²) fan_in)), which
+    keeps the size of what passes through LeakyReLU(0.1). The linear layer starts normal with 1 / sqrt(fan_in) and
+    without bias, BatchNorm as the identity.
+
+    Args:
+        sample_shape: (channels, height, width) of a picture, at least 12 x 12 pixels.
+        num_classes: C, the number of logits.
+        width: channels of the first block; the second has twice as many, the third four times, twice, once.
+        dropout: the rate after each max pool. These two layers alone are random in MC passes.
+        weight_norm: train the size and the direction of each layer's weights apart, as published.
+
+    Example:
+        >>> CNN13((3, 32, 32), 10, width=8)(torch.zeros(4, 3, 32, 32)).shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        width: int = 128,
+        dropout: float = 0.3,
+        weight_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_shape(sample_shape)
+        self.layers = nn.Sequential(
+            *_convolution(sample_shape[0], width, 3),
+            *_convolution(width, width, 3),
+            *_convolution(width, width, 3),
+            nn.MaxPool2d(2),
+            nn.Dropout(dropout),
+            *_convolution(width, 2 * width, 3),
+            *_convolution(2 * width, 2 * width, 3),
+            *_convolution(2 * width, 2 * width, 3),
+            nn.MaxPool2d(2),
+            nn.Dropout(dropout),
+            *_convolution(2 * width, 4 * width, 3, padding=0),
+            *_convolution(4 * width, 2 * width, 1),
+            *_convolution(2 * width, width, 1),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(width, num_classes),
+        )
+        if weight_norm:
+            for layer in self._weighted():
+                parametrizations.weight_norm(layer)
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        logits: Tensor = self.layers(x)
+        return logits
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
+        for layer in self.layers:
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.reset_parameters()
+        for layer in self._weighted():
+            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
+            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(weight, a=SLOPE)
+            else:
+                nn.init.kaiming_normal_(weight, nonlinearity="linear")
+                nn.init.zeros_(layer.bias)
+            _copy_weight(layer, weight)
+
+    def _weighted(self) -> list[nn.Conv2d | nn.Linear]:
+        return [layer for layer in self.layers if isinstance(layer, (nn.Conv2d, nn.Linear))]
+
+
+def cnn13(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    width: int = 128,
+    dropout: float = 0.3,
+    weight_norm: bool = False,
+) -> CNN13:
+    """Return a `CNN13` for samples of this shape: a model factory by reference."""
+    return CNN13(sample_shape, num_classes, width=width, dropout=dropout, weight_norm=weight_norm)
+
+
+def _convolution(channels_in: int, channels_out: int, side: int, padding: int | None = None) -> list[nn.Module]:
+    """Convolution, BatchNorm, LeakyReLU; without `padding` given, the picture keeps its size."""
+    return [
+        nn.Conv2d(channels_in, channels_out, side, padding=side // 2 if padding is None else padding, bias=False),
+        nn.BatchNorm2d(channels_out),
+        # Not in place: torch.func.vmap refuses to write a batch of passes into a tensor that all of them share.
+        nn.LeakyReLU(SLOPE),
+    ]
+
+
+def _copy_weight(layer: nn.Conv2d | nn.Linear, weight: Tensor) -> None:
+    if not parametrize.is_parametrized(layer, "weight"):
+        layer.weight.copy_(weight)
+        return
+    # Assigning to a parametrized weight would give its two parts other memory.
+    size = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
+    layer.get_parameter("parametrizations.weight.original0").copy_(size)
+    layer.get_parameter("parametrizations.weight.original1").copy_(weight)
+
+
+def _check_shape(sample_shape: tuple[int, ...]) -> None:
+    if len(sample_shape) != 3 or min(sample_shape[1:]) < SMALLEST_SIDE:
+        raise InvalidInputError(
+            f"The 'sample_shape' argument must be (channels, height, width) with at least {SMALLEST_SIDE} pixels a "
+            f"side. Got {tuple(sample_shape)} instead; reshape or enlarge the pictures, or use SmallImageNetwork."
+        )

@@ -1,0 +1,133 @@
+"""CNN-13 is the network of the paper's tables, and one that shared passes, compilers and re-initialization can use."""
+
+import pytest
+import torch
+from torch import nn
+
+from surelabel.bench.operations import multiply_adds
+from surelabel.errors import InvalidInputError
+from surelabel.models.cnn13 import CNN13, cnn13
+from surelabel.models.stochastic import stochastic_layers, stochastic_mode
+from surelabel.references import resolve
+from surelabel.uncertainty import MCDropout
+
+SHAPE = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def full() -> CNN13:
+    return cnn13(SHAPE, 10)
+
+
+def test_the_default_has_the_published_number_of_parameters(full):
+    # Convolutions 3,116,416; BatchNorm 2 (3 · 128 + 3 · 256 + 512 + 256 + 128) = 4,096; linear 1,290.
+    assert sum(parameter.numel() for parameter in full.parameters()) == 3_121_802
+
+
+def test_the_default_needs_the_published_number_of_multiply_adds(full):
+    found = multiply_adds(full, torch.zeros(1, *SHAPE))
+    assert found.total == 731_383_040
+    # The first block at 32 x 32 comes before the first dropout: once for all MC passes.
+    assert found.once == 32 * 32 * 9 * (3 * 128 + 2 * 128 * 128)
+
+
+def test_the_layers_stand_in_the_published_order(full):
+    assert [(layer.in_channels, layer.out_channels, layer.kernel_size[0], layer.padding[0])
+            for layer in full.layers if isinstance(layer, nn.Conv2d)] == [
+        (3, 128, 3, 1), (128, 128, 3, 1), (128, 128, 3, 1),
+        (128, 256, 3, 1), (256, 256, 3, 1), (256, 256, 3, 1),
+        (256, 512, 3, 0), (512, 256, 1, 0), (256, 128, 1, 0),
+    ]  # fmt: skip
+    kinds = [type(layer).__name__ for layer in full.layers]
+    block = ["Conv2d", "BatchNorm2d", "LeakyReLU"] * 3
+    assert kinds == [*block, "MaxPool2d", "Dropout", *block, "MaxPool2d", "Dropout", *block,
+                     "AdaptiveAvgPool2d", "Flatten", "Linear"]  # fmt: skip
+    assert {layer.negative_slope for layer in full.layers if isinstance(layer, nn.LeakyReLU)} == {0.1}
+    assert {layer.p for layer in full.layers if isinstance(layer, nn.Dropout)} == {0.3}
+
+
+@pytest.mark.parametrize(("shape", "num_classes"), [((3, 32, 32), 10), ((1, 28, 28), 2), ((4, 12, 17), 7)])
+def test_other_pictures_and_numbers_of_classes_work(shape, num_classes):
+    model = cnn13(shape, num_classes, width=4)
+    assert model(torch.rand(3, *shape)).shape == (3, num_classes)
+
+
+@pytest.mark.parametrize("shape", [(3, 11, 32), (3, 32, 11), (64,), (1, 3, 32, 32)])
+def test_pictures_that_are_too_small_or_no_pictures_are_named(shape):
+    with pytest.raises(InvalidInputError, match="'sample_shape' argument must be .*at least 12 pixels"):
+        cnn13(shape, 10, width=4)
+
+
+def test_weights_start_as_he_proposes_and_normalization_as_the_identity(full):
+    model = cnn13(SHAPE, 10, width=64)
+    convolutions = [layer for layer in model.layers if isinstance(layer, nn.Conv2d)]
+    for layer in convolutions[1:]:
+        fan_in = layer.in_channels * layer.kernel_size[0] ** 2
+        expected = (2 / (1.01 * fan_in)) ** 0.5
+        # The standard error of a standard deviation over n values is 1 / sqrt(2 n) of it.
+        assert layer.weight.std().item() == pytest.approx(expected, rel=5 / (2 * layer.weight.numel()) ** 0.5)
+        assert abs(layer.weight.mean().item()) < 5 * expected / layer.weight.numel() ** 0.5
+    assert all(layer.bias is None for layer in convolutions)
+    assert not full.layers[-1].bias.any()
+    x = torch.randn(64, *SHAPE)
+    variance = full.eval()(x).var().item()
+    full.train()
+    assert 0.01 < variance < 10, "signals neither vanish nor explode"
+
+
+def test_only_dropout_is_random_in_stochastic_passes():
+    model = cnn13(SHAPE, 10, width=4)
+    layers = stochastic_layers(model)
+    assert [type(layer) for layer in layers.values()] == [nn.Dropout, nn.Dropout]
+    with stochastic_mode(model):
+        assert [name for name, layer in model.named_modules() if layer.training] == list(layers)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    estimate = MCDropout(passes=3).estimate(model, torch.rand(4, *SHAPE), check=True)
+    assert (estimate.u > 0).any()
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_passes_can_be_vmapped_and_compiled_without_a_graph_break():
+    model = cnn13((3, 12, 12), 5, width=4).eval()
+    x = torch.rand(6, 3, 12, 12)
+
+    def passes(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(lambda _: model(x), randomness="different")(torch.zeros(3))
+
+    with torch.no_grad():
+        same = torch.compile(passes, backend="eager", fullgraph=True)(x)
+        assert torch.allclose(same, model(x).expand(3, -1, -1), atol=1e-6)
+        with stochastic_mode(model):
+            logits = passes(x)
+    assert logits.shape == (3, 6, 5)
+    assert not torch.equal(logits[0], logits[1])
+
+
+@pytest.mark.parametrize("weight_norm", [False, True])
+def test_new_weights_are_drawn_into_the_same_memory_and_do_not_depend_on_its_format(weight_norm):
+    model = cnn13(SHAPE, 10, width=4, weight_norm=weight_norm).to(memory_format=torch.channels_last)
+    model(torch.rand(4, *SHAPE)).sum().backward()
+    new = cnn13(SHAPE, 10, width=4, weight_norm=weight_norm)
+    memory = {name: value.data_ptr() for name, value in model.state_dict().items()}
+    for network in (model, new):
+        torch.manual_seed(0)
+        network.reset_parameters()
+    assert {name: value.data_ptr() for name, value in model.state_dict().items()} == memory
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, new.state_dict()[name]), name
+
+
+def test_weight_norm_changes_the_parameters_and_not_the_function():
+    torch.manual_seed(0)
+    plain, normed = cnn13(SHAPE, 10, width=4).eval(), cnn13(SHAPE, 10, width=4, weight_norm=True).eval()
+    for model in (plain, normed):
+        torch.manual_seed(1)
+        model.reset_parameters()
+    x = torch.rand(2, *SHAPE)
+    assert torch.allclose(plain(x), normed(x), rtol=1e-4, atol=1e-5)
+    names = [name for name, _ in normed.named_parameters() if name.endswith("original0")]
+    assert len(names) == 10, "nine convolutions and the linear layer"
+
+
+def test_it_is_found_by_reference():
+    assert resolve("surelabel.models.cnn13:cnn13") is cnn13
