@@ -20,20 +20,14 @@ from surelabel.report.results import paired_difference
 EXPERIMENT = "choose defaults"
 CANDIDATES: dict[str, dict[str, Any]] = {
     "chosen": {},
-    "first guess": {
-        "learning_rate": 0.003,
-        "batch_size": 64,
-        "dropout": 0.3,
-        "balance": "equal",
-        "max_rounds": 10,
-    },
+    "noise=0": {"noise": 0.0},
+    "noise=1": {"noise": 1.0},
+    "kappa_p=0.1": {"kappa_p": 0.1},
+    "balance='equal'": {"balance": "equal"},
+    "negatives=False": {"negatives": False},
+    "kappa_p=inf, kappa_n=inf (confidence)": {"kappa_p": np.inf, "kappa_n": np.inf},
     "learning_rate=0.003": {"learning_rate": 0.003},
     "batch_size=64": {"batch_size": 64},
-    "balance='equal'": {"balance": "equal"},
-    "balance='equal', balance_rounds=2": {"balance": "equal", "balance_rounds": 2},
-    "input_dropout=0.2": {"input_dropout": 0.2},
-    "kappa_p=inf, kappa_n=inf (confidence)": {"kappa_p": np.inf, "kappa_n": np.inf},
-    "negatives=False": {"negatives": False},
 }
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import math
 import subprocess
 import time
 import warnings
@@ -22,6 +21,7 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from surelabel import UPSClassifier
+from surelabel.learners.rule import samples_trained_on
 from surelabel.report.results import append_rows, read_rows
 from surelabel.runs.environment import describe_environment
 
@@ -96,12 +96,11 @@ def epochs_done(classifier: Any, num_labels: int) -> int | None:
     """Return the epochs of all rounds of a UPSClassifier, None for other methods."""
     if not isinstance(classifier, UPSClassifier):
         return None
-    total = 0
-    for record in classifier.history_:
-        rows = num_labels + record.num_positive + record.num_negative_only
-        steps = math.ceil(rows / classifier.batch_size)
-        total += max(classifier.epochs, math.ceil(classifier.min_steps / steps))
-    return total
+    training = classifier.learner_.training
+    return sum(
+        samples_trained_on(num_labels + record.num_positive, record.num_negative_only, training)[0]
+        for record in classifier.history_
+    )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from surelabel.engine.train import TrainingSettings
+from surelabel.engine.settings import TrainingSettings
 from surelabel.rules import UPSConfig
 from surelabel.runs import FunctionData, RunSettings, TorchLearnerSettings
 

@@ -23,6 +23,7 @@ FLOORS = {
     "losses": 1.5,
     "calibration": 1,
     "metrics": 1,
+    "augment": 2.5,
     "data": 2,
     "models": 2,
     "uncertainty": 3,
@@ -33,6 +34,7 @@ FLOORS = {
     "loop": 6,
     "runs": 7,
     "estimator": 8,
+    "bench": 8,
     "recipes": 8,
     "report": 9,
     "cli": 10,
@@ -83,6 +85,8 @@ def test_the_equations_need_no_torch() -> None:
 
 
 def all_settings() -> list[type[Settings]]:
+    import surelabel.augment.settings
+    import surelabel.bench.run
     import surelabel.data.reference
     import surelabel.engine.train
     import surelabel.learners.settings

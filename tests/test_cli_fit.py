@@ -67,7 +67,7 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
     assert config.tau_p == {"single": 0.7, "multi": 0.5}[task]  # as `fit --help` says
     for name in ("tau_n", "kappa_p", "kappa_n", "negatives", "balance", "balance_floor", "max_rounds", "tolerance"):
         assert getattr(config, name) == parameters[name], name
-    for name in ("hidden", "dropout", "input_dropout", "passes", "temperature", "negative_weight", "device"):
+    for name in ("hidden", "dropout", "noise", "passes", "temperature", "negative_weight", "device"):
         assert getattr(learner, name) == parameters[name], name
     for name in ("optimizer", "learning_rate", "weight_decay", "batch_size", "epochs", "min_steps"):
         assert getattr(learner.training, name) == parameters[name], name

@@ -1,4 +1,7 @@
+import functools
 import math
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,48 +9,72 @@ import torch
 from scipy.sparse import csr_matrix
 
 import surelabel as sl
+from surelabel.augment import AugmentSettings
 from surelabel.data.source import ArraySource
-from surelabel.data.training_set import make_problem
-from surelabel.engine.train import TrainingSettings, gather, make_optimizer, set_learning_rate, train
+from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.engine.feed import Samples, read
+from surelabel.engine.method import Batch, Method, Stream
+from surelabel.engine.optimizer import learning_rate, make_optimizer
+from surelabel.engine.order import Plan, num_steps
+from surelabel.engine.plain import train_plainly
+from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.train import Trainer
+from surelabel.learners.rule import UPSMethod, batch_sizes, samples_trained_on
 from surelabel.losses import learning_rule
 from surelabel.selection import Selection
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
 Y = np.arange(10) % 2
+PICTURES = np.random.default_rng(1).integers(0, 256, size=(24, 3, 8, 8), dtype=np.uint8)
 
 
-def learning_rates(schedule: str, steps: int = 4) -> list[float]:
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    settings = TrainingSettings(schedule=schedule, learning_rate=2.0)
-    rates = []
-    for step in range(steps):
-        set_learning_rate(optimizer, settings, step / steps)
-        rates.append(optimizer.param_groups[0]["lr"])
-    return rates
+def learning_rates(steps: int = 4, **changes: Any) -> list[float]:
+    settings = TrainingSettings(**{"learning_rate": 2.0, **changes})
+    return [learning_rate(settings, step, steps) for step in range(steps)]
 
 
 def test_the_cosine_anneals_to_zero() -> None:
-    assert learning_rates("cosine") == pytest.approx([2.0, 1 + math.cos(math.pi / 4), 1.0, 1 - math.cos(math.pi / 4)])
+    assert learning_rates() == pytest.approx([2.0, 1 + math.cos(math.pi / 4), 1.0, 1 - math.cos(math.pi / 4)])
 
 
 def test_the_published_cosine_ends_at_a_fifth() -> None:
-    rates = learning_rates("cosine-7/16", steps=1000)
+    rates = learning_rates(1000, schedule="cosine-7/16")
     assert rates[0] == 2.0
     assert rates[-1] / 2 == pytest.approx(0.195, abs=0.002)
 
 
+def test_a_warm_up_rises_to_the_rate_before_the_schedule() -> None:
+    assert learning_rates(8, schedule="linear", warmup=0.5) == pytest.approx([0.4, 0.8, 1.2, 1.6, 2.0, 1.5, 1.0, 0.5])
+
+
+def test_the_rate_can_grow_with_the_batch() -> None:
+    assert learning_rates(1, batch_size=512, reference_batch_size=128) == [8.0]
+
+
 def test_the_papers_optimizer_is_the_default() -> None:
-    optimizer = make_optimizer(torch.nn.Linear(2, 2), TrainingSettings())
+    optimizer = make_optimizer(torch.nn.Linear(2, 2), TrainingSettings(), torch.tensor(0.03))
     assert isinstance(optimizer, torch.optim.SGD)
-    group = optimizer.param_groups[0]
-    assert (group["lr"], group["momentum"], group["nesterov"], group["weight_decay"]) == (0.03, 0.9, True, 0.0)
+    (group,) = optimizer.param_groups
+    assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 0.0)
+
+
+def test_norms_and_biases_can_be_spared_the_weight_decay() -> None:
+    settings = TrainingSettings(weight_decay=0.1, decay_all=False)
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    decays = {
+        tuple(parameter.shape): group["weight_decay"]
+        for group in make_optimizer(network, settings, torch.tensor(0.1)).param_groups
+        for parameter in group["params"]
+    }
+    assert decays == {(2, 2): 0.1, (2,): 0.0}
 
 
 def test_frozen_parameters_are_left_alone() -> None:
     network = torch.nn.Linear(2, 2)
     network.bias.requires_grad_(False)
-    assert len(make_optimizer(network, TrainingSettings(optimizer="adamw")).param_groups[0]["params"]) == 1
+    optimizer = make_optimizer(network, TrainingSettings(optimizer="adamw"), torch.tensor(0.1))
+    assert len(optimizer.param_groups[0]["params"]) == 1
 
 
 class Recorder(torch.nn.Module):
@@ -63,18 +90,36 @@ class Recorder(torch.nn.Module):
         return self.linear(x)
 
 
-def fit(settings: TrainingSettings, selection: Selection | None = None, seed: int = 0) -> Recorder:
-    problem = make_problem((X[:4], Y[:4]), X[4:], "single")
+def training_set(selection: Selection | None = None) -> TrainingSet:
+    return make_problem((X[:4], Y[:4]), X[4:], "single").training_set(selection)
+
+
+def fit(settings: TrainingSettings, selection: Selection | None = None, seed: int = 0, **options: Any) -> Recorder:
     torch.manual_seed(0)
-    network = Recorder()
-    train(network, problem.training_set(selection), learning_rule, settings, seed=seed, device=CPU)
+    network, rows = Recorder(), training_set(selection)
+    Trainer(settings, CPU, **options).train(network, rows, UPSMethod("single", 1.0, settings), seed=seed)
     return network
+
+
+def a_selection() -> Selection:
+    """Of the six unlabeled rows, four positives; the other two have negatives only."""
+    positive, negative = np.zeros((6, 2), dtype=bool), np.zeros((6, 2), dtype=bool)
+    positive[:4, 0] = True
+    negative[:, 1] = True
+    return Selection(positive, negative)
+
+
+def kinds_of(batch: torch.Tensor) -> tuple[int, int, int]:
+    kind_of = {
+        tuple(row.tolist()): "labeled" if i < 4 else "positive" if i < 8 else "negative" for i, row in enumerate(X)
+    }
+    count = Counter(kind_of[tuple(row.tolist())] for row in batch)
+    return count["labeled"], count["positive"], count["negative"]
 
 
 def test_training_is_plain_stochastic_gradient_descent() -> None:
     """An independent loop, written with torch's own cross-entropy, ends with the same weights."""
-    settings = TrainingSettings(batch_size=2, epochs=3)
-    network = fit(settings)
+    network = fit(TrainingSettings(batch_size=2, epochs=3))
     torch.manual_seed(0)
     reference = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(reference.parameters(), lr=0.03, momentum=0.9, nesterov=True)
@@ -95,27 +140,52 @@ def test_every_epoch_sees_every_row_once_in_another_order() -> None:
     assert len({tuple(epoch) for epoch in epochs}) > 1
 
 
+def test_batches_are_of_one_size_and_go_on_into_the_next_epoch() -> None:
+    batches = fit(TrainingSettings(batch_size=3, epochs=3)).batches
+    assert [len(batch) for batch in batches] == [3, 3, 3, 3]
+    rows = torch.cat(batches)[:, 0].tolist()
+    assert all(sorted(rows[start : start + 4]) == sorted(X[:4, 0].tolist()) for start in (0, 4, 8))
+
+
 def test_small_sets_are_repeated_until_the_least_number_of_steps() -> None:
     assert len(fit(TrainingSettings(batch_size=4, epochs=1, min_steps=7)).batches) == 7
-    assert len(fit(TrainingSettings(batch_size=3, epochs=1, min_steps=7)).batches) == 8  # whole epochs of 2 steps
+    assert len(fit(TrainingSettings(batch_size=128, epochs=1, min_steps=7)).batches) == 7
+    assert num_steps(100, 32, TrainingSettings(epochs=1)) == 4
 
 
-def test_batches_mix_labeled_positive_and_negative_rows_in_proportion() -> None:
-    positive, negative = np.zeros((6, 2), dtype=bool), np.zeros((6, 2), dtype=bool)
-    positive[:4, 0] = True
-    negative[:, 1] = True
-    network = fit(TrainingSettings(batch_size=5, epochs=4), Selection(positive, negative))
-    kind_of = {
-        tuple(row.tolist()): "labeled" if i < 4 else "positive" if i < 8 else "negative" for i, row in enumerate(X)
-    }
-    for batch in network.batches:
-        kinds = [kind_of[tuple(row.tolist())] for row in batch]
-        assert (kinds.count("labeled"), kinds.count("positive"), kinds.count("negative")) == (2, 2, 1)
+def test_labeled_and_positive_rows_come_in_proportion_and_negative_ones_on_top() -> None:
+    for batch in fit(TrainingSettings(batch_size=4, epochs=4), a_selection()).batches:
+        assert kinds_of(batch) == (2, 2, 1)
 
 
-def test_no_batch_is_left_with_a_single_row() -> None:
-    sizes = [len(batch) for batch in fit(TrainingSettings(batch_size=3, epochs=1)).batches]
-    assert sizes == [2, 2]
+def test_negatives_do_not_take_the_place_of_labels() -> None:
+    """As many labels are seen with negatives as without."""
+    without = Selection(a_selection().positive, np.zeros((6, 2), dtype=bool))
+    settings = TrainingSettings(batch_size=4, epochs=1, min_steps=10)
+    seen = [
+        [sum(kinds_of(batch)[:2]) for batch in fit(settings, selection).batches]
+        for selection in (a_selection(), without)
+    ]
+    assert seen[0] == seen[1] == [4] * 10
+
+
+def test_a_fixed_number_of_negatives_keeps_all_batches_of_one_shape() -> None:
+    settings = TrainingSettings(batch_size=4, epochs=4, negative_batch_size=2)
+    assert {kinds_of(batch) for batch in fit(settings, a_selection()).batches} == {(2, 2, 2)}
+    without = Selection(a_selection().positive, np.zeros((6, 2), dtype=bool))
+    assert {len(batch) for batch in fit(settings, without).batches} == {6}
+
+
+@pytest.mark.parametrize(("labeled", "negative"), [(10, 0), (300, 0), (50, 400), (1000, 10)])
+def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int) -> None:
+    settings = TrainingSettings(batch_size=64, epochs=3, min_steps=11)
+    sizes = batch_sizes(labeled, negative, settings)
+    steps = max(math.ceil(3 * labeled / sizes.labeled), 11)
+    assert sizes.labeled == min(64, labeled)
+    assert abs(sizes.negative / sizes.labeled - negative / labeled) < 1 / sizes.labeled
+    epochs, seen = samples_trained_on(labeled, negative, settings)
+    assert seen == steps * (sizes.labeled + sizes.negative)
+    assert (epochs - 1) * labeled < steps * sizes.labeled <= epochs * labeled
 
 
 def test_rows_with_nothing_to_learn_from_are_not_seen() -> None:
@@ -123,27 +193,217 @@ def test_rows_with_nothing_to_learn_from_are_not_seen() -> None:
     assert all(len(batch) == 4 for batch in fit(TrainingSettings(epochs=2), Selection(nothing, nothing)).batches)
 
 
+def test_the_plan_does_not_depend_on_the_length_of_its_blocks() -> None:
+    keys = np.arange(20, dtype=np.uint64)
+    streams = [Stream(np.arange(13), 4), Stream(np.arange(13, 20), 3)]
+    plans = [
+        [np.concatenate(parts) for parts in zip(*Plan(streams, keys, seed=1).blocks(17, length), strict=True)]
+        for length in (1, 5, 64)
+    ]
+    for rows, epochs in plans[1:]:
+        assert np.array_equal(rows, plans[0][0])
+        assert np.array_equal(epochs, plans[0][1])
+    assert plans[0][0].shape == (17, 7)
+
+
 def test_sparse_rows_become_dense_and_integers_stay() -> None:
-    assert gather(ArraySource(csr_matrix(X)), np.array([1, 0]), CPU).tolist() == X[[1, 0]].tolist()
-    assert gather(ArraySource(X.astype(np.float64)), np.array([0]), CPU).dtype == torch.float32
-    assert gather(ArraySource(np.ones((2, 3), dtype=np.int64)), np.array([0]), CPU).dtype == torch.int64
+    assert read(ArraySource(csr_matrix(X)), np.array([1, 0])).tolist() == X[[1, 0]].tolist()
+    assert read(ArraySource(X.astype(np.float64)), np.array([0])).dtype == torch.float32
+    assert read(ArraySource(X.astype(np.float64)), np.array([0]), exact=True).dtype == torch.float64
+    assert read(ArraySource(np.ones((2, 3), dtype=np.int64)), np.array([0])).dtype == torch.int64
 
 
 def test_divergence_is_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match="Training diverged.*Lower the learning rate"):
+    with pytest.raises(ValueError, match=r"Training diverged.*Lower the learning rate"):
         fit(TrainingSettings(learning_rate=1e38, epochs=20, schedule="constant"))
 
 
 def test_progress_is_told() -> None:
     seen: list[tuple[str, int, int]] = []
-    problem = make_problem((X[:4], Y[:4]), X[4:], "single")
-    train(
-        Recorder(),
-        problem.training_set(None),
-        learning_rule,
-        sl.TrainingSettings(batch_size=2, epochs=2),
-        seed=0,
-        device=CPU,
-        progress=lambda *values: seen.append(values),
-    )
+    fit(sl.TrainingSettings(batch_size=2, epochs=2), progress=lambda *values: seen.append(values))
     assert seen == [("train", step, 4) for step in (1, 2, 3, 4)]
+
+
+# The plain loop is the reference.
+
+
+def small_network(classes: int = 2) -> torch.nn.Module:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False),  # a bias before BatchNorm has a gradient of pure rounding
+        torch.nn.BatchNorm2d(8),
+        torch.nn.LeakyReLU(0.1),
+        torch.nn.AdaptiveAvgPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32, classes),
+    )
+
+
+def pictures_with_a_selection() -> TrainingSet:
+    positive, negative = np.zeros((16, 2), dtype=bool), np.zeros((16, 2), dtype=bool)
+    positive[:9, 1] = True
+    negative[9:14, 0] = True
+    problem = make_problem((PICTURES[:8], np.arange(8) % 2), PICTURES[8:], "single")
+    return problem.training_set(Selection(positive, negative))
+
+
+AUGMENTED = TrainingSettings(
+    batch_size=6,
+    epochs=8,
+    learning_rate=0.05,
+    weight_decay=0.01,
+    decay_all=False,
+    warmup=0.2,
+    label_smoothing=0.1,
+    gradient_clip=1.0,
+    augment=AugmentSettings(flip=True, crop=2, hole=3, operations=2, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3),
+)
+
+
+@torch.no_grad()
+def largest_difference(first: torch.nn.Module, second: torch.nn.Module) -> float:
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    return max(float(((a - b).abs() / (1e-6 + b.abs().max())).max()) for a, b in pairs)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_the_engine_agrees_with_the_plain_loop(optimizer: str) -> None:
+    settings = AUGMENTED.replace(optimizer=optimizer, learning_rate=0.05 if optimizer == "sgd" else 0.003)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    reference, network = small_network(), small_network()
+    train_plainly(reference, rows, method, settings, seed=5, device=CPU)
+    Trainer(settings, CPU).train(network, rows, method, seed=5)
+    assert num_steps(17, 6, settings) >= 20
+    assert largest_difference(network, reference) < 1e-4
+    assert largest_difference(network, small_network()) > 1e-2  # it did learn
+
+
+def test_a_compiled_step_agrees_with_the_plain_loop_and_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Traced as ever, but without the compiler of machine code, which takes a minute.
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+    settings = AUGMENTED.replace(epochs=4)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    reference = small_network()
+    train_plainly(reference, rows, method, settings, seed=5, device=CPU)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        trainer = Trainer(settings, CPU, compiled=True)
+        networks = [trainer.train(small_network(), rows, method, seed=seed) for seed in (4, 5)]
+    assert networks[0] is networks[1]
+    assert largest_difference(networks[1], reference) < 1e-4
+
+
+def test_loader_processes_bring_the_same_samples() -> None:
+    settings = AUGMENTED.replace(epochs=2)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    networks = [
+        Trainer(settings.replace(workers=workers), CPU).train(small_network(), rows, method, seed=1)
+        for workers in (0, 2)
+    ]
+    for first, second in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+        assert torch.equal(first, second)
+
+
+def test_samples_on_the_device_are_those_of_the_source() -> None:
+    problem = make_problem((X[:4], Y[:4]), X[4:], "single")
+    samples = Samples(problem.source, TrainingSettings(), CPU)
+    assert samples.store is None  # a CPU reads them where they are
+    samples.store = torch.from_numpy(X)
+    assert torch.equal(samples.part(problem.pool), torch.from_numpy(X[4:]))
+    assert torch.equal(samples.part(problem.source), torch.from_numpy(X))
+    assert samples.part(ArraySource(X)) is None
+
+
+def test_the_average_of_the_weights_is_what_the_recurrence_says() -> None:
+    settings = TrainingSettings(batch_size=2, epochs=4, ema_decay=0.7, learning_rate=0.5)
+    weights: list[torch.Tensor] = []
+
+    class Watched(Recorder):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weights.append(self.linear.weight.detach().clone())
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    network = Watched()
+    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+    after = [*weights[1:], network.linear.weight.detach()]
+    expected = after[0]
+    for step, value in enumerate(after[1:], start=1):
+        expected = expected + max(0.3, 1 / (step + 1)) * (value - expected)
+    assert isinstance(average, Watched)
+    torch.testing.assert_close(average.linear.weight, expected)
+
+
+class MeanTeacher:
+    """Another method: a cross-entropy on labels, and agreement with the average of the weights on all samples."""
+
+    teacher = True
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        return [Stream(np.arange(4), 2), Stream(np.arange(4, 10), 3)]
+
+    def loss(self, network: torch.nn.Module, batch: Batch, teacher: torch.nn.Module | None) -> torch.Tensor:
+        assert teacher is not None
+        logits = network(batch.view(None))
+        with torch.no_grad():
+            wanted = teacher(batch.view(None)).softmax(dim=1)
+        supervised = torch.nn.functional.cross_entropy(logits[:2], batch.y[:2].float())
+        return supervised + torch.nn.functional.mse_loss(logits.softmax(dim=1), wanted)
+
+
+def test_another_method_fits_without_a_change() -> None:
+    method: Method = MeanTeacher()
+    settings = TrainingSettings(batch_size=2, epochs=3, ema_decay=0.9)
+    network = Recorder()
+    average = Trainer(settings, CPU).train(network, training_set(), method, seed=0)
+    assert average is not network
+    assert [len(batch) for batch in network.batches] == [5] * 6
+    with pytest.raises(ValueError, match="set 'ema_decay' above 0"):
+        Trainer(settings.replace(ema_decay=0.0), CPU).train(Recorder(), training_set(), method, seed=0)
+
+
+def test_mixup_refuses_rows_that_have_no_label_to_mix() -> None:
+    with pytest.raises(ValueError, match="negatives=False"):
+        fit(TrainingSettings(augment=AugmentSettings(mixup=0.5)), a_selection())
+    with pytest.raises(ValueError, match="one label a sample"):
+        UPSMethod("multi", 1.0, TrainingSettings(label_smoothing=0.1))
+
+
+def test_label_smoothing_is_torchs() -> None:
+    settings = TrainingSettings(label_smoothing=0.2)
+    method, rows = UPSMethod("single", 1.0, settings), training_set()
+    network = torch.nn.Linear(3, 2)
+    x, y, g = torch.from_numpy(X[:4]), torch.from_numpy(rows.y[:4]), torch.from_numpy(rows.g[:4])
+    expected = torch.nn.functional.cross_entropy(network(x), torch.from_numpy(Y[:4]), label_smoothing=0.2)
+    torch.testing.assert_close(method.loss(network, Batch(x, y, g, None), None), expected)  # type: ignore[arg-type]
+
+
+class Logits(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.parametrize("kinds", ["mixed", "labels", "negatives", "nothing"])
+@pytest.mark.parametrize("weight", [1.0, 0.3, 0.0])
+def test_the_methods_loss_is_the_learning_rule(kinds: str, weight: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (5 * torch.randn(12, 4, generator=generator)).requires_grad_()
+    y = torch.nn.functional.one_hot(torch.arange(12) % 4, 4).bool()
+    g = {
+        "mixed": torch.where(torch.arange(12)[:, None] < 5, torch.ones_like(y), ~y & (torch.arange(4) < 3)),
+        "labels": torch.ones_like(y),
+        "negatives": ~y,
+        "nothing": torch.zeros_like(y),
+    }[kinds]
+    value = UPSMethod("single", weight, TrainingSettings()).loss(Logits(), Batch(logits, y, g, None), None)  # type: ignore[arg-type]
+    expected = learning_rule(logits, y, g, negative_weight=weight)
+    torch.testing.assert_close(value, expected)
+    gradients = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in (value, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_network_of_the_wrong_width_is_named() -> None:
+    rows = make_problem((X[:4], np.arange(4)), X[4:], "single").training_set(None)
+    settings = TrainingSettings()
+    with pytest.raises(ValueError, match=r"one logit for each of the 4 classes.*Got \(4, 2\)"):
+        Trainer(settings, CPU).train(torch.nn.Linear(3, 2), rows, UPSMethod("single", 1.0, settings), seed=0)

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from sklearn.ensemble import RandomForestClassifier
 
-from surelabel.engine.train import TrainingSettings
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.models.table import TableNetwork
@@ -28,12 +28,12 @@ def network(sample_shape, num_classes):
 
 
 def test_the_default_network_follows_its_settings() -> None:
-    settings = TorchLearnerSettings(hidden=(5, 6), dropout=0.2, input_dropout=0.1, device="cpu")
+    settings = TorchLearnerSettings(hidden=(5, 6), dropout=0.2, noise=0.1, device="cpu")
     network = settings.build("single").build((4,), 3)
     assert isinstance(network, TableNetwork)
     widths = [layer.out_features for layer in network.modules() if isinstance(layer, torch.nn.Linear)]
     rates = [layer.p for layer in network.modules() if isinstance(layer, torch.nn.Dropout)]
-    assert (widths, rates) == ([5, 6, 3], [0.1, 0.2, 0.2])
+    assert (widths, rates, network.noise) == ([5, 6, 3], [0.2, 0.2], 0.1)
 
 
 def test_everything_else_reaches_the_learner() -> None:

@@ -49,11 +49,11 @@ def test_rows_differ_from_ups_only_where_their_names_say() -> None:
     assert len({variant(ups).name for variant in VARIANTS}) == 5
 
 
-def test_digits_are_split_without_overlap_and_the_test_samples_never_change() -> None:
+def test_digits_are_split_without_overlap_and_a_seed_draws_every_part() -> None:
     first, second = digits(seed=0), digits(seed=1)
     parts = [first.labeled[0].ids, first.unlabeled.ids, first.test[0].ids]
     assert sorted(np.concatenate(parts)) == list(range(1797))
-    assert np.array_equal(first.test[0].ids, second.test[0].ids)
+    assert not np.array_equal(first.test[0].ids, second.test[0].ids)
     assert len(first.test[1]) == NUM_TEST
     assert not np.array_equal(first.labeled[0].ids, second.labeled[0].ids)
     assert np.bincount(first.labeled[1]).tolist() == [4] * 10

@@ -43,10 +43,8 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
 
 def test_epochs_and_samples_follow_from_the_training_settings(finished: RunFolder) -> None:
     first, second = finished.records()
-    # 40 labels are two batches of 20; 40 steps are 20 epochs.
-    assert samples_seen(first, 40, finished.settings.learner) == (20, 800)
+    # 40 steps of 32 are 1280 samples, 32 times each of the 40 labels.
+    assert samples_seen(first, 40, finished.settings.learner) == (32, 1280)
     rows = 40 + second.num_positive
-    batches = -(-rows // 32)
-    epochs = -(-40 // batches)
-    assert samples_seen(second, 40, finished.settings.learner) == (epochs, epochs * rows)
+    assert samples_seen(second, 40, finished.settings.learner) == (-(-1280 // rows), 1280)
     assert samples_seen(first, 40, SklearnLearnerSettings(estimator="sklearn.naive_bayes:GaussianNB")) == (0, 0)

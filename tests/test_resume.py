@@ -12,6 +12,7 @@ from small_runs import CONFIG, LEARNER, blobs, difference, history, small_settin
 
 from surelabel.data.pool import Prediction
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.loop import self_train
 from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder, resume, run, start
 
@@ -349,3 +350,22 @@ def test_a_generator_that_was_never_used_holds_no_lock(tmp_path: Path, remove: C
         assert list(resume(tmp_path / "run")) == []
     else:
         assert len(list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))) == 1
+
+
+def test_a_warm_start_goes_on_from_the_weights_in_the_folder(tmp_path: Path) -> None:
+    learner = LEARNER.replace(training=LEARNER.training.replace(warm_start=True))
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    list(start(tmp_path / "whole" / "run", small_settings(tmp_path / "whole", learner=learner)))
+    for _ in start(tmp_path / "parts" / "run", small_settings(tmp_path / "parts", learner=learner)):
+        break
+    list(resume(tmp_path / "parts" / "run"))
+    assert same_as(tmp_path / "whole" / "run", tmp_path / "parts" / "run")
+
+
+def test_a_warm_start_without_weights_says_where_to_get_them(tmp_path: Path) -> None:
+    learner = LEARNER.replace(training=LEARNER.training.replace(warm_start=True))
+    (first, *_) = start(tmp_path / "run", small_settings(tmp_path, learner=learner))
+    data = RunFolder.open(tmp_path / "run").data()
+    with pytest.raises(InvalidInputError, match="warm_start=True begins a round with the last round's network"):
+        list(self_train(learner.build("single"), data.labeled, data.unlabeled, CONFIG, resume_from=[first]))

@@ -1,11 +1,13 @@
 """What a run folder holds, for every kind of learner, task and ids."""
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import CONFIG, LEARNER, blobs, contents, difference, small_settings
+from small_runs import CONFIG, LEARNER, blobs, contents, difference, history, small_settings
 
 import surelabel.runs
 from surelabel.data.source import ArraySource
@@ -232,3 +234,38 @@ def test_a_full_disk_is_named_and_the_run_can_go_on(tmp_path: Path, monkeypatch:
             next(rounds)
     list(resume(tmp_path / "run"))
     assert difference(tmp_path / "run", tmp_path / "whole") == ""
+
+
+def counting(trained: list[str], name: str) -> Callable[[str, int, int], None]:
+    """A progress that notes `name` whenever a training begins."""
+
+    def progress(what: str, done: int, total: int) -> None:
+        if (what, done) == ("train", 1):
+            trained.append(name)
+
+    return progress
+
+
+def test_runs_that_share_a_round_train_it_once_and_end_with_the_same_bits(tmp_path: Path) -> None:
+    for name in ("alone", "shared"):
+        (tmp_path / name).mkdir()
+    other = LEARNER.replace(uncertainty="none", passes=10)
+    config = CONFIG.replace(kappa_p=math.inf, kappa_n=math.inf)
+    list(start(tmp_path / "alone" / "run", small_settings(tmp_path / "alone", learner=other, config=config)))
+    trained: list[str] = []
+    for name, changes in (("first", {}), ("run", {"learner": other, "config": config})):
+        settings = small_settings(tmp_path / "shared", **changes)
+        folder = tmp_path / "shared" / name
+        list(start(folder, settings, progress=counting(trained, name), shared=tmp_path / "fits"))
+    assert trained == ["first"] * 3 + ["run"] * 2
+    assert history(tmp_path / "shared" / "run") == history(tmp_path / "alone" / "run")
+
+
+def test_other_settings_share_nothing(tmp_path: Path) -> None:
+    trained: list[str] = []
+    for epochs in (2, 3):
+        learner = LEARNER.replace(training=LEARNER.training.replace(epochs=epochs))
+        settings = small_settings(tmp_path, learner=learner, max_rounds=0)
+        folder, progress = tmp_path / f"run-{epochs}", counting(trained, str(epochs))
+        list(start(folder, settings, progress=progress, shared=tmp_path / "fits"))
+    assert trained == ["2", "3"]

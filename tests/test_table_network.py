@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
 from surelabel.errors import InvalidInputError
-from surelabel.models.table import TableNetwork
+from surelabel.models.stochastic import stochastic_mode
+from surelabel.models.table import LOOKED_AT, TableNetwork
 
 
 def linear(**options):
@@ -53,11 +55,47 @@ def test_the_buffers_do_not_follow_the_callers_array():
 
 
 def test_blocks_are_linear_activation_dropout_and_end_in_a_linear_layer():
-    network = TableNetwork(4, 3, hidden=(8, 5), dropout=0.2, input_dropout=0.1, activation=nn.SiLU)
+    network = TableNetwork(4, 3, hidden=(8, 5), dropout=0.2, noise=0.1, activation=nn.SiLU)
     kinds = [type(layer) for layer in network.layers]
-    assert kinds == [nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear]
-    assert [layer.p for layer in network.layers if isinstance(layer, nn.Dropout)] == [0.1, 0.2, 0.2]
+    assert kinds == [nn.Linear, nn.SiLU, nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear]
+    assert [layer.p for layer in network.layers if isinstance(layer, nn.Dropout)] == [0.2, 0.2]
     assert [layer.out_features for layer in network.layers if isinstance(layer, nn.Linear)] == [8, 5, 3]
+
+
+def test_noise_is_measured_by_the_nearest_other_row():
+    """The nearest to 0, 1, 3 and 7 are 1, 0, 1 and 3: differences of 1, 1, 2 and 4."""
+    rows = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
+    network = TableNetwork(1, 2, noise=0.5)
+    network.standardize(lambda: rows.split(3))
+    torch.testing.assert_close(network.distance, ((1 + 1 + 4 + 16) / 4) ** 0.5 / rows.std(0, correction=0))
+
+
+@pytest.mark.parametrize("count", [700, 3000])
+def test_neighbors_are_found_as_by_scikit_learn(count):
+    rows = torch.randn(count, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 0.1])
+    network = TableNetwork(3, 2, noise=1.0)
+    network.standardize(lambda: rows.split(256))
+    z = ((rows - rows.mean(0)) / rows.std(0, correction=0)).numpy()
+    nearest = NearestNeighbors(n_neighbors=2).fit(z).kneighbors(z)[1][:, 1]
+    some = np.arange(0, count, 1 if count <= LOOKED_AT else 4)
+    expected = np.sqrt(((z[nearest] - z) ** 2)[some].mean(0))
+    np.testing.assert_allclose(network.distance.numpy(), expected, rtol=1e-4)
+
+
+def test_noise_is_added_in_training_only_and_is_not_part_of_mc_dropout():
+    network = TableNetwork(3, 2, dropout=0.0, noise=0.5)
+    x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    network.standardize(lambda: [x])
+    network.train()
+    assert not torch.equal(network(x), network(x))
+    with stochastic_mode(network):
+        assert torch.equal(network(x), network(x))
+    seen = []
+    network.layers.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    for _ in range(400):
+        network(x)
+    torch.testing.assert_close(torch.stack(seen).std(0).mean(0), 0.5 * network.distance, rtol=0.02, atol=0)
+    assert "distance" not in network.state_dict()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8])
@@ -96,7 +134,7 @@ def test_gradients_reach_every_parameter():
         ({"mean": [0.0, float("nan"), 0.0]}, r"'mean' argument must be finite\. Got \[0.0, nan, 0.0\]"),
         ({"scale": [1.0, -1.0, 1.0]}, r"'scale' argument must be finite and not negative"),
         ({"dropout": 1.0}, "'dropout' argument must be at least 0 and below 1. Got 1.0"),
-        ({"input_dropout": -0.1}, "'input_dropout' argument must be at least 0 and below 1. Got -0.1"),
+        ({"noise": -0.1}, "'noise' argument must be at least 0 and finite. Got -0.1"),
         ({"hidden": (8, 0)}, "'hidden' argument must be at least 1. Got 0"),
     ],
 )

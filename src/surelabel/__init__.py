@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surelabel.data.source import ArraySource, Source
     from surelabel.data.splits import LabeledKFold
     from surelabel.data.training_set import TrainingSet
-    from surelabel.engine.train import TrainingSettings
+    from surelabel.engine.settings import TrainingSettings
     from surelabel.estimator import UPSClassifier
     from surelabel.labels import pseudo_labels
     from surelabel.learners.ensemble import SklearnLearner
@@ -48,7 +48,7 @@ _HOMES = {
     "Source": "data.source",
     "TorchLearner": "learners.network",
     "TrainingSet": "data.training_set",
-    "TrainingSettings": "engine.train",
+    "TrainingSettings": "engine.settings",
     "UPSClassifier": "estimator",
     "UPSConfig": "rules",
     "balance": "selection",

@@ -19,7 +19,7 @@ from surelabel.data.encoding import EncodedLabels, encode_labels, label_array
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
-from surelabel.engine.train import TrainingSettings
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.ensemble import SklearnLearner
@@ -55,7 +55,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         stochastic_layers: layer types of your model, beside dropout, that are random in training mode.
         hidden: widths of the default network's hidden layers.
         dropout: rate after each hidden layer of the default network.
-        input_dropout: rate on the standardized features of the default network.
+        noise: on the standardized features of the default network in training, in units of their typical difference to
+            the nearest row; 0: none.
         negative_weight: the weight of the negative learning term.
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
@@ -108,7 +109,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         stochastic_layers: Sequence[type] = (),
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.5,
-        input_dropout: float = 0.0,
+        noise: float = 0.7,
         negative_weight: float = 1.0,
         optimizer: Literal["adamw", "sgd"] = "adamw",
         learning_rate: float = 0.01,
@@ -140,7 +141,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.stochastic_layers = stochastic_layers
         self.hidden = hidden
         self.dropout = dropout
-        self.input_dropout = input_dropout
+        self.noise = noise
         self.negative_weight = negative_weight
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -256,7 +257,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         network: dict[str, Any] = {
             "hidden": (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden),
             "dropout": self.dropout,
-            "input_dropout": self.input_dropout,
+            "noise": self.noise,
         }
         return TorchLearner(
             self.model or functools.partial(table_network, **network),

@@ -141,7 +141,7 @@ def run_parts(
 def _learner_settings(
     given: dict[str, Any], parameters: dict[str, Any]
 ) -> "TorchLearnerSettings | SklearnLearnerSettings":
-    from surelabel.engine.train import TrainingSettings
+    from surelabel.engine.settings import TrainingSettings
     from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 
     if "estimator" in given:
@@ -149,7 +149,7 @@ def _learner_settings(
             estimator=given["estimator"], members=parameters["passes"], temperature=parameters["temperature"]
         )
     training = {name: parameters[name] for name in TrainingSettings.model_fields if name in parameters}
-    of_our_network = {"hidden", "dropout", "input_dropout"} if "model" in given else set()
+    of_our_network = {"hidden", "dropout", "noise"} if "model" in given else set()
     names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"} - of_our_network
     return TorchLearnerSettings(
         model=given.get("model"),

@@ -1,143 +1,144 @@
-"""The plain training loop: mini-batches in proportion, one optimizer, one schedule. It knows nothing of UPS.
+"""Train a network: the plan says which rows, the feed brings them, the step learns from them.
 
-A method is a loss over a batch's logits and targets. The order of the samples is a hash of (seed, epoch, sample id),
-so it does not depend on the batch size's past or on where a run was resumed.
+The host only queues work: nothing inside a round waits for the device, and the loss is looked at once, at the end.
 """
 
-import math
-from collections.abc import Callable
-from typing import Any, Literal
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from torch import Tensor, nn
 
-from surelabel.config import Settings
-from surelabel.data.draws import proportional_order, sample_keys
+from surelabel.data.draws import sample_keys
 from surelabel.data.training_set import TrainingSet
+from surelabel.engine.feed import Samples
+from surelabel.engine.method import Method, Stream
+from surelabel.engine.optimizer import learning_rate
+from surelabel.engine.order import Plan, num_steps
+from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.step import Step, Targets, algorithms, shapes
 from surelabel.errors import InvalidInputError
-
-Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
-"""(logits, y, g) to a scalar."""
 
 Progress = Callable[[str, int, int], None]
 """Called as work goes on: (what, done, total)."""
 
 
-class TrainingSettings(Settings):
-    """How one network is trained. The defaults are the paper's: SGD, 0.03, cosine annealing.
+class Trainer:
+    """Trains one network after another; on a GPU they share one compiled and captured step, whose weights are set anew.
 
-    Attributes:
-        optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
-        learning_rate: the initial learning rate.
-        momentum: of SGD.
-        nesterov: of SGD.
-        weight_decay: decoupled for AdamW; the published code parses one and never passes it on.
-        schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial
-            rate; "constant".
-        batch_size: the largest mini-batch.
-        epochs: passes over the round's training set.
-        min_steps: small training sets are repeated until this many steps are done.
-        gradient_clip: largest norm of the gradient; None leaves it as it is.
+    Args:
+        settings: of the training.
+        device: where the networks live.
+        compiled: whether augmentation, network and loss are compiled into one function.
+        exact: samples that are floats keep their width.
+        progress: called as training goes on.
     """
 
-    optimizer: Literal["sgd", "adamw"] = "sgd"
-    learning_rate: float = Field(0.03, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)
-    nesterov: bool = True
-    weight_decay: NonNegativeFloat = 0.0
-    schedule: Literal["cosine", "cosine-7/16", "constant"] = "cosine"
-    batch_size: PositiveInt = 128
-    epochs: PositiveInt = 100
-    min_steps: NonNegativeInt = 0
-    gradient_clip: float | None = Field(None, gt=0)
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        device: torch.device,
+        *,
+        compiled: bool = False,
+        exact: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.settings, self.device = settings, device
+        self.compiled, self.exact, self.progress = compiled, exact, progress
+        self.samples: Samples | None = None
+        self._step: Step | None = None
+        self._made_for: Any = None
 
+    @property
+    def shares(self) -> bool:
+        """Whether networks of one shape share a step, which is costly to make, and so one network in memory."""
+        return self.compiled or self.device.type == "cuda"
 
-def train(
-    model: torch.nn.Module,
-    training_set: TrainingSet,
-    loss: Loss,
-    settings: TrainingSettings,
-    *,
-    seed: int,
-    device: torch.device,
-    exact: bool = False,
-    progress: Progress | None = None,
-) -> None:
-    """Train `model` in place on the rows that have something to learn from; `exact` as for `gather`."""
-    rows, kind = training_set.rows, training_set.kind
-    keys = sample_keys(training_set.source.ids[rows])
-    y, g = (torch.from_numpy(part[rows]).to(device) for part in (training_set.y, training_set.g))
-    steps_per_epoch = math.ceil(len(rows) / settings.batch_size)
-    epochs = max(settings.epochs, math.ceil(settings.min_steps / steps_per_epoch))
-    total = epochs * steps_per_epoch
-    optimizer = make_optimizer(model, settings)
-    model.train()
-    for step in range(total):
-        epoch, part = divmod(step, steps_per_epoch)
-        if part == 0:
-            # Parts of nearly equal size: a last batch of one sample would break BatchNorm.
-            order = np.array_split(proportional_order(keys, kind, seed, "order", epoch), steps_per_epoch)
-        index = order[part]
-        set_learning_rate(optimizer, settings, step / total)
-        batch = gather(training_set.source, rows[index], device, exact)
-        chosen = torch.from_numpy(index).to(device)
-        optimizer.zero_grad(set_to_none=True)
-        logits = model(batch)
-        if logits.shape != (len(index), y.shape[1]):
-            raise InvalidInputError(
-                f"The network must return one logit for each of the {y.shape[1]} classes, shape "
-                f"{(len(index), y.shape[1])} for this batch. Got {tuple(logits.shape)} instead."
+    def train(self, fresh: nn.Module, training_set: TrainingSet, method: Method, *, seed: int) -> nn.Module:
+        """Train a fresh network on the rows that have something to learn from; return the network that learned.
+
+        That is `fresh` itself, or, where steps are shared, the network that took its weights; with `ema_decay`, the
+        average of its weights. The next call changes a shared one: copy what is to stay.
+        """
+        streams = method.streams(training_set)
+        steps = num_steps(len(streams[0].rows), streams[0].size, self.settings)
+        keys = sample_keys(training_set.source.ids)
+        with algorithms(self.settings.deterministic):
+            step = self._ready(fresh, training_set, method, sum(stream.size for stream in streams), seed)
+            for done, inputs in enumerate(self._inputs(streams, keys, seed, steps), start=1):
+                step.run(*inputs)
+                if self.progress is not None:
+                    self.progress("train", done, steps)
+        _check_finite(step.value)
+        return step.average if step.average is not None else step.network
+
+    def _ready(self, fresh: nn.Module, training_set: TrainingSet, method: Method, size: int, seed: int) -> Step:
+        """Return a step that is about to train `fresh`: the last one where steps are shared and it fits."""
+        if self.samples is None or self.samples.source is not training_set.source:
+            self.samples = Samples(training_set.source, self.settings, self.device, self.exact)
+            self._step = None
+        targets = self._targets(training_set)
+        made_for = method, size, shapes(fresh)
+        if not self.shares or self._step is None or self._made_for != made_for:
+            network = copy.deepcopy(fresh) if self.shares else fresh
+            network.train()
+            self._made_for = made_for
+            self._step = Step(
+                network,
+                method,
+                self.settings,
+                targets,
+                self.samples.store,
+                self.samples.example(size),
+                compiled=self.compiled,
             )
-        value = loss(logits, y[chosen], g[chosen])
-        value.backward()  # type: ignore[no-untyped-call]
-        if settings.gradient_clip is not None:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
-        optimizer.step()
-        if progress is not None:
-            progress("train", step + 1, total)
-    _check_finite(value)
+            self._step.capture()
+        self._step.begin(fresh, targets, seed)
+        return self._step
+
+    def _targets(self, training_set: TrainingSet) -> Targets:
+        # Copies: a shared step writes the next round's targets over them.
+        keys = sample_keys(training_set.source.ids).view(np.int64)
+        arrays = training_set.y, training_set.g, keys
+        return Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
+
+    def _inputs(
+        self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, steps: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
+        """Yield what each step is run with; the numbers of many steps go to the device at once."""
+        assert self.samples is not None
+        batches: Iterator[Tensor] | None = None
+        if self.samples.store is None:
+            ahead = Plan(streams, keys, seed).blocks(steps)
+            batches = self.samples.batches(rows for block in ahead for rows in block.rows)
+        done = 0
+        for block in Plan(streams, keys, seed).blocks(steps):
+            numbers = range(done, done + len(block.rows))
+            rates = np.array([learning_rate(self.settings, t, steps) for t in numbers], dtype=np.float32)
+            averaging = np.array([averaging_weight(self.settings.ema_decay, t) for t in numbers], dtype=np.float32)
+            parts = [self._upload(array) for array in (block.rows, block.epochs, rates, averaging)]
+            for t in range(len(numbers)):
+                yield parts[0][t], parts[1][t], parts[2][t], parts[3][t], None if batches is None else next(batches)
+            done = numbers.stop
+
+    def _upload(self, array: npt.NDArray[Any]) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
 
-def make_optimizer(model: torch.nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, over all parameters."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
-    return torch.optim.SGD(
-        parameters,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov and settings.momentum > 0,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+def averaging_weight(decay: float, step: int) -> float:
+    """Return how far the average of the weights moves in a step: at first it is the mean of all steps so far.
 
-
-def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainingSettings, done: float) -> None:
-    """Set the learning rate for the share `done` of all steps."""
-    factor = {
-        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
-        "cosine-7/16": math.cos(7 * math.pi / 16 * done),
-        "constant": 1.0,
-    }[settings.schedule]
-    for group in optimizer.param_groups:
-        group["lr"] = settings.learning_rate * factor
-
-
-def gather(source: Any, index: Any, device: torch.device, exact: bool = False) -> torch.Tensor:
-    """Return the samples at `index` as one tensor: sparse rows dense, floats as float32, integers as they are.
-
-    With `exact`, floats keep their width, for a network that standardizes them itself.
+    >>> [averaging_weight(0.9, step) for step in (0, 1, 99)]
+    [1.0, 0.5, 0.09999999999999998]
     """
-    batch = source[index]
-    if hasattr(batch, "toarray"):
-        batch = batch.toarray()
-    tensor = torch.as_tensor(batch).to(device)
-    return tensor.float() if tensor.is_floating_point() and not exact else tensor
+    return max(1 - decay, 1 / (step + 1))
 
 
-def _check_finite(value: torch.Tensor) -> None:
+def _check_finite(value: Tensor) -> None:
     if not torch.isfinite(value):
         raise InvalidInputError(
             f"Training diverged: the last loss is {value.item()}. Lower the learning rate, set gradient_clip, or check "

@@ -1,7 +1,8 @@
 """A torch network as a learner: a fresh one every round, trained by the learning rule, labeled by stochastic passes."""
 
 import contextlib
-import functools
+import copy
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,15 +12,19 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 
+from surelabel.augment import Augment
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
-from surelabel.data.training_set import NEGATIVE, TrainingSet
-from surelabel.engine.train import TrainingSettings, gather, train
+from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
+from surelabel.engine.feed import read
+from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.step import algorithms, copy_state, same_shapes
+from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse, Progress
-from surelabel.losses import learning_rule
+from surelabel.learners.rule import UPSMethod
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
 
@@ -35,7 +40,7 @@ class TorchLearner:
         training: how a network is trained.
         uncertainty: how p and u come about; None: MC-dropout with ten passes.
         negative_weight: the weight of the negative learning term.
-        predict_batch_size: samples in one chunk of a prediction.
+        predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
         progress: called as training and labeling go on.
         task: "single" or "multi"; `fit` refuses a training set of the other kind.
@@ -51,7 +56,7 @@ class TorchLearner:
         training: TrainingSettings | None = None,
         uncertainty: UncertaintyEstimator | None = None,
         negative_weight: float = 1.0,
-        predict_batch_size: int = 1024,
+        predict_batch_size: int | None = None,
         device: str | torch.device | None = None,
         progress: Progress | None = None,
         task: Task = "single",
@@ -75,6 +80,7 @@ class TorchLearner:
         self.progress = progress
         self.task: Task = task
         self.network: torch.nn.Module | None = None
+        self._trainer: Trainer | None = None
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train a fresh network; the last one stays in place until this one is ready."""
@@ -82,25 +88,41 @@ class TorchLearner:
             raise InvalidInputError(
                 f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
             )
-        # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time.
-        weight = self.negative_weight if (training_set.kind == NEGATIVE).any() else 0.0
-        loss = functools.partial(learning_rule, task=self.task, negative_weight=weight)
         with reproducible(seed, self.device):
-            network = self.build(training_set.source.sample_shape, training_set.num_classes)
-        with reproducible(seed_for(seed, "train"), self.device, network):
-            if isinstance(network, TableNetwork):
-                network.standardize(chunk for _, chunk in self._chunks(training_set.source, network))
-            train(
-                network,
-                training_set,
-                loss,
-                self.training,
-                seed=seed,
-                device=self.device,
-                exact=isinstance(network, TableNetwork),
-                progress=self.progress,
-            )
-        self.network = network.eval()
+            fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
+        if self.warm_start and (training_set.kind != LABELED).any():
+            copy_state(self._last_network(), fresh)
+        trainer = self._trainer or self._make_trainer(fresh)
+        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
+        self._trainer = trainer if trainer.shares else None
+        with reproducible(seed_for(seed, "train"), self.device, fresh):
+            if isinstance(fresh, TableNetwork):
+                fresh.standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
+            trained = trainer.train(fresh, training_set, self._method(training_set, trainer), seed=seed)
+        self._keep(trained, fresh if trainer.shares else trained)
+
+    def _keep(self, trained: torch.nn.Module, other: torch.nn.Module) -> None:
+        """Make the trained weights the learner's: in the network that labeling may be compiled for, else in `other`."""
+        if trained is not other and self.network is not None and same_shapes(trained, self.network):
+            copy_state(trained, self.network)
+            return
+        if trained is not other:
+            copy_state(trained, other)
+        self.network = other.eval()
+
+    def _make_trainer(self, network: torch.nn.Module) -> Trainer:
+        table = isinstance(network, TableNetwork)
+        compiled = self.training.compile
+        if compiled is None:
+            # A table's network trains in less time than it takes to compile.
+            compiled = self.device.type == "cuda" and not table
+        return Trainer(self.training, self.device, compiled=compiled, exact=table, progress=self.progress)
+
+    def _method(self, training_set: TrainingSet, trainer: Trainer) -> UPSMethod:
+        # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time,
+        # but a shared step would have to be made again in the round that has some.
+        needed = trainer.shares or bool((training_set.kind == NEGATIVE).any())
+        return UPSMethod(self.task, self.negative_weight if needed else 0.0, self.training)
 
     def build(self, sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
         """Return a new network on the device."""
@@ -109,13 +131,15 @@ class TorchLearner:
             raise InvalidInputError(
                 f"The 'model' argument must return a torch.nn.Module. Got {type(network).__name__} instead."
             )
+        if self.training.channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.to(self.device)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk; refuse a network whose passes do not differ."""
         network = self._fitted()
         for start, batch in self._chunks(source, network):
-            with reproducible(seed_for(seed, start), self.device, network):
+            with reproducible(seed_for(seed, start), self.device, network), self._arithmetic():
                 estimate = self.uncertainty.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
@@ -124,8 +148,9 @@ class TorchLearner:
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C)."""
         network = self._fitted()
-        parts = [predict_proba(network, batch, self.task).cpu().numpy() for _, batch in self._chunks(source, network)]
-        return np.concatenate(parts)
+        with self._arithmetic():
+            parts = [predict_proba(network, batch, self.task).cpu() for _, batch in self._chunks(source, network)]
+        return torch.cat(parts).numpy()
 
     def to_bytes(self) -> bytes:
         """Return the network's weights as a safetensors file."""
@@ -141,15 +166,69 @@ class TorchLearner:
         network.load_state_dict(safetensors.torch.load(data))
         self.network = network.to(self.device).eval()
 
+    def __copy__(self) -> "TorchLearner":
+        """Return a learner with this network, which a later fit of the other does not change."""
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        if self._trainer is not None:
+            other.network = copy.deepcopy(self.network)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the trainer, which belongs to this process and its device."""
+        return {**self.__dict__, "_trainer": None}
+
+    @property
+    def warm_start(self) -> bool:
+        """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
+        return self.training.warm_start
+
+    def _last_network(self) -> torch.nn.Module:
+        if self.network is None:
+            raise InvalidInputError(
+                "warm_start=True begins a round with the last round's network, and there is none: give the learner its "
+                "weights (from_bytes) before resuming, or resume a run folder, which keeps them."
+            )
+        return self.network
+
     def _fitted(self) -> torch.nn.Module:
         if self.network is None:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
     def _chunks(self, source: Source, network: torch.nn.Module) -> Iterator[tuple[int, torch.Tensor]]:
-        for start in range(0, len(source), self.predict_batch_size):
-            index = np.arange(start, min(start + self.predict_batch_size, len(source)))
-            yield start, gather(source, index, self.device, exact=isinstance(network, TableNetwork))
+        """Yield the samples as the network takes them, in chunks with their first positions."""
+        samples = None if self._trainer is None else self._trainer.samples
+        stored = None if samples is None else samples.part(source)
+        size = self.predict_batch_size or self._chunk_size(source)
+        for start in range(0, len(source), size):
+            stop = min(start + size, len(source))
+            if stored is not None:
+                yield start, self._prepared(stored[start:stop])
+            else:
+                chunk = read(source, np.arange(start, stop), exact=isinstance(network, TableNetwork))
+                yield start, self._prepared(chunk.to(self.device))
+
+    def _chunk_size(self, source: Source) -> int:
+        if self.device.type == "cpu":
+            return 1024
+        # All passes of a tenth of them run at once: enough rows to fill a GPU, in 256 MiB of samples at most.
+        return max(1, min(20_480, 2**26 // math.prod(source.sample_shape)))
+
+    def _prepared(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return samples as training shows them to the network, but for what is random."""
+        if self.training.augment is not None:
+            batch = Augment(self.training.augment).plain(batch)
+        if self.training.channels_last and batch.ndim == 4:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        return batch
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        """Compute as in training: in its precision, with its choice of algorithms."""
+        half = self.training.precision == "bfloat16"
+        with algorithms(self.training.deterministic), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            yield
 
 
 @contextlib.contextmanager

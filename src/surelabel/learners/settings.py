@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from surelabel.config import Settings
-from surelabel.engine.train import TrainingSettings
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.protocol import Progress
@@ -30,7 +30,8 @@ class TorchLearnerSettings(Settings):
         model_hash: content hash of file.py; `pinned` fills it in, and `build` refuses a file that differs.
         hidden: widths of the default network's hidden layers.
         dropout: rate after each hidden layer of the default network.
-        input_dropout: rate on the standardized features of the default network.
+        noise: on the standardized features of the default network in training, in units of their typical difference to
+            the nearest row; 0: none.
         training: how a network is trained.
         uncertainty: "mc-dropout", or "none" for selection by confidence alone.
         passes: stochastic passes.
@@ -38,7 +39,7 @@ class TorchLearnerSettings(Settings):
         stochastic_layers: references to layer classes, beside dropout, that are random in training mode.
         layer_hashes: content hashes of their files, None for a module's.
         negative_weight: the weight of the negative learning term.
-        predict_batch_size: samples in one chunk of a prediction.
+        predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
     """
 
@@ -47,7 +48,7 @@ class TorchLearnerSettings(Settings):
     model_hash: str | None = None
     hidden: tuple[PositiveInt, ...] = (128, 128)
     dropout: float = Field(0.3, ge=0, lt=1)
-    input_dropout: float = Field(0.0, ge=0, lt=1)
+    noise: float = Field(0.0, ge=0, allow_inf_nan=False)
     training: TrainingSettings = TrainingSettings()
     uncertainty: Literal["mc-dropout", "none"] = "mc-dropout"
     passes: int = Field(10, ge=2)
@@ -55,7 +56,7 @@ class TorchLearnerSettings(Settings):
     stochastic_layers: tuple[str, ...] = ()
     layer_hashes: tuple[str | None, ...] = ()
     negative_weight: NonNegativeFloat = 1.0
-    predict_batch_size: PositiveInt = 1024
+    predict_batch_size: PositiveInt | None = None
     device: str | None = None
 
     def pinned(self) -> Self:
@@ -67,6 +68,11 @@ class TorchLearnerSettings(Settings):
         changes["stochastic_layers"] = tuple(absolute_reference(layer) for layer in self.stochastic_layers)
         changes["layer_hashes"] = self.layer_hashes or tuple(reference_hash(layer) for layer in self.stochastic_layers)
         return self.replace(**changes)
+
+    def fit_settings(self) -> dict[str, Any]:
+        """Return what a trained network depends on, as JSON; how it labels is left out."""
+        labeling = {"uncertainty", "passes", "temperature", "stochastic_layers", "layer_hashes", "predict_batch_size"}
+        return self.model_dump(mode="json", exclude=labeling)
 
     def build(self, task: Task, progress: Progress | None = None) -> "TorchLearner":
         """Return the learner; refuse a file.py whose content has changed."""
@@ -88,9 +94,7 @@ class TorchLearnerSettings(Settings):
         from surelabel.models.table import table_network
 
         if self.model is None:
-            return functools.partial(
-                table_network, hidden=self.hidden, dropout=self.dropout, input_dropout=self.input_dropout
-            )
+            return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
         check_unchanged(self.model, self.model_hash)
         factory: ModelFactory = resolve(self.model)
         return factory
@@ -107,7 +111,7 @@ class TorchLearnerSettings(Settings):
         return MCDropout(passes=self.passes, temperature=self.temperature, stochastic_layers=layers, task=task)
 
     def _warn_of_ignored(self) -> None:
-        ignored = [] if self.model is None else ["hidden", "dropout", "input_dropout"]
+        ignored = [] if self.model is None else ["hidden", "dropout", "noise"]
         why = f"model={self.model!r} is a network of your own"
         if self.uncertainty == "none":
             _warn_of_changed(self, ["passes", "stochastic_layers"], "uncertainty='none' makes one deterministic pass")

@@ -1,4 +1,8 @@
-"""A small network for tables: standardize each feature, then blocks of linear, activation and dropout."""
+"""A small network for tables: standardize each feature, add noise in training, then linear, activation, dropout blocks.
+
+The noise of a feature is measured in its typical difference between a row and the nearest other row: what lies within
+it is meant to have the same label. So it needs no knowledge of the table, and what is the same for neighbors stays.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,9 +13,12 @@ from torch import Tensor, nn
 
 from surelabel.errors import InvalidInputError
 
+LOOKED_AT = 1024
+"""Rows whose nearest neighbor is looked for, at most."""
+
 
 class TableNetwork(nn.Module):
-    """Logits from a table's rows: `x -> (x - mean) / scale -> [linear, activation, dropout] ... -> linear`.
+    """Logits from a table's rows: `x -> (x - mean) / scale (+ noise) -> [linear, activation, dropout] ... -> linear`.
 
     Mean and scale of the training data are buffers, saved with the weights: a loaded network takes raw rows. They are
     float64, so that a small spread around a large mean (a time stamp) survives.
@@ -21,7 +28,8 @@ class TableNetwork(nn.Module):
         num_classes: C, the number of logits.
         hidden: the width of each hidden layer; empty for a linear model.
         dropout: the rate after each hidden layer; MC-dropout needs one above 0.
-        input_dropout: the rate on the standardized features.
+        noise: standard deviation of the noise on the standardized features in training, in units of their typical
+            difference to the nearest row (`standardize` measures it; 0 before); not part of MC-dropout.
         activation: makes the layer after each hidden linear layer.
         mean: (F,) subtracted from the input; 0 when not given.
         scale: (F,) the input is divided by; 1 when not given, and for features that are constant.
@@ -36,6 +44,7 @@ class TableNetwork(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    distance: Tensor
 
     def __init__(
         self,
@@ -44,7 +53,7 @@ class TableNetwork(nn.Module):
         *,
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.3,
-        input_dropout: float = 0.0,
+        noise: float = 0.0,
         activation: Callable[[], nn.Module] = nn.ReLU,
         mean: Any = None,
         scale: Any = None,
@@ -54,14 +63,16 @@ class TableNetwork(nn.Module):
             _check_width(name, width)
         for width in hidden:
             _check_width("hidden", width)
-        for name, rate in [("dropout", dropout), ("input_dropout", input_dropout)]:
-            _check_rate(name, rate)
+        _check_rate("dropout", dropout)
+        _check_noise(noise)
         self.num_features = num_features
         center = _feature_values("mean", mean, num_features, default=0.0)
         spread = _feature_values("scale", scale, num_features, default=1.0)
         self.register_buffer("mean", center)
         self.register_buffer("scale", _without_constants(center, spread))
-        self.layers = _blocks(num_features, num_classes, hidden, dropout, input_dropout, activation)
+        self.noise = noise
+        self.register_buffer("distance", torch.zeros(num_features), persistent=False)
+        self.layers = _blocks(num_features, num_classes, hidden, dropout, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for rows (N, F), or (N, ...) with F values a row."""
@@ -71,12 +82,44 @@ class TableNetwork(nn.Module):
                 f"The network takes rows of {self.num_features} features. Got rows of {x.shape[1]} "
                 f"instead; pass the columns it was trained on, in the same order."
             )
-        standardized = (x.to(self.mean.dtype) - self.mean) / self.scale
-        logits: Tensor = self.layers(standardized.to(next(self.layers.parameters()).dtype))
+        standardized = self._standardized(x)
+        if self.training and self.noise > 0:
+            standardized = standardized + self.noise * self.distance * torch.randn_like(standardized)
+        logits: Tensor = self.layers(standardized)
         return logits
 
-    def standardize(self, chunks: Iterable[Tensor]) -> None:
-        """Set mean and scale from all rows, chunk by chunk, (N, F) each."""
+    def _standardized(self, x: Tensor) -> Tensor:
+        standardized = (x.flatten(1).to(self.mean.dtype) - self.mean) / self.scale
+        return standardized.to(next(self.layers.parameters()).dtype)
+
+    def standardize(self, chunks: Callable[[], Iterable[Tensor]]) -> None:
+        """Set mean, scale and, where there is noise, the distance of neighbors from all rows.
+
+        Args:
+            chunks: returns the rows chunk by chunk, (N, F) each; called again for each time that they are looked at.
+        """
+        self._set_mean_and_scale(chunks())
+        if self.noise > 0:
+            self.distance.copy_(self._nearest_difference(chunks))
+
+    def _nearest_difference(self, chunks: Callable[[], Iterable[Tensor]]) -> Tensor:
+        """Return the root mean square difference, feature by feature (F,), of some rows to the nearest other row."""
+        some, places = _evenly_spaced(self._standardized(chunk) for chunk in chunks())
+        nearest = torch.full((len(some),), torch.inf, dtype=some.dtype, device=some.device)
+        differences = torch.zeros_like(some)
+        start = 0
+        for chunk in chunks():
+            rows = self._standardized(chunk)
+            distances = torch.cdist(some, rows)
+            itself = places[:, None] == torch.arange(start, start + len(rows), device=rows.device)
+            closest, index = distances.masked_fill(itself, torch.inf).min(dim=1)
+            closer = closest < nearest
+            differences = torch.where(closer[:, None], rows[index] - some, differences)
+            nearest = torch.where(closer, closest, nearest)
+            start += len(rows)
+        return differences.square().mean(0).sqrt()
+
+    def _set_mean_and_scale(self, chunks: Iterable[Tensor]) -> None:
         total = torch.zeros_like(self.mean)
         count, squares = 0, torch.zeros_like(total)
         shift: Tensor | None = None
@@ -110,15 +153,31 @@ def _blocks(
     num_classes: int,
     hidden: Sequence[int],
     dropout: float,
-    input_dropout: float,
     activation: Callable[[], nn.Module],
 ) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Dropout(input_dropout)] if input_dropout > 0 else []
+    layers: list[nn.Module] = []
     width = num_features
     for next_width in hidden:
         layers += [nn.Linear(width, next_width), activation(), nn.Dropout(dropout)]
         width = next_width
     return nn.Sequential(*layers, nn.Linear(width, num_classes))
+
+
+def _evenly_spaced(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return at most `LOOKED_AT` of all rows, evenly spaced, and their places among all."""
+    kept: list[Tensor] = []
+    places: list[Tensor] = []
+    step, start = 1, 0
+    for chunk in chunks:
+        index = torch.arange(start, start + len(chunk), device=chunk.device)
+        kept.append(chunk[index % step == 0])
+        places.append(index[index % step == 0])
+        start += len(chunk)
+        while sum(map(len, places)) > LOOKED_AT:
+            step *= 2
+            kept = [rows[where % step == 0] for rows, where in zip(kept, places, strict=True)]
+            places = [where[where % step == 0] for where in places]
+    return torch.cat(kept), torch.cat(places)
 
 
 def _feature_values(name: str, value: Any, num_features: int, default: float) -> Tensor:
@@ -149,6 +208,13 @@ def _check_width(name: str, width: int) -> None:
     if width < 1:
         raise InvalidInputError(
             f"The '{name}' argument must be at least 1. Got {width!r} instead; count the columns again."
+        )
+
+
+def _check_noise(noise: float) -> None:
+    if not 0 <= noise < math.inf:
+        raise InvalidInputError(
+            f"The 'noise' argument must be at least 0 and finite. Got {noise!r} instead; 1 is a neighbor's distance."
         )
 
 

@@ -1,7 +1,7 @@
 """The demo: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
 
-A fixed quarter of scikit-learn's digits is the test set, the same for every seed, and nothing was chosen by it; a seed
-draws which of the others are labeled. docs/demo.md says how the settings were chosen.
+A seed draws a quarter of scikit-learn's digits as the test set, and which of the others are labeled. The settings were
+chosen on other data, docs/demo.md says how.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.reference import FunctionData, RunData
 from surelabel.data.source import ArraySource, Index
-from surelabel.engine.train import TrainingSettings
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.variants import VARIANTS, Variant
@@ -23,14 +23,15 @@ from surelabel.runs import RunSettings
 SEEDS = (0, 1, 2)
 LABELS_PER_CLASS = 4
 NUM_TEST = 450
-_TEST_SPLIT = 2021
+SHARED = ".shared"
+"""The folder, beside the runs, of the networks that all rows begin with; removed when they are done."""
 
 
 def digits(seed: int = 0, labels_per_class: int = LABELS_PER_CLASS, num_validation: int = 0) -> RunData:
     """Return scikit-learn's digits as pictures (1, 8, 8) in [0, 1]: labeled, pool, test, and a validation set if asked.
 
     Args:
-        seed: draws the labeled and the validation samples; the test samples are always the same 450.
+        seed: draws the test, the labeled and the validation samples.
         labels_per_class: labeled samples of each of the ten classes.
         num_validation: samples taken out of the pool; their labels come on top of the labeled ones.
 
@@ -44,7 +45,7 @@ def digits(seed: int = 0, labels_per_class: int = LABELS_PER_CLASS, num_validati
 
     x, y = load_digits(return_X_y=True)
     pictures, y = (x.reshape(-1, 1, 8, 8) / 16).astype(np.float32), y.astype(np.int64)
-    rest, test = train_test_split(np.arange(len(y)), test_size=NUM_TEST, random_state=_TEST_SPLIT, stratify=y)
+    rest, test = train_test_split(np.arange(len(y)), test_size=NUM_TEST, random_state=seed, stratify=y)
     rest = rest[np.argsort(draw(seed, "digits", sample_keys(rest)))]
     validation, rest = np.sort(rest[:num_validation]), rest[num_validation:]
     labeled = np.sort(np.concatenate([_first(rest[y[rest] == c], labels_per_class) for c in range(10)]))
@@ -70,10 +71,10 @@ def demo_settings(seed: int = 0) -> RunSettings:
         >>> demo_settings(seed=3).config.seed
         3
     """
-    training = TrainingSettings(learning_rate=0.05, batch_size=32, epochs=1, min_steps=600)
+    training = TrainingSettings(learning_rate=0.1, batch_size=32, epochs=1, min_steps=750)
     return RunSettings(
         name="UPS",
-        config=UPSConfig(kappa_p=0.2, balance_rounds=2, max_rounds=4, seed=seed),
+        config=UPSConfig(kappa_p=0.1, balance_rounds=2, max_rounds=4, seed=seed),
         learner=TorchLearnerSettings(
             model="surelabel.models.image:small_image_network", training=training, device="cpu"
         ),
@@ -86,7 +87,7 @@ def demo_jobs(out: Path, seeds: Sequence[int] = SEEDS, variants: Sequence[Varian
     if not seeds or not variants:
         raise InvalidInputError("The demo needs at least one seed and one row of its table.")
     return [
-        Job(out / f"{variant.__name__.replace('_', '-')}-{seed}", variant(demo_settings(seed)))
+        Job(out / f"{variant.__name__.replace('_', '-')}-{seed}", variant(demo_settings(seed)), out / SHARED)
         for seed in seeds
         for variant in variants
     ]

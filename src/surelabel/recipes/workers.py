@@ -22,10 +22,17 @@ from surelabel.runs import RunSettings, start
 
 
 class Job(NamedTuple):
-    """A run to be made: a new folder, and settings that name their learner and data."""
+    """A run to be made.
+
+    Attributes:
+        folder: a new one.
+        settings: that name their learner and data.
+        shared: a folder of what jobs have in common (`surelabel.runs.start`); None: each makes all of its own.
+    """
 
     folder: Path
     settings: RunSettings
+    shared: Path | None = None
 
     @property
     def num_rounds(self) -> int:
@@ -94,7 +101,7 @@ def _rounds(job: Job) -> Iterator[int]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for record in start(job.folder, job.settings):
+        for record in start(job.folder, job.settings, shared=job.shared):
             yield record.round
     finally:
         torch.set_num_threads(threads)
@@ -140,7 +147,8 @@ def _feed(
 
 def _answers(stdin: IO[str], stdout: IO[str], job: Job) -> Iterator[dict[str, Any]]:
     try:
-        stdin.write(json.dumps([str(job.folder), job.settings.to_json()]) + "\n")
+        shared = None if job.shared is None else str(job.shared)
+        stdin.write(json.dumps([str(job.folder), job.settings.to_json(), shared]) + "\n")
         stdin.flush()
     except OSError:
         yield _lost(job)
@@ -169,9 +177,10 @@ def _work() -> None:
         answers.flush()
 
     for line in sys.stdin:
-        folder, settings = json.loads(line)
+        folder, settings, shared = json.loads(line)
+        job = Job(Path(folder), RunSettings.model_validate(settings), None if shared is None else Path(shared))
         try:
-            for round in _rounds(Job(Path(folder), RunSettings.model_validate(settings))):
+            for round in _rounds(job):
                 answer(round=round)
             answer(round=None)
         except SurelabelError as error:

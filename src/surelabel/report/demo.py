@@ -2,12 +2,13 @@
 
 import itertools
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from surelabel.learners.protocol import Progress
-from surelabel.recipes.demo import LABELS_PER_CLASS, SEEDS, demo_jobs
+from surelabel.recipes.demo import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs
 from surelabel.recipes.variants import VARIANTS, Variant
 from surelabel.recipes.workers import run_jobs
 from surelabel.report.html import SummaryTable, summary_table, write_report
@@ -49,7 +50,12 @@ def run_demo(
     folder = free_folder(Path(out))
     jobs = demo_jobs(folder, seeds, variants)
     folder.mkdir(parents=True, exist_ok=True)
-    run_jobs(jobs[::-1], workers, progress)  # the longest first, so that no worker waits long at the end
+    # Supervised first: every other row begins with its network. Then the longest, so that no worker waits at the end.
+    first = [job for job in jobs if job.num_rounds == 1]
+    try:
+        run_jobs(first + [job for job in reversed(jobs) if job not in first], workers, progress)
+    finally:
+        shutil.rmtree(folder / SHARED, ignore_errors=True)
     runs = [RunFolder.open(job.folder) for job in jobs]
     table = summary_table(group_runs(runs))
     report = write_report(runs, folder / "report.html", TITLE)

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.report.results import append_rows
@@ -73,8 +73,4 @@ def samples_seen(record: RoundRecord, num_labels: int, learner: Any) -> tuple[in
     """Return how many epochs a round's network was trained, and over how many samples in all; 0 where not a network."""
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
-    training = learner.training
-    rows = num_labels + record.num_positive + record.num_negative_only
-    steps = math.ceil(rows / training.batch_size)
-    epochs = max(training.epochs, math.ceil(training.min_steps / steps))
-    return epochs, epochs * rows
+    return samples_trained_on(num_labels + record.num_positive, record.num_negative_only, learner.training)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from surelabel.data.reference import RunData
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.protocol import Learner, Progress
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
@@ -23,6 +24,7 @@ from surelabel.runs.layout import refuse_existing
 from surelabel.runs.lock import locked
 from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.settings import RunSettings
+from surelabel.runs.sharing import SharedFits
 from surelabel.runs.writing import RunWriter, close
 
 _logger = logging.getLogger("surelabel")
@@ -37,6 +39,7 @@ def start(
     data: RunData | None = None,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
+    shared: Folder | None = None,
 ) -> Iterator[RoundRecord]:
     """Begin a run whose settings name its learner (and its data); yield each record once its round is on the disk.
 
@@ -48,6 +51,8 @@ def start(
         data: the samples, where they are loaded already or `settings.data` is None.
         callbacks: called with each record; one that returns True ends the loop ("interrupted").
         progress: called as training and labeling go on.
+        shared: a folder where runs of networks keep what each trains, so that rounds they have in common are trained
+            once; remove it when all are done.
     """
     path = Path(folder)
     refuse_existing(path)
@@ -58,7 +63,9 @@ def start(
         if settings.data is None:
             raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
         data = settings.data.load()
-    learner = settings.learner.build(data.task, progress)
+    learner: Any = settings.learner.build(data.task, progress)
+    if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
+        learner = SharedFits(learner, complete(settings, data), Path(shared))
     return _begin(path, settings, learner, data, callbacks)
 
 
@@ -177,6 +184,8 @@ def _go_on(
         if _finished(run, settings):
             close(run, settings)
             return
+        if done and getattr(learner, "warm_start", False):
+            run.load_model(learner)
         writer = RunWriter.go_on(run, settings, learner, *truth_of(data))
         yield from writer.keep(_loop(settings, learner, data, callbacks, done), learner)
 

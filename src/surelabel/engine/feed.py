@@ -1,0 +1,134 @@
+"""How samples reach the device: they live there when they fit, and stream from loader processes when they do not.
+
+Both ways bring the same rows in the same order, as they are stored; what is random happens on the device afterwards.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from surelabel.data.source import Concatenation, Index, Source
+from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
+
+LARGEST_SHARE = 0.5
+"""Of the device's free memory; the rest is for the network and its activations."""
+
+_READ_AT_ONCE = 8192
+
+
+def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
+    """Return the samples at `rows` as one tensor: sparse rows dense, floats as float32, integers as they are.
+
+    With `exact`, floats keep their width, for a network that standardizes them itself.
+    """
+    batch = source[rows]
+    if hasattr(batch, "toarray"):
+        batch = batch.toarray()
+    tensor = torch.as_tensor(batch)
+    return tensor.float() if tensor.is_floating_point() and not exact else tensor
+
+
+def on_device(source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> Tensor | None:
+    """Return all samples as one tensor on the device; None where they should stream.
+
+    A CPU reads its samples where they are, so nothing is copied for it.
+    """
+    if device.type == "cpu" or settings.data_on_device is False:
+        return None
+    first = read(source, np.arange(min(1, len(source))), exact)
+    needed = first.element_size() * first.numel() * len(source)
+    free, _ = torch.cuda.mem_get_info(device)
+    if needed > LARGEST_SHARE * free:
+        if settings.data_on_device:
+            raise InvalidInputError(
+                f"data_on_device=True needs {needed / 2**30:.1f} GiB for the samples, more than half of the "
+                f"{free / 2**30:.1f} GiB that are free on {device}. Leave it at None to stream them."
+            )
+        return None
+    store = torch.empty((len(source), *first.shape[1:]), dtype=first.dtype, device=device)
+    for start in range(0, len(source), _READ_AT_ONCE):
+        rows = np.arange(start, min(start + _READ_AT_ONCE, len(source)))
+        store[start : start + len(rows)] = read(source, rows, exact).to(device)
+    return store
+
+
+class Samples:
+    """The samples of a training set for one learner: read to the device once, for training and for labeling alike.
+
+    Args:
+        source: all samples of the training set.
+        settings: `data_on_device` and `workers`.
+        device: where the network lives.
+        exact: floats keep their width.
+    """
+
+    def __init__(self, source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> None:
+        self.source, self.device, self.exact = source, device, exact
+        self.store = on_device(source, settings, device, exact)
+        self._loader = _Loader(source, settings.workers, device, exact) if self.store is None else None
+
+    def example(self, size: int) -> Tensor:
+        """Return a batch of `size` samples on the device, of the shape and kind of all."""
+        rows = np.resize(np.arange(len(self.source)), size)
+        return read(self.source, rows, self.exact).to(self.device)
+
+    def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
+        """Yield the samples of each step's rows, on the device; only for samples that stream."""
+        assert self._loader is not None
+        for batch in self._loader.batches(rows):
+            yield batch.to(self.device, non_blocking=True)
+
+    def part(self, source: Source) -> Tensor | None:
+        """Return the stored samples of `source` when it is the training set's pool or all of it, else None."""
+        if self.store is None:
+            return None
+        if source is self.source:
+            return self.store
+        if isinstance(self.source, Concatenation) and source is self.source.second:
+            return self.store[len(self.source.first) :]
+        return None
+
+
+class _Loader:
+    """Reads the rows that it is told to; its processes stay for the next round."""
+
+    def __init__(self, source: Source, workers: int, device: torch.device, exact: bool) -> None:
+        self._wanted: Iterable[Index] = ()
+        self._loader: DataLoader[Tensor] = DataLoader(
+            _Rows(source, exact),
+            batch_size=None,
+            sampler=_Told(self),
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=device.type == "cuda",
+        )
+
+    def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
+        self._wanted = rows
+        yield from self._loader
+
+    def __iter__(self) -> Iterator[Index]:
+        return iter(self._wanted)
+
+
+class _Told:
+    """A sampler that yields what its loader was asked for."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self._owner = loader
+
+    def __iter__(self) -> Iterator[Index]:
+        return iter(self._owner)
+
+
+class _Rows(Dataset[Tensor]):
+    def __init__(self, source: Source, exact: bool) -> None:
+        self.source, self.exact = source, exact
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        return read(self.source, rows, self.exact)

@@ -1,0 +1,77 @@
+"""What the engine trains: a method says how batches are drawn and what the loss is; the engine knows no more of it.
+
+UPS draws labeled, positive and negative samples and learns by one rule over their targets. A consistency method would
+draw unlabeled samples as a stream of their own, ask its batch for a weak and a strong view of them, and a teacher, the
+average of the network's weights, for their labels.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from surelabel.augment import Augment, Draws
+from surelabel.data.source import Index
+from surelabel.data.training_set import TrainingSet
+from surelabel.errors import InvalidInputError
+
+
+class Stream(NamedTuple):
+    """Samples that every mini-batch takes the same number of, epoch after epoch.
+
+    Attributes:
+        rows: which rows of the training set, shape (n,).
+        size: how many of them a mini-batch takes.
+        kind: the kind of each, shape (n,); every stretch of the stream holds each kind in proportion. None: one kind.
+    """
+
+    rows: Index
+    size: int
+    kind: npt.NDArray[np.integer] | None = None
+
+
+class Batch(NamedTuple):
+    """A mini-batch on the device: the rows of the first stream, then those of the second, and so on.
+
+    Attributes:
+        samples: as they are stored, shape (B, ...).
+        y: labels, shape (B, C).
+        g: which labels may be learned from, shape (B, C).
+        draws: the random numbers of each sample, for its augmentation.
+    """
+
+    samples: Tensor
+    y: Tensor
+    g: Tensor
+    draws: Draws
+
+    def view(self, augment: Augment | None) -> Tensor:
+        """Return the samples, each augmented by its own draws."""
+        return self.samples if augment is None else augment(self.samples, self.draws)
+
+
+class Method(Protocol):
+    """What `train` asks of a method."""
+
+    teacher: bool
+    """Whether the loss asks a teacher: the average of the weights (`ema_decay`)."""
+
+    def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
+        """Return where each batch's samples come from; epochs are counted by the first stream."""
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        """Return the scalar loss of a batch; compiled, so free of anything that looks at a tensor's values."""
+
+
+def check_logits(logits: Tensor, num_rows: int, num_classes: int) -> Tensor:
+    """Return the logits, refused when they are not (B, C)."""
+    if not isinstance(logits, torch.Tensor) or logits.shape != (num_rows, num_classes):
+        shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InvalidInputError(
+            f"The network must return one logit for each of the {num_classes} classes, shape {(num_rows, num_classes)} "
+            f"for this batch. Got {shape} instead."
+        )
+    return logits

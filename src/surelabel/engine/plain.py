@@ -1,0 +1,84 @@
+"""The reference: the loop that anyone would write, one row of the plan after another, nothing compiled, fused or kept.
+
+Tests compare the engine with it, weight by weight, and `surelabel bench` times it.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+from surelabel.augment import Draws
+from surelabel.data.draws import proportional_order, sample_keys
+from surelabel.data.training_set import TrainingSet
+from surelabel.engine.feed import read
+from surelabel.engine.method import Batch, Method, Stream
+from surelabel.engine.optimizer import learning_rate
+from surelabel.engine.order import num_steps
+from surelabel.engine.settings import TrainingSettings
+
+
+def train_plainly(
+    network: nn.Module,
+    training_set: TrainingSet,
+    method: Method,
+    settings: TrainingSettings,
+    *,
+    seed: int,
+    device: torch.device,
+    steps: int | None = None,
+) -> None:
+    """Train a network in place, as `Trainer` does, for a method without a teacher.
+
+    Args:
+        network: on the device.
+        training_set: samples and targets.
+        method: how batches are drawn, and the loss.
+        settings: of the training; what only makes it fast is not used, and the weights are not averaged.
+        seed: of the round.
+        device: where the network lives.
+        steps: stop after these; None: after all.
+    """
+    streams = method.streams(training_set)
+    total = num_steps(len(streams[0].rows), streams[0].size, settings)
+    keys = sample_keys(training_set.source.ids)
+    optimizer = _optimizer(network, settings)
+    network.train()
+    for step in range(total if steps is None else steps):
+        chosen = [_rows(stream, keys[stream.rows], seed, step) for stream in streams]
+        rows, epochs = (np.concatenate(parts) for parts in zip(*chosen, strict=True))
+        draws = Draws(
+            torch.tensor(seed, device=device),
+            torch.from_numpy(keys[rows].view(np.int64)).to(device),
+            torch.from_numpy(epochs).to(device),
+        )
+        y, g = (torch.from_numpy(part[rows]).to(device) for part in (training_set.y, training_set.g))
+        batch = Batch(read(training_set.source, rows).to(device), y, g, draws)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(settings, step, total)
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
+            loss = method.loss(network, batch, None)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if settings.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_clip)
+        optimizer.step()
+
+
+def _rows(stream: Stream, keys: np.ndarray, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of one step and the epochs that they are in, looked up one by one."""
+    kind = np.zeros(len(keys), dtype=np.int64) if stream.kind is None else stream.kind
+    positions = range(step * stream.size, (step + 1) * stream.size)
+    epochs = np.array([position // len(keys) for position in positions])
+    orders = {epoch: proportional_order(keys, kind, seed, "order", epoch) for epoch in set(epochs.tolist())}
+    order = [orders[epoch][position % len(keys)] for epoch, position in zip(epochs.tolist(), positions, strict=True)]
+    return stream.rows[np.array(order)], epochs
+
+
+def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    spared = [parameter for parameter in network.parameters() if not settings.decay_all and parameter.ndim <= 1]
+    others = [parameter for parameter in network.parameters() if settings.decay_all or parameter.ndim > 1]
+    groups = [{"params": others, "weight_decay": settings.weight_decay}, {"params": spared, "weight_decay": 0.0}]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.learning_rate)
+    nesterov = settings.nesterov and settings.momentum > 0
+    return torch.optim.SGD(groups, lr=settings.learning_rate, momentum=settings.momentum, nesterov=nesterov)

@@ -1,0 +1,69 @@
+"""How one network is trained: the optimizer, its schedule, the batches, and what makes it fast."""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+
+from surelabel.augment.settings import AugmentSettings
+from surelabel.config import Settings
+
+
+class TrainingSettings(Settings):
+    """How one network is trained. The defaults are the paper's: SGD, 0.03, cosine annealing.
+
+    Attributes:
+        optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
+        learning_rate: the initial learning rate, or the highest with a warm-up.
+        reference_batch_size: the batch size that `learning_rate` is meant for; the rate grows in proportion with
+            `batch_size`. None: it is used as it is.
+        momentum: of SGD.
+        nesterov: of SGD.
+        weight_decay: decoupled for AdamW; the published code parses one and never passes it on.
+        decay_all: False spares norms and biases (tensors of one dimension) the weight decay.
+        schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial
+            rate; "linear" falls to 0; "constant".
+        warmup: the share of the steps in which the rate rises from 0, before the schedule.
+        batch_size: the labeled and positive samples in a mini-batch; fewer where there are fewer.
+        negative_batch_size: the samples with negative labels only that come on top of them; None: as many as keeps the
+            proportion of the two. A number gives the batches of all rounds one shape, so that a compiled step fits all.
+        epochs: passes over the round's labeled and positive samples.
+        min_steps: small training sets are repeated until this many steps are done.
+        gradient_clip: largest norm of the gradient; None leaves it as it is.
+        label_smoothing: the share of each positive target that is spread over all classes.
+        ema_decay: of an average of the weights over the steps, which then labels and predicts; 0: the last weights.
+        warm_start: begin a round with the last round's weights in place of fresh ones.
+        augment: what samples go through in training; labeling and testing only normalize. None: samples as they are.
+        precision: "bfloat16" runs the network under autocast.
+        channels_last: the memory format that convolutions are fastest with on a GPU.
+        compile: compile augmentation, network and loss into one function; None: on a GPU.
+        cuda_graph: capture a whole step, so that it is launched at once; None: where it can be done.
+        data_on_device: keep the samples in the device's memory; None: where they fit.
+        workers: processes that load samples which are not on the device; 0: none.
+        deterministic: only algorithms that give the same bits every time, also on a GPU.
+    """
+
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: float = Field(0.03, gt=0)
+    reference_batch_size: PositiveInt | None = None
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = True
+    weight_decay: NonNegativeFloat = 0.0
+    decay_all: bool = True
+    schedule: Literal["cosine", "cosine-7/16", "linear", "constant"] = "cosine"
+    warmup: float = Field(0.0, ge=0, lt=1)
+    batch_size: PositiveInt = 128
+    negative_batch_size: PositiveInt | None = None
+    epochs: PositiveInt = 100
+    min_steps: NonNegativeInt = 0
+    gradient_clip: float | None = Field(None, gt=0)
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    ema_decay: float = Field(0.0, ge=0, lt=1)
+    warm_start: bool = False
+    augment: AugmentSettings | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    channels_last: bool = False
+    compile: bool | None = None
+    cuda_graph: bool | None = None
+    data_on_device: bool | None = None
+    workers: NonNegativeInt = 0
+    deterministic: bool = False

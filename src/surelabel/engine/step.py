@@ -1,0 +1,220 @@
+"""One optimizer step over buffers that stay in place: eager, compiled, or captured whole in a CUDA graph.
+
+Everything that changes from step to step or from round to round (rows, epochs, rate, seed, targets, weights) is copied
+into tensors that were there before. So a network is compiled and captured once, and the next round begins at once.
+"""
+
+import contextlib
+import copy
+import logging
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.augment import Draws
+from surelabel.engine.method import Batch, Method
+from surelabel.engine.optimizer import make_optimizer
+from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
+
+_logger = logging.getLogger("surelabel")
+
+_WARM_UP_STEPS = 3
+
+
+class Targets:
+    """What is known of every row of the training set, on the device.
+
+    Args:
+        y: labels, shape (N, C).
+        g: which may be learned from, shape (N, C).
+        keys: of the samples, the bits of `sample_keys`, shape (N,) int64.
+    """
+
+    def __init__(self, y: Tensor, g: Tensor, keys: Tensor) -> None:
+        self.y, self.g, self.keys = y, g, keys
+
+    def copy_(self, other: "Targets") -> None:
+        """Take another round's targets in place."""
+        for mine, new in zip((self.y, self.g, self.keys), (other.y, other.g, other.keys), strict=True):
+            mine.copy_(new)
+
+
+class Step:
+    """A network, its optimizer, and one step of both.
+
+    Args:
+        network: trained in place.
+        method: its loss.
+        settings: of the training.
+        targets: of all rows; kept, and changed in place by the next round.
+        store: all samples on the device; None: each step brings its own.
+        batch: the samples of one step, of the shape and kind of all.
+        compiled: whether augmentation, network and loss are compiled into one function.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        method: Method,
+        settings: TrainingSettings,
+        targets: Targets,
+        store: Tensor | None,
+        batch: Tensor,
+        compiled: bool = False,
+    ) -> None:
+        if method.teacher and settings.ema_decay == 0:
+            raise InvalidInputError("The method asks a teacher, the average of the weights: set 'ema_decay' above 0.")
+        device = batch.device
+        self.network, self.method, self.settings = network, method, settings
+        self.targets, self.store = targets, store
+        self.samples = batch
+        self.rows = torch.zeros(len(batch), dtype=torch.int64, device=device)
+        self.epochs = torch.zeros_like(self.rows)
+        self.seed = torch.zeros((), dtype=torch.int64, device=device)
+        self.rate = torch.zeros((), device=device)
+        self.averaging = torch.zeros((), device=device)
+        self.value = torch.zeros((), device=device)
+        self.average = make_average(network) if settings.ema_decay > 0 else None
+        self.optimizer = make_optimizer(network, settings, self.rate)
+        self._loss = torch.compile(self._eager_loss, dynamic=False) if compiled else self._eager_loss
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def run(self, rows: Tensor, epochs: Tensor, rate: Tensor, averaging: Tensor, samples: Tensor | None) -> None:
+        """Take one step on these rows; the host does not wait for it.
+
+        Args:
+            rows: of the training set, shape (B,).
+            epochs: that each row is in, shape (B,).
+            rate: the learning rate, 0-d.
+            averaging: how far the average of the weights moves, 0-d.
+            samples: of these rows, shape (B, ...); None where all samples are on the device.
+        """
+        self.rate.copy_(rate)
+        self.averaging.copy_(averaging)
+        if self._graph is None:
+            self.rows, self.epochs = rows, epochs
+            self.samples = self.samples if samples is None else samples
+            self._step()
+            return
+        self.rows.copy_(rows)
+        self.epochs.copy_(epochs)
+        if samples is not None:
+            self.samples.copy_(samples)
+        self._graph.replay()
+
+    def capture(self) -> None:
+        """Compile and capture a step; the weights are changed by the trial steps, so set them afterwards."""
+        wanted = self.settings.cuda_graph
+        if self.rows.device.type != "cuda" or wanted is False:
+            return
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_WARM_UP_STEPS):
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._step()
+        except RuntimeError as error:
+            if wanted:
+                raise
+            _logger.warning("The training step runs without a CUDA graph, because it cannot be captured: %s", error)
+            return
+        self._graph = graph
+
+    def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
+        """Take a fresh network's weights and a round's targets, in place; the optimizer forgets the last round."""
+        copy_state(fresh, self.network)
+        if self.average is not None:
+            copy_state(fresh, self.average)
+        self.targets.copy_(targets)
+        self.seed.fill_(seed)
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                if isinstance(value, Tensor):
+                    value.zero_()
+
+    def _eager_loss(self, samples: Tensor, y: Tensor, g: Tensor, keys: Tensor) -> Tensor:
+        batch = Batch(samples, y, g, Draws(self.seed, keys, self.epochs))
+        if self.settings.precision == "float32":
+            return self.method.loss(self.network, batch, self.average)
+        # Without the cache of cast weights: a captured graph would keep those of its first run.
+        with torch.autocast(samples.device.type, torch.bfloat16, cache_enabled=False):
+            return self.method.loss(self.network, batch, self.average)
+
+    def _step(self) -> None:
+        samples = self.samples if self.store is None else self.store.index_select(0, self.rows)
+        parts = (part.index_select(0, self.rows) for part in (self.targets.y, self.targets.g, self.targets.keys))
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._loss(samples, *parts)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.settings.gradient_clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
+        self.optimizer.step()
+        self.value.copy_(loss.detach())
+        if self.average is not None:
+            update_average(self.average, self.network, self.averaging)
+
+
+def make_average(network: nn.Module) -> nn.Module:
+    """Return a copy of the network that is not trained, for the average of its weights."""
+    average = copy.deepcopy(network)
+    for parameter in average.parameters():
+        parameter.requires_grad_(False)
+    return average
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, network: nn.Module, weight: Tensor) -> None:
+    """Move the average towards the network: a <- a + weight (w - a); whole numbers (counters) are copied."""
+    pairs = list(zip(state_tensors(average), state_tensors(network), strict=True))
+    floating = [(mine, new) for mine, new in pairs if mine.is_floating_point()]
+    differences = torch._foreach_sub([new for _, new in floating], [mine for mine, _ in floating])
+    torch._foreach_mul_(differences, weight)
+    torch._foreach_add_([mine for mine, _ in floating], differences)
+    for mine, new in pairs:
+        if not mine.is_floating_point():
+            mine.copy_(new)
+
+
+@torch.no_grad()
+def copy_state(source: nn.Module, target: nn.Module) -> None:
+    """Copy every parameter and buffer in place."""
+    for mine, new in zip(state_tensors(target), state_tensors(source), strict=True):
+        mine.copy_(new)
+
+
+def state_tensors(network: nn.Module) -> list[Tensor]:
+    """Return all parameters and buffers, also those that are not saved."""
+    return [parameter.detach() for parameter in network.parameters()] + list(network.buffers())
+
+
+def same_shapes(first: nn.Module, second: nn.Module) -> bool:
+    """Tell whether one network's weights fit the other."""
+    return shapes(first) == shapes(second)
+
+
+def shapes(network: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
+    """Return the shape and kind of every parameter and buffer."""
+    return [(tensor.shape, tensor.dtype) for tensor in state_tensors(network)]
+
+
+@contextlib.contextmanager
+def algorithms(deterministic: bool) -> Iterator[None]:
+    """Let a GPU use the fastest convolutions, or only what gives the same bits every time; then as before."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    if deterministic:
+        # What torch asks for before it lets cuBLAS run in this mode.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = not deterministic
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]

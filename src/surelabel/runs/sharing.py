@@ -1,0 +1,74 @@
+"""Rounds that several runs share are trained once: a fit is kept under the hash of all that it depends on.
+
+The rows of a table begin with the same supervised network. A round is a pure function of its inputs, so the weights
+that one run has trained are, bit for bit, those that the others would train.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data.pool import Prediction
+from surelabel.data.source import Source
+from surelabel.data.training_set import TrainingSet
+from surelabel.learners.protocol import NegativesUse
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.runs.files import make_folder, read_file, write_file
+from surelabel.runs.settings import RunSettings
+
+
+class SharedFits:
+    """A network learner whose fits are kept in a folder, and taken from it where another run has made them.
+
+    Args:
+        learner: trains what is not there yet.
+        settings: of the run, complete: what its fits depend on beside the targets and the seed.
+        folder: of the runs that share; one that waits for a fit of another gets it when that is done.
+    """
+
+    def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
+        self.learner, self.folder = learner, folder
+        self.model_file: str = learner.model_file
+        self.negatives_use: NegativesUse = learner.negatives_use
+        assert isinstance(settings.learner, TorchLearnerSettings)
+        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint], sort_keys=True)
+        self._inputs = hashlib.sha256(text.encode())
+        self._shapes = {"sample_shape": settings.sample_shape, "num_classes": len(settings.classes)}
+
+    def fit(self, training_set: TrainingSet, *, seed: int) -> None:
+        """Train, or take the weights of an equal fit."""
+        import fcntl  # not on every system; neither are run folders
+
+        key = self._inputs.copy()
+        key.update(f"{seed}:{training_set.num_labeled}".encode())
+        for part in (training_set.y, training_set.g):
+            key.update(np.packbits(part).tobytes())
+        make_folder(self.folder)
+        path = self.folder / f"{key.hexdigest()}.safetensors"
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.exists():
+                self.learner.from_bytes(read_file(path), **self._shapes)
+            else:
+                self.learner.fit(training_set, seed=seed)
+                write_file(path, self.learner.to_bytes())
+
+    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
+        """Label the source, as the learner does."""
+        predictions: Iterator[Prediction] = self.learner.predict(source, seed=seed)
+        return predictions
+
+    def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
+        """Return the probabilities of one deterministic pass, shape (N, C)."""
+        p: npt.NDArray[np.floating[Any]] = self.learner.predict_proba(source)
+        return p
+
+    def to_bytes(self) -> bytes:
+        """Return the network's weights."""
+        data: bytes = self.learner.to_bytes()
+        return data
