@@ -1,8 +1,10 @@
 import functools
+import json
 import math
 from collections import Counter
 from typing import Any
 
+import golden
 import numpy as np
 import pytest
 import torch
@@ -407,3 +409,22 @@ def test_a_network_of_the_wrong_width_is_named() -> None:
     settings = TrainingSettings()
     with pytest.raises(ValueError, match=r"one logit for each of the 4 classes.*Got \(4, 2\)"):
         Trainer(settings, CPU).train(torch.nn.Linear(3, 2), rows, UPSMethod("single", 1.0, settings), seed=0)
+
+
+@pytest.mark.parametrize("name", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_losses_are_those_kept_for_this_hardware(name: str) -> None:
+    device = torch.device(name)
+    kept = json.loads(golden.FILE.read_text())
+    if golden.hardware(device) not in kept:
+        pytest.skip(f"no losses are kept for {golden.hardware(device)}; python tests/golden.py adds them")
+    seen = golden.losses(device)
+    assert len(seen) == golden.STEPS
+    assert seen == pytest.approx(kept[golden.hardware(device)], rel=1e-4)
+    if name == "cpu":
+        assert golden.losses(device) == seen  # the same seed, the same bits
+
+
+@pytest.mark.gpu
+def test_a_deterministic_run_on_a_gpu_gives_the_same_bits() -> None:
+    device = torch.device("cuda")
+    assert golden.losses(device) == golden.losses(device)

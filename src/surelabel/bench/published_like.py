@@ -19,6 +19,9 @@ from surelabel.bench.timing import fastest_convolutions, seconds
 from surelabel.bench.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
 from surelabel.models.stochastic import stochastic_mode
 
+_ENOUGH = 20_480
+"""Images that are timed at most."""
+
 _AHEAD = 2
 """Batches that each worker loads ahead: the loader's default."""
 
@@ -47,16 +50,16 @@ class PublishedLike:
         self._begin()
 
     def train_seconds(self) -> float:
-        """Seconds for each image over one epoch."""
+        """Seconds for each image in the middle of an epoch."""
         with _float32():
             batches = self._batches(self.training, shuffled=True)
-            return seconds(lambda: self._train(batches), self.work.device) / len(self.work.images)
+            return seconds(lambda: self._train(batches), self.work.device) / (self._count * self.work.batch)
 
     def label_seconds(self) -> float:
-        """Seconds for each image over the whole pool, in batches of the training's size, as published."""
+        """Seconds for each image of the pool, in batches of the training's size, as published."""
         with _float32():
             batches = self._batches(self.labeling, shuffled=False)
-            return seconds(lambda: self._label(batches), self.work.device) / len(self.work.images)
+            return seconds(lambda: self._label(batches), self.work.device) / (self._count * self.work.batch)
 
     def restart_seconds(self) -> float:
         """Seconds for a new network, a new loader with its workers, and a first step."""
@@ -69,6 +72,11 @@ class PublishedLike:
 
         with _float32():
             return seconds(restart, self.work.device)
+
+    @property
+    def _count(self) -> int:
+        """Batches that are timed: an epoch, or a part of it that is long enough to tell the speed of so slow a way."""
+        return max(1, min(len(self.work.images), _ENOUGH) // self.work.batch)
 
     def _begin(self) -> None:
         self.model = self.work.new_model().train()
@@ -94,12 +102,12 @@ class PublishedLike:
                     p.std(dim=0).cpu()
 
     def _batches(self, images: PillowImages, shuffled: bool) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return one epoch of batches from a loader that is in full swing; its workers end with it.
+        """Return the batches that are timed, from a loader that is in full swing; its workers end with it.
 
         What they have loaded ahead while nobody waited is thrown away first, and they go on loading to the end: the
         clock sees the loader's steady speed.
         """
-        count, ahead = len(images) // self.work.batch, max(1, self.work.workers * _AHEAD)
+        count, ahead = self._count, max(1, self.work.workers * _AHEAD)
         positions = torch.arange((count + 2 * ahead) * self.work.batch) % len(images)
         order = positions[torch.randperm(len(positions))] if shuffled else positions
         loader = self._loader(images, order.tolist())

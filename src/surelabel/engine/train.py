@@ -57,6 +57,11 @@ class Trainer:
         """Whether networks of one shape share a step, which is costly to make, and so one network in memory."""
         return self.compiled or self.device.type == "cuda"
 
+    @property
+    def last_loss(self) -> float:
+        """The loss of the last step; asking for it waits for the device."""
+        return float("nan") if self._step is None else self._step.value.item()
+
     def train(self, fresh: nn.Module, training_set: TrainingSet, method: Method, *, seed: int) -> nn.Module:
         """Train a fresh network on the rows that have something to learn from; return the network that learned.
 
