@@ -1,6 +1,8 @@
 import functools
+import gc
 import json
 import math
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -20,6 +22,7 @@ from surelabel.engine.optimizer import learning_rate, make_optimizer
 from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.step import Step, algorithms
 from surelabel.engine.train import Trainer
 from surelabel.learners.rule import UPSMethod, batch_sizes, samples_trained_on
 from surelabel.losses import learning_rule
@@ -178,16 +181,20 @@ def test_a_fixed_number_of_negatives_keeps_all_batches_of_one_shape() -> None:
     assert {len(batch) for batch in fit(settings, without).batches} == {6}
 
 
-@pytest.mark.parametrize(("labeled", "negative"), [(10, 0), (300, 0), (50, 400), (1000, 10)])
-def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int) -> None:
+@pytest.mark.parametrize(("labeled", "negative", "expected"), [(10, 0, 0), (300, 75, 16), (50, 400, 64), (1000, 10, 1)])
+def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int, expected: int) -> None:
     settings = TrainingSettings(batch_size=64, epochs=3, min_steps=11)
     sizes = batch_sizes(labeled, negative, settings)
+    assert sizes == (min(64, labeled), expected)
     steps = max(math.ceil(3 * labeled / sizes.labeled), 11)
-    assert sizes.labeled == min(64, labeled)
-    assert abs(sizes.negative / sizes.labeled - negative / labeled) < 1 / sizes.labeled
     epochs, seen = samples_trained_on(labeled, negative, settings)
     assert seen == steps * (sizes.labeled + sizes.negative)
     assert (epochs - 1) * labeled < steps * sizes.labeled <= epochs * labeled
+
+
+def test_negatives_of_no_weight_are_not_drawn() -> None:
+    streams = UPSMethod("single", 0.0, TrainingSettings()).streams(training_set(a_selection()))
+    assert [sorted(stream.rows) for stream in streams] == [list(range(8))]
 
 
 def test_rows_with_nothing_to_learn_from_are_not_seen() -> None:
@@ -428,3 +435,62 @@ def test_losses_are_those_kept_for_this_hardware(name: str) -> None:
 def test_a_deterministic_run_on_a_gpu_gives_the_same_bits() -> None:
     device = torch.device("cuda")
     assert golden.losses(device) == golden.losses(device)
+
+
+def test_a_step_whose_making_is_interrupted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = TrainingSettings(batch_size=2, epochs=1)
+    trainer, method = Trainer(settings, CPU), UPSMethod("single", 1.0, settings)
+    monkeypatch.setattr(Trainer, "shares", True)
+    first = trainer.train(Recorder(), training_set(), method, seed=0)
+
+    def interrupted(step: Step) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as during:
+        during.setattr(Step, "capture", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train(Recorder(), training_set(a_selection()), method, seed=0)
+    again = trainer.train(Recorder(), training_set(a_selection()), method, seed=0)
+    assert again is not first
+    assert isinstance(again, Recorder)
+    assert {len(batch) for batch in again.batches} == {3}
+
+
+def test_a_finished_step_is_freed_without_the_garbage_collector() -> None:
+    settings = TrainingSettings(batch_size=2, epochs=1)
+    trainer = Trainer(settings, CPU)
+    gc.disable()
+    try:
+        trainer.train(Recorder(), training_set(), UPSMethod("single", 1.0, settings), seed=0)
+        step, samples = weakref.ref(trainer._step), weakref.ref(trainer.samples)
+        del trainer
+        assert step() is None
+        assert samples() is None
+    finally:
+        gc.enable()
+
+
+def test_loading_does_not_draw_from_the_generator_of_dropout() -> None:
+    samples = Samples(ArraySource(X), TrainingSettings(workers=1), CPU)
+    before = torch.get_rng_state()
+    batches = list(samples.batches([np.array([3, 1]), np.array([0])]))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.cat(batches), torch.from_numpy(X[[3, 1, 0]]))
+
+
+def test_the_users_choice_of_algorithms_is_put_back() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with algorithms(deterministic=False):
+            assert torch.backends.cudnn.benchmark
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_a_network_that_cannot_learn_is_named() -> None:
+    network = torch.nn.Linear(3, 2).requires_grad_(False)
+    settings = TrainingSettings()
+    with pytest.raises(ValueError, match="no parameter that learns"):
+        Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)

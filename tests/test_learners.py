@@ -1,3 +1,5 @@
+import copy
+import pickle
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +18,7 @@ from sklearn.svm import LinearSVC
 import surelabel as sl
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
+from surelabel.engine.train import Trainer
 from surelabel.learners.ensemble import expand, resample, soften
 from surelabel.models.table import table_network
 from surelabel.selection import Selection
@@ -329,3 +332,40 @@ def test_statistics_do_not_depend_on_chunks_and_survive_large_offsets() -> None:
     mean, scale = standardized(rows.split(7))
     torch.testing.assert_close(mean, rows.double().mean(0))
     torch.testing.assert_close(scale, rows.double().std(0, correction=0))
+
+
+def test_a_copy_keeps_its_network_when_the_other_learns_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "shares", True)  # as on a GPU, where a network is trained in place
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    learner = torch_learner()
+    learner.fit(task, seed=0)
+    data = learner.to_bytes()
+    learner.from_bytes(data, sample_shape=(4,), num_classes=3)
+    kept = copy.copy(learner)
+    learner.fit(task, seed=1)
+    assert kept.to_bytes() == data != learner.to_bytes()
+    assert pickle.loads(pickle.dumps(learner)).to_bytes() == learner.to_bytes()
+
+
+def test_new_settings_are_used_by_the_next_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Trainer, "shares", True)
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    seen: list[int] = []
+    learner = torch_learner()
+    learner.fit(task, seed=0)
+    learner.training = learner.training.replace(min_steps=7, epochs=1)
+    learner.progress = lambda what, done, total: seen.append(total)
+    learner.fit(task, seed=0)
+    assert set(seen) == {7}
+
+
+def test_loader_processes_bring_the_same_samples_to_label() -> None:
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    p = []
+    for workers in (0, 1):
+        learner = torch_learner()
+        learner.training = learner.training.replace(workers=workers)
+        learner.predict_batch_size = 40
+        learner.fit(task, seed=0)
+        p.append(learner.predict_proba(ArraySource(X)))
+    assert np.array_equal(*p)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,9 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
 def test_epochs_and_samples_follow_from_the_training_settings(finished: RunFolder) -> None:
     first, second = finished.records()
     # 40 steps of 32 are 1280 samples, 32 times each of the 40 labels.
-    assert samples_seen(first, 40, finished.settings.learner) == (32, 1280)
+    assert samples_seen(first, 40, finished) == (32, 1280)
     rows = 40 + second.num_positive
-    assert samples_seen(second, 40, finished.settings.learner) == (-(-1280 // rows), 1280)
-    assert samples_seen(first, 40, SklearnLearnerSettings(estimator="sklearn.naive_bayes:GaussianNB")) == (0, 0)
+    assert samples_seen(second, 40, finished) == (-(-1280 // rows), 1280)
+    learner = SklearnLearnerSettings(estimator="sklearn.naive_bayes:GaussianNB")
+    other = SimpleNamespace(settings=finished.settings.replace(learner=learner))
+    assert samples_seen(first, 40, other) == (0, 0)  # type: ignore[arg-type]

@@ -11,12 +11,16 @@ from small_runs import CONFIG, LEARNER, blobs, contents, difference, history, sm
 
 import surelabel.runs
 from surelabel.data.source import ArraySource
+from surelabel.data.training_set import make_problem
 from surelabel.errors import (
     InvalidInputError,
     RunError,
 )
 from surelabel.records import RoundRecord
 from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, resume, run, start
+from surelabel.runs.checks import complete
+from surelabel.runs.sharing import SharedFits
+from surelabel.selection import Selection
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +273,23 @@ def test_other_settings_share_nothing(tmp_path: Path) -> None:
         folder, progress = tmp_path / f"run-{epochs}", counting(trained, str(epochs))
         list(start(folder, settings, progress=progress, shared=tmp_path / "fits"))
     assert trained == ["2", "3"]
+
+
+def test_warm_starts_share_only_what_began_with_the_same_weights(tmp_path: Path) -> None:
+    """Round 2 of two runs that select the same, after rounds 1 that do not."""
+    learner = LEARNER.replace(training=LEARNER.training.replace(warm_start=True))
+    settings = complete(small_settings(tmp_path, learner=learner), small_settings(tmp_path).data.load())
+    x, y = blobs()
+    problem = make_problem((x[:9], y[:9]), x[9:60], "single")
+
+    def after(rows: slice) -> bytes:
+        shared = SharedFits(learner.build("single"), settings, tmp_path / "fits")
+        shared.fit(problem.training_set(None), seed=0)
+        positive = np.zeros((51, 3), dtype=bool)
+        for part in (rows, slice(0, 20)):
+            chosen = positive.copy()
+            chosen[np.arange(51)[part], y[9:60][part]] = True
+            shared.fit(problem.training_set(Selection(chosen, positive)), seed=1)
+        return shared.to_bytes()
+
+    assert after(slice(0, 5)) != after(slice(30, 51))

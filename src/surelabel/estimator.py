@@ -290,14 +290,15 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 tracker.add(record)
                 self.history_.append(record.replace(pool=None, validation=None))
                 stop = record.stop
-                # Every fit makes a new model, so this copy keeps the one that the history describes.
+                # The next fit may change the network in place; this copy keeps the one that the history describes.
                 finished = copy.copy(self.learner_)
         except KeyboardInterrupt:
             if not self.history_:
                 raise
             warnings.warn("Training interrupted by user; the last finished round is kept.", stacklevel=3)
             stop = "interrupted"
-            self.learner_ = finished
+        # The copy holds no samples, as the learner may, on its device.
+        self.learner_ = finished
         self.termination_condition_ = stop
         self.n_iter_ = self.history_[-1].round
         self.labeled_iter_ = tracker.labeled_iter

@@ -18,7 +18,8 @@ from surelabel.errors import InvalidInputError
 LARGEST_SHARE = 0.5
 """Of the device's free memory; the rest is for the network and its activations."""
 
-_READ_AT_ONCE = 8192
+_READ_AT_ONCE = 2**26
+"""Bytes of samples that are read before they go to the device."""
 
 
 def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
@@ -36,13 +37,14 @@ def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
 def on_device(source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> Tensor | None:
     """Return all samples as one tensor on the device; None where they should stream.
 
-    A CPU reads its samples where they are, so nothing is copied for it.
+    A CPU reads its samples where they are, so nothing is copied for it. Other devices than CUDA's stream theirs.
     """
-    if device.type == "cpu" or settings.data_on_device is False:
+    if device.type != "cuda" or settings.data_on_device is False:
         return None
     first = read(source, np.arange(min(1, len(source))), exact)
     needed = first.element_size() * first.numel() * len(source)
     free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if needed > LARGEST_SHARE * free:
         if settings.data_on_device:
             raise InvalidInputError(
@@ -51,8 +53,9 @@ def on_device(source: Source, settings: TrainingSettings, device: torch.device, 
             )
         return None
     store = torch.empty((len(source), *first.shape[1:]), dtype=first.dtype, device=device)
-    for start in range(0, len(source), _READ_AT_ONCE):
-        rows = np.arange(start, min(start + _READ_AT_ONCE, len(source)))
+    at_once = max(1, _READ_AT_ONCE // (first.element_size() * first.numel()))
+    for start in range(0, len(source), at_once):
+        rows = np.arange(start, min(start + at_once, len(source)))
         store[start : start + len(rows)] = read(source, rows, exact).to(device)
     return store
 
@@ -94,36 +97,44 @@ class Samples:
         return None
 
 
+def chunks(
+    source: Source, size: int, settings: TrainingSettings, device: torch.device, exact: bool = False
+) -> Iterator[Tensor]:
+    """Yield all samples in their order, `size` at a time, on the device."""
+    rows = (np.arange(start, min(start + size, len(source))) for start in range(0, len(source), size))
+    for batch in _Loader(source, settings.workers, device, exact).batches(rows):
+        yield batch.to(device, non_blocking=True)
+
+
 class _Loader:
     """Reads the rows that it is told to; its processes stay for the next round."""
 
     def __init__(self, source: Source, workers: int, device: torch.device, exact: bool) -> None:
-        self._wanted: Iterable[Index] = ()
+        self._told = _Told()
         self._loader: DataLoader[Tensor] = DataLoader(
             _Rows(source, exact),
             batch_size=None,
-            sampler=_Told(self),
+            sampler=self._told,
             num_workers=workers,
             persistent_workers=workers > 0,
             pin_memory=device.type == "cuda",
+            # Its own, so that it does not draw from the one that dropout draws from.
+            generator=torch.Generator(),
         )
 
     def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
-        self._wanted = rows
+        self._told.rows = rows
         yield from self._loader
-
-    def __iter__(self) -> Iterator[Index]:
-        return iter(self._wanted)
 
 
 class _Told:
-    """A sampler that yields what its loader was asked for."""
+    """A sampler that yields what it was told."""
 
-    def __init__(self, loader: _Loader) -> None:
-        self._owner = loader
+    def __init__(self) -> None:
+        self.rows: Iterable[Index] = ()
 
     def __iter__(self) -> Iterator[Index]:
-        return iter(self._owner)
+        return iter(self.rows)
 
 
 class _Rows(Dataset[Tensor]):

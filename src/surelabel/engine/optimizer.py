@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
 
 
 def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor) -> torch.optim.Optimizer:
@@ -18,8 +19,12 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
         for members, decay in [(decayed, settings.weight_decay), (spared, 0.0)]
         if members
     ]
+    if not groups:
+        raise InvalidInputError("The network has no parameter that learns: all are frozen (requires_grad=False).")
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=rate, fused=True)
+        # What torch asks for before a step may be captured.
+        capturable = rate.is_cuda and settings.cuda_graph is not False
+        return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
     nesterov = settings.nesterov and settings.momentum > 0
     return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
 

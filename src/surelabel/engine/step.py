@@ -8,6 +8,7 @@ import contextlib
 import copy
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -18,6 +19,8 @@ from surelabel.engine.method import Batch, Method
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.uncertainty.compiled import with_code_of_its_own
+from surelabel.uncertainty.plan import generators_restored
 
 _logger = logging.getLogger("surelabel")
 
@@ -79,7 +82,8 @@ class Step:
         self.value = torch.zeros((), device=device)
         self.average = make_average(network) if settings.ema_decay > 0 else None
         self.optimizer = make_optimizer(network, settings, self.rate)
-        self._loss = torch.compile(self._eager_loss, dynamic=False) if compiled else self._eager_loss
+        # A code object of its own: torch counts recompilations by code object, and all steps would share a limit.
+        self._loss = torch.compile(with_code_of_its_own(batch_loss), dynamic=False) if compiled else batch_loss
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def run(self, rows: Tensor, epochs: Tensor, rate: Tensor, averaging: Tensor, samples: Tensor | None) -> None:
@@ -107,25 +111,30 @@ class Step:
 
     def capture(self) -> None:
         """Compile and capture a step; the weights are changed by the trial steps, so set them afterwards."""
-        wanted = self.settings.cuda_graph
-        if self.rows.device.type != "cuda" or wanted is False:
+        if self.rows.device.type != "cuda" or self.settings.cuda_graph is False:
             return
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UP_STEPS):
-                self._step()
-        torch.cuda.current_stream().wait_stream(side)
+        # The generators as they were: a round's draws must not depend on whether it has made its step.
+        with generators_restored(self.rows.device):
+            with torch.cuda.stream(side), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*capturable=True", category=UserWarning)
+                for _ in range(_WARM_UP_STEPS):
+                    self._step()
+            torch.cuda.current_stream().wait_stream(side)
+            self._graph = self._captured(side)
+
+    def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=stream):
                 self._step()
         except RuntimeError as error:
-            if wanted:
+            if self.settings.cuda_graph:
                 raise
             _logger.warning("The training step runs without a CUDA graph, because it cannot be captured: %s", error)
-            return
-        self._graph = graph
+            return None
+        return graph
 
     def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
         """Take a fresh network's weights and a round's targets, in place; the optimizer forgets the last round."""
@@ -139,19 +148,13 @@ class Step:
                 if isinstance(value, Tensor):
                     value.zero_()
 
-    def _eager_loss(self, samples: Tensor, y: Tensor, g: Tensor, keys: Tensor) -> Tensor:
-        batch = Batch(samples, y, g, Draws(self.seed, keys, self.epochs))
-        if self.settings.precision == "float32":
-            return self.method.loss(self.network, batch, self.average)
-        # Without the cache of cast weights: a captured graph would keep those of its first run.
-        with torch.autocast(samples.device.type, torch.bfloat16, cache_enabled=False):
-            return self.method.loss(self.network, batch, self.average)
-
     def _step(self) -> None:
         samples = self.samples if self.store is None else self.store.index_select(0, self.rows)
-        parts = (part.index_select(0, self.rows) for part in (self.targets.y, self.targets.g, self.targets.keys))
+        targets = self.targets
+        y, g, keys = (part.index_select(0, self.rows) for part in (targets.y, targets.g, targets.keys))
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(samples, *parts)
+        half = self.settings.precision == "bfloat16"
+        loss = self._loss(self.network, self.average, self.method, half, samples, y, g, keys, self.seed, self.epochs)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
@@ -159,6 +162,27 @@ class Step:
         self.value.copy_(loss.detach())
         if self.average is not None:
             update_average(self.average, self.network, self.averaging)
+
+
+def batch_loss(
+    network: nn.Module,
+    teacher: nn.Module | None,
+    method: Method,
+    half: bool,
+    samples: Tensor,
+    y: Tensor,
+    g: Tensor,
+    keys: Tensor,
+    seed: Tensor,
+    epochs: Tensor,
+) -> Tensor:
+    """Return the loss of a batch: augmentation, network and loss, which are compiled together."""
+    batch = Batch(samples, y, g, Draws(seed, keys, epochs))
+    if not half:
+        return method.loss(network, batch, teacher)
+    # Without the cache of cast weights: a captured graph would keep those of its first run.
+    with torch.autocast(samples.device.type, torch.bfloat16, cache_enabled=False):
+        return method.loss(network, batch, teacher)
 
 
 def make_average(network: nn.Module) -> nn.Module:
@@ -207,7 +231,8 @@ def shapes(network: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
 @contextlib.contextmanager
 def algorithms(deterministic: bool) -> Iterator[None]:
     """Let a GPU use the fastest convolutions, or only what gives the same bits every time; then as before."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
     if deterministic:
         # What torch asks for before it lets cuBLAS run in this mode.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -216,5 +241,5 @@ def algorithms(deterministic: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        torch.backends.cudnn.benchmark = before[1]
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = benchmark

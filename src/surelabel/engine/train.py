@@ -3,6 +3,7 @@
 The host only queues work: nothing inside a round waits for the device, and the loss is looked at once, at the end.
 """
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -71,7 +72,7 @@ class Trainer:
         streams = method.streams(training_set)
         steps = num_steps(len(streams[0].rows), streams[0].size, self.settings)
         keys = sample_keys(training_set.source.ids)
-        with algorithms(self.settings.deterministic):
+        with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, method, sum(stream.size for stream in streams), seed)
             for done, inputs in enumerate(self._inputs(streams, keys, seed, steps), start=1):
                 step.run(*inputs)
@@ -80,29 +81,32 @@ class Trainer:
         _check_finite(step.value)
         return step.average if step.average is not None else step.network
 
+    def _on_device(self) -> contextlib.AbstractContextManager[None]:
+        # A graph is captured on the current device, whichever the tensors are on.
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+
     def _ready(self, fresh: nn.Module, training_set: TrainingSet, method: Method, size: int, seed: int) -> Step:
         """Return a step that is about to train `fresh`: the last one where steps are shared and it fits."""
         if self.samples is None or self.samples.source is not training_set.source:
+            self._step = self.samples = None  # first: the new samples may need their memory
             self.samples = Samples(training_set.source, self.settings, self.device, self.exact)
-            self._step = None
         targets = self._targets(training_set)
         made_for = method, size, shapes(fresh)
         if not self.shares or self._step is None or self._made_for != made_for:
-            network = copy.deepcopy(fresh) if self.shares else fresh
-            network.train()
+            # Nothing of a step whose making is interrupted may be used again.
+            self._step = None
+            self._step = self._make(fresh, method, targets, self.samples, size)
             self._made_for = made_for
-            self._step = Step(
-                network,
-                method,
-                self.settings,
-                targets,
-                self.samples.store,
-                self.samples.example(size),
-                compiled=self.compiled,
-            )
-            self._step.capture()
         self._step.begin(fresh, targets, seed)
         return self._step
+
+    def _make(self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, size: int) -> Step:
+        network = copy.deepcopy(fresh) if self.shares else fresh
+        network.train()
+        example = samples.example(size)
+        step = Step(network, method, self.settings, targets, samples.store, example, compiled=self.compiled)
+        step.capture()
+        return step
 
     def _targets(self, training_set: TrainingSet) -> Targets:
         # Copies: a shared step writes the next round's targets over them.

@@ -17,7 +17,7 @@ from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
-from surelabel.engine.feed import read
+from surelabel.engine.feed import chunks
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, copy_state, same_shapes
 from surelabel.engine.train import Trainer
@@ -91,8 +91,11 @@ class TorchLearner:
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
         if self.warm_start and (training_set.kind != LABELED).any():
-            copy_state(self._last_network(), fresh)
-        trainer = self._trainer or self._make_trainer(fresh)
+            copy_state(self._last_network(fresh), fresh)
+        trainer = self._trainer
+        if trainer is None or trainer.settings != self.training:
+            trainer = self._make_trainer(fresh)
+        trainer.progress = self.progress
         # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
         self._trainer = trainer if trainer.shares else None
         with reproducible(seed_for(seed, "train"), self.device, fresh):
@@ -116,7 +119,7 @@ class TorchLearner:
         if compiled is None:
             # A table's network trains in less time than it takes to compile.
             compiled = self.device.type == "cuda" and not table
-        return Trainer(self.training, self.device, compiled=compiled, exact=table, progress=self.progress)
+        return Trainer(self.training, self.device, compiled=compiled, exact=table)
 
     def _method(self, training_set: TrainingSet, trainer: Trainer) -> UPSMethod:
         # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time,
@@ -170,8 +173,7 @@ class TorchLearner:
         """Return a learner with this network, which a later fit of the other does not change."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__getstate__())
-        if self._trainer is not None:
-            other.network = copy.deepcopy(self.network)
+        other.network = copy.deepcopy(self.network)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
@@ -183,11 +185,11 @@ class TorchLearner:
         """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
         return self.training.warm_start
 
-    def _last_network(self) -> torch.nn.Module:
-        if self.network is None:
+    def _last_network(self, fresh: torch.nn.Module) -> torch.nn.Module:
+        if self.network is None or not same_shapes(self.network, fresh):
             raise InvalidInputError(
-                "warm_start=True begins a round with the last round's network, and there is none: give the learner its "
-                "weights (from_bytes) before resuming, or resume a run folder, which keeps them."
+                "warm_start=True begins a round with the last round's network, and there is none of this shape: give "
+                "the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps them."
             )
         return self.network
 
@@ -201,13 +203,14 @@ class TorchLearner:
         samples = None if self._trainer is None else self._trainer.samples
         stored = None if samples is None else samples.part(source)
         size = self.predict_batch_size or self._chunk_size(source)
-        for start in range(0, len(source), size):
-            stop = min(start + size, len(source))
-            if stored is not None:
-                yield start, self._prepared(stored[start:stop])
-            else:
-                chunk = read(source, np.arange(start, stop), exact=isinstance(network, TableNetwork))
-                yield start, self._prepared(chunk.to(self.device))
+        if stored is not None:
+            parts = iter(torch.split(stored, size))
+        else:
+            parts = chunks(source, size, self.training, self.device, exact=isinstance(network, TableNetwork))
+        start = 0
+        for part in parts:
+            yield start, self._prepared(part)
+            start += len(part)
 
     def _chunk_size(self, source: Source) -> int:
         if self.device.type == "cpu":

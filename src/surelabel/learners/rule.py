@@ -1,7 +1,7 @@
 """UPS as a method of the engine: labels and positives in proportion, negatives on top, and the learning rule."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -29,12 +29,13 @@ class BatchSizes(NamedTuple):
 
 
 def batch_sizes(num_labeled: int, num_negative: int, settings: TrainingSettings) -> BatchSizes:
-    """Return the parts of a mini-batch: `batch_size` rows with a label, and negatives on top.
+    """Return the parts of a mini-batch: `batch_size` rows with a label, and negatives on top, at most as many again.
 
-    Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps.
+    Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
+    proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
 
-    >>> batch_sizes(100, 50, TrainingSettings(batch_size=32))
-    BatchSizes(labeled=32, negative=16)
+    >>> batch_sizes(100, 50, TrainingSettings(batch_size=32)), batch_sizes(100, 900, TrainingSettings(batch_size=32))
+    (BatchSizes(labeled=32, negative=16), BatchSizes(labeled=32, negative=32))
     >>> batch_sizes(100, 0, TrainingSettings(batch_size=32, negative_batch_size=8))
     BatchSizes(labeled=40, negative=0)
     """
@@ -43,7 +44,8 @@ def batch_sizes(num_labeled: int, num_negative: int, settings: TrainingSettings)
         # Of the shape that the rounds with negatives have.
         return BatchSizes(min(settings.batch_size + (fixed or 0), num_labeled), 0)
     labeled = min(settings.batch_size, num_labeled)
-    return BatchSizes(labeled, fixed or math.ceil(labeled * num_negative / num_labeled))
+    proportion = math.ceil(labeled * num_negative / num_labeled)
+    return BatchSizes(labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
 
 
 def samples_trained_on(num_labeled: int, num_negative: int, settings: TrainingSettings) -> tuple[int, int]:
@@ -70,10 +72,15 @@ class UPSMethod:
     task: Task
     negative_weight: float
     settings: TrainingSettings
+    _augment: Augment | None = field(init=False, compare=False, repr=False)
+    _mixup: float = field(init=False, compare=False, repr=False)
 
     teacher = False
 
     def __post_init__(self) -> None:
+        augment = self.settings.augment
+        object.__setattr__(self, "_augment", None if augment is None else Augment(augment))
+        object.__setattr__(self, "_mixup", 0.0 if augment is None else augment.mixup)
         if self.task == "multi" and (self._mixup or self.settings.label_smoothing):
             raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
 
@@ -83,6 +90,8 @@ class UPSMethod:
         if self.task == "multi":
             return [Stream(rows, min(self.settings.batch_size, len(rows)), kind)]
         only_negative = kind == NEGATIVE
+        if self.negative_weight == 0:
+            rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
         if self._mixup and only_negative.any():
             raise InvalidInputError(
                 "Mixup mixes the labels of two samples, and samples with negative labels only have none: use "
@@ -115,11 +124,3 @@ class UPSMethod:
         if self.negative_weight:
             loss = loss + self.negative_weight * negative_cross_entropy(logits, g & ~has_label[:, None])
         return loss
-
-    @property
-    def _augment(self) -> Augment | None:
-        return None if self.settings.augment is None else Augment(self.settings.augment)
-
-    @property
-    def _mixup(self) -> float:
-        return 0.0 if self.settings.augment is None else self.settings.augment.mixup

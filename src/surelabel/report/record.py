@@ -46,7 +46,7 @@ def _without_seed(run: RunFolder) -> dict[str, Any]:
 
 def _row(run: RunFolder, experiment: str, dataset: str, num_labels: int, settings: str) -> dict[str, Any]:
     records, environment, config = run.records(), run.environment[-1], run.settings.config
-    seen = [samples_seen(record, num_labels, run.settings.learner) for record in records]
+    seen = [samples_seen(record, num_labels, run) for record in records]
     return {
         "experiment": experiment,
         "row": run.settings.name,
@@ -69,8 +69,13 @@ def _row(run: RunFolder, experiment: str, dataset: str, num_labels: int, setting
     }
 
 
-def samples_seen(record: RoundRecord, num_labels: int, learner: Any) -> tuple[int, int]:
+def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[int, int]:
     """Return how many epochs a round's network was trained, and over how many samples in all; 0 where not a network."""
+    learner = run.settings.learner
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
-    return samples_trained_on(num_labels + record.num_positive, record.num_negative_only, learner.training)
+    if run.settings.config.task == "single":
+        return samples_trained_on(num_labels + record.num_positive, record.num_negative_only, learner.training)
+    # Several labels a sample: positives are counted by entries, and all rows are drawn alike.
+    with_positive = round(record.positive_share * run.pool_table().num_rows)
+    return samples_trained_on(num_labels + with_positive + record.num_negative_only, 0, learner.training)

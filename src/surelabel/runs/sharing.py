@@ -36,8 +36,10 @@ class SharedFits:
         self.model_file: str = learner.model_file
         self.negatives_use: NegativesUse = learner.negatives_use
         assert isinstance(settings.learner, TorchLearnerSettings)
-        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint], sort_keys=True)
+        data = None if settings.data is None else settings.data.model_dump(mode="json")
+        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint, data], sort_keys=True)
         self._inputs = hashlib.sha256(text.encode())
+        self._last = b""
         self._shapes = {"sample_shape": settings.sample_shape, "num_classes": len(settings.classes)}
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
@@ -45,6 +47,8 @@ class SharedFits:
         import fcntl  # not on every system; neither are run folders
 
         key = self._inputs.copy()
+        if self.learner.warm_start:
+            key.update(self._last)
         key.update(f"{seed}:{training_set.num_labeled}".encode())
         for part in (training_set.y, training_set.g):
             key.update(np.packbits(part).tobytes())
@@ -57,6 +61,7 @@ class SharedFits:
             else:
                 self.learner.fit(training_set, seed=seed)
                 write_file(path, self.learner.to_bytes())
+        self._last = key.digest()
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source, as the learner does."""

@@ -8,7 +8,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,8 @@ class CompiledPasses:
     """The compiled function of one network, and the number of rows that it runs with for each kind of sample."""
 
     def __init__(self) -> None:
-        # A code object of its own: torch counts recompilations by code object, and all networks would share a limit.
-        function = types.FunctionType(shared_sums.__code__.replace(), shared_sums.__globals__)
+        # Else all networks would share a limit: torch counts recompilations by code object.
+        function = with_code_of_its_own(shared_sums)
         self.function: Function = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
         self._affine: dict[str, _Affine] = {}
         self._rows: dict[tuple[object, ...], int] = {}
@@ -107,6 +107,15 @@ def shared_sums(model: nn.Module, block: Tensor, passes: int, way: Way, task: Ta
     for z in shared_logits(model, block, passes, way).unbind():
         tally.add(z)
     return tally.sums()
+
+
+Any_Function = TypeVar("Any_Function", bound=Callable[..., object])
+
+
+def with_code_of_its_own(function: Any_Function) -> Any_Function:
+    """Return a function that does the same, and that torch.compile takes for another one."""
+    copied = types.FunctionType(function.__code__.replace(), function.__globals__)
+    return cast(Any_Function, copied)
 
 
 def filled(block: Tensor, rows: int) -> Tensor:
