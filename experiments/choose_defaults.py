@@ -22,7 +22,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "chosen": {},
     "noise=0": {"noise": 0.0},
     "noise=1": {"noise": 1.0},
-    "kappa_p=0.1": {"kappa_p": 0.1},
+    "kappa_p=0.05": {"kappa_p": 0.05},
     "balance='equal'": {"balance": "equal"},
     "negatives=False": {"negatives": False},
     "kappa_p=inf, kappa_n=inf (confidence)": {"kappa_p": np.inf, "kappa_n": np.inf},

@@ -179,11 +179,12 @@ def test_several_labels_with_nan() -> None:
     assert np.isnan(classifier.transduction_[classifier.labeled_iter_ == -1]).all()
 
 
-def test_the_papers_thresholds_are_the_defaults() -> None:
+def test_the_papers_thresholds_are_the_defaults_but_for_the_uncertainty_of_positives() -> None:
     single, multi = (sl.UPSClassifier().config(task, 3, 0) for task in ("single", "multi"))
-    assert (single.tau_p, single.tau_n, single.kappa_p, single.kappa_n) == (0.7, 0.05, 0.05, 0.005)
+    assert (single.tau_p, single.tau_n, single.kappa_p, single.kappa_n) == (0.7, 0.05, 0.1, 0.005)
     assert (multi.tau_p, multi.tau_n, multi.kappa_p, multi.kappa_n, multi.gamma) == (0.5, 0.05, 0.05, 0.005, 0.5)
     assert sl.UPSClassifier(tau_p=0.9).config("multi", 3, 0).tau_p == 0.9
+    assert sl.UPSClassifier(kappa_p=0.2).config("multi", 3, 0).kappa_p == 0.2
 
 
 def test_two_columns_of_class_indices_are_not_taken_for_several_labels() -> None:

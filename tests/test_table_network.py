@@ -6,7 +6,7 @@ from torch import nn
 
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import stochastic_mode
-from surelabel.models.table import LOOKED_AT, TableNetwork
+from surelabel.models.table import TableNetwork
 
 
 def linear(**options):
@@ -67,19 +67,35 @@ def test_noise_is_measured_by_the_nearest_other_row():
     rows = torch.tensor([[0.0], [1.0], [3.0], [7.0]])
     network = TableNetwork(1, 2, noise=0.5)
     network.standardize(lambda: rows.split(3))
-    torch.testing.assert_close(network.distance, ((1 + 1 + 4 + 16) / 4) ** 0.5 / rows.std(0, correction=0))
+    expected = ((1 + 1 + 4 + 16) / 4) ** 0.5 / rows.std(0, correction=0)
+    torch.testing.assert_close(network.directions.abs().flatten(), expected)
 
 
-@pytest.mark.parametrize("count", [700, 3000])
-def test_neighbors_are_found_as_by_scikit_learn(count):
-    rows = torch.randn(count, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 0.1])
+@pytest.mark.parametrize(("count", "step"), [(700, 1), (3000, 4)])
+def test_the_noise_has_the_covariance_of_differences_to_the_neighbors_that_scikit_learn_finds(count, step):
+    mix = torch.tensor([[1.0, 0.5, 0.0], [0.0, 5.0, 0.0], [0.0, 0.1, 0.1]])
+    rows = torch.randn(count, 3, generator=torch.Generator().manual_seed(0)) @ mix
     network = TableNetwork(3, 2, noise=1.0)
     network.standardize(lambda: rows.split(256))
     z = ((rows - rows.mean(0)) / rows.std(0, correction=0)).numpy()
     nearest = NearestNeighbors(n_neighbors=2).fit(z).kneighbors(z)[1][:, 1]
-    some = np.arange(0, count, 1 if count <= LOOKED_AT else 4)
-    expected = np.sqrt(((z[nearest] - z) ** 2)[some].mean(0))
-    np.testing.assert_allclose(network.distance.numpy(), expected, rtol=1e-4)
+    differences = (z[nearest] - z)[::step]
+    expected = differences.T @ differences / len(differences)
+    np.testing.assert_allclose((network.directions.T @ network.directions).numpy(), expected, rtol=1e-3, atol=1e-6)
+
+
+def test_few_rows_and_wide_tables_have_noise_too():
+    few = TableNetwork(5, 2, noise=1.0)
+    few.standardize(lambda: [torch.eye(5)[:2]])
+    assert few.directions.shape == (5, 5)
+    assert torch.linalg.matrix_rank(few.directions) == 1
+    wide = TableNetwork(300, 2, noise=1.0)
+    rows = torch.randn(400, 300, generator=torch.Generator().manual_seed(0))
+    wide.standardize(lambda: rows.split(100))
+    assert wide.directions.shape == (128, 300)
+    alone = TableNetwork(3, 2, noise=1.0)
+    alone.standardize(lambda: [torch.ones(1, 3)])
+    assert not alone.directions.any()
 
 
 def test_noise_is_added_in_training_only_and_is_not_part_of_mc_dropout():
@@ -94,8 +110,10 @@ def test_noise_is_added_in_training_only_and_is_not_part_of_mc_dropout():
     network.layers.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     for _ in range(400):
         network(x)
-    torch.testing.assert_close(torch.stack(seen).std(0).mean(0), 0.5 * network.distance, rtol=0.02, atol=0)
-    assert "distance" not in network.state_dict()
+    noise = torch.stack(seen) - network._standardized(x)
+    covariance = torch.cov(noise.reshape(-1, 3).T)
+    torch.testing.assert_close(covariance, 0.25 * network.directions.T @ network.directions, rtol=0.1, atol=1e-3)
+    assert "directions" not in network.state_dict()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8])

@@ -40,7 +40,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unlabeled: what marks an unlabeled entry of y; None: None, NaN and NA do (the form for strings).
         tau_p: least confidence of a positive label; None: 0.7, or 0.5 for several labels a sample (the paper's).
         tau_n: largest confidence of a negative label.
-        kappa_p: largest uncertainty of a positive label.
+        kappa_p: largest uncertainty of a positive label; None: 0.1, or 0.05 for several labels a sample (the paper's).
         kappa_n: largest uncertainty of a negative label.
         gamma: several labels a sample: from which probability on a class counts as present.
         negatives: whether negative labels are used.
@@ -94,7 +94,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unlabeled: Any = -1,
         tau_p: float | None = None,
         tau_n: float = 0.05,
-        kappa_p: float = 0.05,
+        kappa_p: float | None = None,
         kappa_n: float = 0.005,
         gamma: float = 0.5,
         negatives: bool = True,
@@ -109,7 +109,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         stochastic_layers: Sequence[type] = (),
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.5,
-        noise: float = 0.7,
+        noise: float = 0.5,
         negative_weight: float = 1.0,
         optimizer: Literal["adamw", "sgd"] = "adamw",
         learning_rate: float = 0.01,
@@ -210,9 +210,11 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
         """Return the selection and stop rules that `fit` follows for this kind of labels."""
         names = set(UPSConfig.model_fields) & set(self.get_params(deep=False))
-        values = {name: getattr(self, name) for name in names - {"tau_p"}}
-        tau_p = self.tau_p if self.tau_p is not None else (0.7 if task == "single" else 0.5)
-        return UPSConfig(**values, tau_p=tau_p, task=task, num_classes=num_classes, seed=seed)
+        values = {name: getattr(self, name) for name in names}
+        for name, default in {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05)}.items():
+            if values[name] is None:
+                values[name] = default[task == "multi"]
+        return UPSConfig(**values, task=task, num_classes=num_classes, seed=seed)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

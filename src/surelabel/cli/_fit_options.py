@@ -24,7 +24,7 @@ def _option(panel: str, flag: str, text: str, metavar: str | None = None) -> Any
 
 
 _DATA, _SELECT, _MODEL, _RUN = "Data", "Selection and rounds", "What is trained", "Run"
-_SEVERAL = "0.7, several labels: 0.5"
+_TAU_P, _KAPPA_P = "0.7, several labels: 0.5", "0.1, several labels: 0.05"
 
 Data = Annotated[
     Path,
@@ -60,9 +60,11 @@ Validation = Annotated[
     _option(_DATA, "--validation", "The share of the labels to hold out, or a labeled file.", "SHARE or FILE"),
 ]
 
-TauP = Annotated[float | None, setting("--tau-p", "tau_p", "Least confidence of a positive label.", _SELECT, _SEVERAL)]
+TauP = Annotated[float | None, setting("--tau-p", "tau_p", "Least confidence of a positive label.", _SELECT, _TAU_P)]
 TauN = Annotated[float | None, setting("--tau-n", "tau_n", "Largest confidence of a negative label.", _SELECT)]
-KappaP = Annotated[float | None, setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT)]
+KappaP = Annotated[
+    float | None, setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT, _KAPPA_P)
+]
 KappaN = Annotated[float | None, setting("--kappa-n", "kappa_n", "Largest uncertainty of a negative label.", _SELECT)]
 NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
 BalanceOption = Annotated[

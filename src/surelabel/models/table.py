@@ -1,7 +1,7 @@
 """A small network for tables: standardize each feature, add noise in training, then linear, activation, dropout blocks.
 
-The noise of a feature is measured in its typical difference between a row and the nearest other row: what lies within
-it is meant to have the same label. So it needs no knowledge of the table, and what is the same for neighbors stays.
+The noise has the covariance of the differences between a row and the nearest other row, which are meant to have the same
+label. So it needs no knowledge of the table, and what is the same for neighbors stays as it is.
 """
 
 import math
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from surelabel.errors import InvalidInputError
 
-LOOKED_AT = 1024
-"""Rows whose nearest neighbor is looked for, at most."""
+
+def looked_at(num_features: int) -> int:
+    """Return how many rows' nearest neighbors are looked for at most: fewer for wide tables, whose noise costs more."""
+    return 1024 if num_features <= 128 else 128
 
 
 class TableNetwork(nn.Module):
@@ -28,8 +30,8 @@ class TableNetwork(nn.Module):
         num_classes: C, the number of logits.
         hidden: the width of each hidden layer; empty for a linear model.
         dropout: the rate after each hidden layer; MC-dropout needs one above 0.
-        noise: standard deviation of the noise on the standardized features in training, in units of their typical
-            difference to the nearest row (`standardize` measures it; 0 before); not part of MC-dropout.
+        noise: how large the noise on the standardized features is in training; 1: as the differences to the nearest
+            row (`standardize` measures them; no noise before). It is not part of MC-dropout.
         activation: makes the layer after each hidden linear layer.
         mean: (F,) subtracted from the input; 0 when not given.
         scale: (F,) the input is divided by; 1 when not given, and for features that are constant.
@@ -44,7 +46,7 @@ class TableNetwork(nn.Module):
 
     mean: Tensor
     scale: Tensor
-    distance: Tensor
+    directions: Tensor
 
     def __init__(
         self,
@@ -71,7 +73,8 @@ class TableNetwork(nn.Module):
         self.register_buffer("mean", center)
         self.register_buffer("scale", _without_constants(center, spread))
         self.noise = noise
-        self.register_buffer("distance", torch.zeros(num_features), persistent=False)
+        directions = torch.zeros(min(num_features, looked_at(num_features)), num_features)
+        self.register_buffer("directions", directions, persistent=False)
         self.layers = _blocks(num_features, num_classes, hidden, dropout, activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,7 +87,8 @@ class TableNetwork(nn.Module):
             )
         standardized = self._standardized(x)
         if self.training and self.noise > 0:
-            standardized = standardized + self.noise * self.distance * torch.randn_like(standardized)
+            draws = torch.randn(len(x), len(self.directions), dtype=standardized.dtype, device=x.device)
+            standardized = standardized + self.noise * (draws @ self.directions)
         logits: Tensor = self.layers(standardized)
         return logits
 
@@ -93,18 +97,23 @@ class TableNetwork(nn.Module):
         return standardized.to(next(self.layers.parameters()).dtype)
 
     def standardize(self, chunks: Callable[[], Iterable[Tensor]]) -> None:
-        """Set mean, scale and, where there is noise, the distance of neighbors from all rows.
+        """Set mean, scale and, where there is noise, its directions from all rows.
 
         Args:
             chunks: returns the rows chunk by chunk, (N, F) each; called again for each time that they are looked at.
         """
         self._set_mean_and_scale(chunks())
         if self.noise > 0:
-            self.distance.copy_(self._nearest_difference(chunks))
+            differences = self._nearest_differences(chunks)
+            # RᵀR = DᵀD, so that normal numbers times R have the covariance of the differences D (Q, F), as wide as D.
+            root = torch.linalg.qr(differences / math.sqrt(len(differences)), mode="r").R
+            self.directions.zero_()
+            self.directions[: len(root)] = root
 
-    def _nearest_difference(self, chunks: Callable[[], Iterable[Tensor]]) -> Tensor:
-        """Return the root mean square difference, feature by feature (F,), of some rows to the nearest other row."""
-        some, places = _evenly_spaced(self._standardized(chunk) for chunk in chunks())
+    def _nearest_differences(self, chunks: Callable[[], Iterable[Tensor]]) -> Tensor:
+        """Return the differences of some rows to the nearest other row, shape (Q, F)."""
+        most = looked_at(self.num_features)
+        some, places = _evenly_spaced((self._standardized(chunk) for chunk in chunks()), most)
         nearest = torch.full((len(some),), torch.inf, dtype=some.dtype, device=some.device)
         differences = torch.zeros_like(some)
         start = 0
@@ -117,7 +126,7 @@ class TableNetwork(nn.Module):
             differences = torch.where(closer[:, None], rows[index] - some, differences)
             nearest = torch.where(closer, closest, nearest)
             start += len(rows)
-        return differences.square().mean(0).sqrt()
+        return differences
 
     def _set_mean_and_scale(self, chunks: Iterable[Tensor]) -> None:
         total = torch.zeros_like(self.mean)
@@ -163,8 +172,8 @@ def _blocks(
     return nn.Sequential(*layers, nn.Linear(width, num_classes))
 
 
-def _evenly_spaced(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return at most `LOOKED_AT` of all rows, evenly spaced, and their places among all."""
+def _evenly_spaced(chunks: Iterable[Tensor], most: int) -> tuple[Tensor, Tensor]:
+    """Return at most `most` of all rows, evenly spaced, and their places among all."""
     kept: list[Tensor] = []
     places: list[Tensor] = []
     step, start = 1, 0
@@ -173,7 +182,7 @@ def _evenly_spaced(chunks: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         kept.append(chunk[index % step == 0])
         places.append(index[index % step == 0])
         start += len(chunk)
-        while sum(map(len, places)) > LOOKED_AT:
+        while sum(map(len, places)) > most:
             step *= 2
             kept = [rows[where % step == 0] for rows, where in zip(kept, places, strict=True)]
             places = [where[where % step == 0] for where in places]
