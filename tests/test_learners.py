@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import pickle
 from collections.abc import Sequence
 
@@ -369,3 +370,21 @@ def test_loader_processes_bring_the_same_samples_to_label() -> None:
         learner.fit(task, seed=0)
         p.append(learner.predict_proba(ArraySource(X)))
     assert np.array_equal(*p)
+
+
+def test_labeling_is_compiled_where_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool | None] = []
+    estimate = sl.MCDropout.estimate
+
+    def noted(self: sl.MCDropout, *arguments: object, **options: object) -> object:
+        asked.append(self.compile)
+        return estimate(dataclasses.replace(self, compile=False), *arguments, **options)
+
+    monkeypatch.setattr(sl.MCDropout, "estimate", noted)
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    learner = torch_learner()
+    learner.fit(task, seed=0)
+    for compile in (None, True):
+        learner.training = learner.training.replace(compile=compile)
+        list(learner.predict(ArraySource(X), seed=0))
+    assert asked == [False, True]

@@ -35,7 +35,8 @@ class TrainingSettings(Settings):
         augment: what samples go through in training; labeling and testing only normalize. None: samples as they are.
         precision: "bfloat16" runs the network under autocast.
         channels_last: the memory format that convolutions are fastest with on a GPU.
-        compile: compile augmentation, network and loss into one function; None: on a GPU.
+        compile: compile augmentation, network and loss into one function, and the passes of labeling into another;
+            None: on a GPU, but for a table's small network.
         cuda_graph: capture a whole step, so that it is launched at once; None: where it can be done.
         data_on_device: keep the samples in the device's memory; None: where they fit.
         workers: processes that load samples which are not on the device; 0: none.

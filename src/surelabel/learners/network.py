@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -114,12 +115,14 @@ class TorchLearner:
         self.network = other.eval()
 
     def _make_trainer(self, network: torch.nn.Module) -> Trainer:
-        table = isinstance(network, TableNetwork)
-        compiled = self.training.compile
-        if compiled is None:
-            # A table's network trains in less time than it takes to compile.
-            compiled = self.device.type == "cuda" and not table
-        return Trainer(self.training, self.device, compiled=compiled, exact=table)
+        exact = isinstance(network, TableNetwork)
+        return Trainer(self.training, self.device, compiled=self._compiles(network), exact=exact)
+
+    def _compiles(self, network: torch.nn.Module) -> bool:
+        if self.training.compile is not None:
+            return self.training.compile
+        # A table's network trains and labels in less time than it takes to compile.
+        return self.device.type == "cuda" and not isinstance(network, TableNetwork)
 
     def _method(self, training_set: TrainingSet, trainer: Trainer) -> UPSMethod:
         # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time,
@@ -141,9 +144,12 @@ class TorchLearner:
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk; refuse a network whose passes do not differ."""
         network = self._fitted()
+        estimator = self.uncertainty
+        if isinstance(estimator, MCDropout) and estimator.compile is None:
+            estimator = dataclasses.replace(estimator, compile=self._compiles(network))
         for start, batch in self._chunks(source, network):
             with reproducible(seed_for(seed, start), self.device, network), self._arithmetic():
-                estimate = self.uncertainty.estimate(network, batch, check=start == 0)
+                estimate = estimator.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
                 self.progress("label", start + len(batch), len(source))

@@ -1,7 +1,7 @@
 """A small network for tables: standardize each feature, add noise in training, then linear, activation, dropout blocks.
 
-The noise has the covariance of the differences between a row and the nearest other row, which are meant to have the same
-label. So it needs no knowledge of the table, and what is the same for neighbors stays as it is.
+The noise has the covariance of the differences between a row and the nearest other row, which are meant to have the
+same label. So it needs no knowledge of the table, and what is the same for neighbors stays as it is.
 """
 
 import math
