@@ -388,3 +388,16 @@ def test_labeling_is_compiled_where_training_is(monkeypatch: pytest.MonkeyPatch)
         learner.training = learner.training.replace(compile=compile)
         list(learner.predict(ArraySource(X), seed=0))
     assert asked == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "task", "message"),
+    [
+        ({"optimizer": "adamw", "momentum": 0.5}, "single", "Ignored: momentum, because they are SGD's"),
+        ({"cuda_graph": True}, "single", "Ignored: cuda_graph, because the network is on a CPU"),
+        ({"negative_batch_size": 8}, "multi", "Ignored: negative_batch_size, because with several labels"),
+    ],
+)
+def test_training_settings_that_mean_nothing_here_warn(changes: dict[str, object], task: str, message: str) -> None:
+    with pytest.warns(UserWarning, match=message):
+        sl.TorchLearner(training=sl.TrainingSettings(**changes), device="cpu", task=task)

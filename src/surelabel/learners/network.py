@@ -26,6 +26,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse, Progress
 from surelabel.learners.rule import UPSMethod
+from surelabel.learners.settings import warn_of_changed
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
 
@@ -80,8 +81,17 @@ class TorchLearner:
             raise InvalidInputError("The 'device' argument asks for a GPU, and torch finds none; use device='cpu'.")
         self.progress = progress
         self.task: Task = task
+        self._warn_of_ignored()
         self.network: torch.nn.Module | None = None
         self._trainer: Trainer | None = None
+
+    def _warn_of_ignored(self) -> None:
+        if self.training.optimizer == "adamw":
+            warn_of_changed(self.training, ["momentum", "nesterov"], "they are SGD's and optimizer='adamw'")
+        if self.device.type == "cpu" and self.training.cuda_graph:
+            warn_of_changed(self.training, ["cuda_graph"], "the network is on a CPU")
+        if self.task == "multi":
+            warn_of_changed(self.training, ["negative_batch_size"], "with several labels all samples are drawn alike")
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train a fresh network; the last one stays in place until this one is ready."""

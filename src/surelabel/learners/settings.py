@@ -114,8 +114,8 @@ class TorchLearnerSettings(Settings):
         ignored = [] if self.model is None else ["hidden", "dropout", "noise"]
         why = f"model={self.model!r} is a network of your own"
         if self.uncertainty == "none":
-            _warn_of_changed(self, ["passes", "stochastic_layers"], "uncertainty='none' makes one deterministic pass")
-        _warn_of_changed(self, ignored, why)
+            warn_of_changed(self, ["passes", "stochastic_layers"], "uncertainty='none' makes one deterministic pass")
+        warn_of_changed(self, ignored, why)
 
 
 class SklearnLearnerSettings(Settings):
@@ -171,7 +171,8 @@ class SklearnLearnerSettings(Settings):
         )
 
 
-def _warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
+def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
+    """Warn of settings that were changed from their defaults and are not used."""
     fields = type(settings).model_fields
     changed = [name for name in names if getattr(settings, name) != fields[name].get_default()]
     if changed:
