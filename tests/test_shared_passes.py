@@ -171,7 +171,12 @@ NETWORKS = {
     "dropped weights": (lambda: DroppedWeights(CLASSES), ROWS, "vectorized"),
     "dropped weights, as many as rows": (lambda: DroppedWeights(6), ROWS, "vectorized"),
     "dropped weights after dropout": (lambda: nn.Sequential(nn.Dropout(0.5), DroppedWeights(12)), ROWS, "vectorized"),
-    "rows that depend on one another": (Centered, ROWS, "vectorized"),
+    "rows that depend on one another": (Centered, ROWS, "one by one"),
+    "rows that depend on one another before the dropout": (
+        lambda: nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Dropout(0.5), nn.Linear(4, CLASSES)),
+        ROWS,
+        "one by one",
+    ),
     "TransformerEncoderLayer": (Encoder, SEQUENCES, "one by one"),
     "LSTM": (Recurrent, SEQUENCES, "one by one"),
     "LSTM and dropout": (lambda: Recurrent(head_dropout=0.5), SEQUENCES, "one by one"),

@@ -61,8 +61,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
-        batch_size: the largest mini-batch.
-        epochs: passes over a round's training set.
+        batch_size: labeled and positive samples in a mini-batch; samples with negatives only come on top.
+        epochs: passes over a round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
         device: where the network lives; None: the GPU if there is one.
         callbacks: called with each round's record; one that returns True ends the rounds.

@@ -93,7 +93,12 @@ Hidden = Annotated[
     str | None, setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)
 ]
 Dropout = Annotated[float | None, setting("--dropout", "dropout", "Dropout rate after each hidden layer.", _MODEL)]
-Epochs = Annotated[int | None, setting("--epochs", "epochs", "Passes over a round's training set, at least.", _MODEL)]
+Noise = Annotated[
+    float | None, setting("--noise", "noise", "Noise on the features in training; 1: as rows differ.", _MODEL)
+]
+Epochs = Annotated[
+    int | None, setting("--epochs", "epochs", "Passes over a round's labels and positives, at least.", _MODEL)
+]
 LearningRate = Annotated[
     float | None, setting("--learning-rate", "learning_rate", "The initial learning rate.", _MODEL)
 ]
@@ -105,8 +110,8 @@ Device = Annotated[str | None, _option(_RUN, "--device", "cpu or cuda; left out,
 Seed = Annotated[int, typer.Option("--seed", help="Everything random follows from it.", rich_help_panel=_RUN)]
 Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and errors.")]
 
-_OF_NETWORKS = ("model", "hidden", "dropout", "epochs", "learning_rate", "device")
-_OF_OUR_NETWORK = ("hidden", "dropout")
+_OF_NETWORKS = ("model", "hidden", "dropout", "noise", "epochs", "learning_rate", "device")
+_OF_OUR_NETWORK = ("hidden", "dropout", "noise")
 _OF_NEGATIVES = ("tau_n", "kappa_n")
 
 

@@ -8,8 +8,9 @@ from rich import box
 from rich.table import Table
 
 from surelabel.cli import env
+from surelabel.cli._console import command_line, say
 from surelabel.cli._console import out as screen
-from surelabel.cli._console import say
+from surelabel.cli._errors import Interrupted
 from surelabel.cli._work import shown_work
 
 if TYPE_CHECKING:
@@ -40,11 +41,22 @@ def command(
     from surelabel.report.demo import TITLE, run_demo
 
     say(f"{TITLE[0].upper()}{TITLE[1:]}", style="bold")
-    with shown_work("rounds") as progress:
-        workers = min(env.cores(), _MOST_WORKERS)
-        result = run_demo(out, range(seeds), workers=workers, progress=progress, results=results)
+    workers = min(env.cores(), _MOST_WORKERS)
+    try:
+        with shown_work("rounds") as progress:
+            result = run_demo(out, range(seeds), workers=workers, progress=progress, results=results)
+    except KeyboardInterrupt:
+        raise _with_what_is_kept(Interrupted(), out) from None
     screen.print(drawn(result.table))
     say(f"The report is in {result.report}, the runs beside it. Open it in a browser.")
+
+
+def _with_what_is_kept(error: Interrupted, out: Path) -> Interrupted:
+    folders = sorted(path.parent for path in out.parent.glob(f"{out.name}*/*/run.json"))
+    if folders:
+        example = command_line("resume", folders[-1])
+        error.add_note(f"the rounds that are done are kept in {out.parent}; go on with one of the runs by: {example}")
+    return error
 
 
 def drawn(summary: "SummaryTable") -> Table:

@@ -45,6 +45,7 @@ def command(
     estimator: options.Estimator = None,
     hidden: options.Hidden = None,
     dropout: options.Dropout = None,
+    noise: options.Noise = None,
     epochs: options.Epochs = None,
     learning_rate: options.LearningRate = None,
     passes: options.Passes = None,

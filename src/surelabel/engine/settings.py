@@ -24,8 +24,9 @@ class TrainingSettings(Settings):
             rate; "linear" falls to 0; "constant".
         warmup: the share of the steps in which the rate rises from 0, before the schedule.
         batch_size: the labeled and positive samples in a mini-batch; fewer where there are fewer.
-        negative_batch_size: the samples with negative labels only that come on top of them; None: as many as keeps the
-            proportion of the two. A number gives the batches of all rounds one shape, so that a compiled step fits all.
+        negative_batch_size: the samples with negative labels only that come on top of them; None: in proportion,
+            rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds one
+            shape, so that one compiled step fits all.
         epochs: passes over the round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
         gradient_clip: largest norm of the gradient; None leaves it as it is.

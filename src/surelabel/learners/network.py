@@ -44,6 +44,8 @@ class TorchLearner:
         negative_weight: the weight of the negative learning term.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
+        threads: of a CPU; other numbers may round sums in another way. None: one for a table's small network, for
+            which two can be fifty times slower, else as torch is set.
         progress: called as training and labeling go on.
         task: "single" or "multi"; `fit` refuses a training set of the other kind.
     """
@@ -60,6 +62,7 @@ class TorchLearner:
         negative_weight: float = 1.0,
         predict_batch_size: int | None = None,
         device: str | torch.device | None = None,
+        threads: int | None = None,
         progress: Progress | None = None,
         task: Task = "single",
     ) -> None:
@@ -79,6 +82,7 @@ class TorchLearner:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise InvalidInputError("The 'device' argument asks for a GPU, and torch finds none; use device='cpu'.")
+        self.threads = threads
         self.progress = progress
         self.task: Task = task
         self._warn_of_ignored()
@@ -109,7 +113,7 @@ class TorchLearner:
         trainer.progress = self.progress
         # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
         self._trainer = trainer if trainer.shares else None
-        with reproducible(seed_for(seed, "train"), self.device, fresh):
+        with self._reproducible(seed_for(seed, "train"), fresh):
             if isinstance(fresh, TableNetwork):
                 fresh.standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
             trained = trainer.train(fresh, training_set, self._method(training_set, trainer), seed=seed)
@@ -158,7 +162,7 @@ class TorchLearner:
         if isinstance(estimator, MCDropout) and estimator.compile is None:
             estimator = dataclasses.replace(estimator, compile=self._compiles(network))
         for start, batch in self._chunks(source, network):
-            with reproducible(seed_for(seed, start), self.device, network), self._arithmetic():
+            with self._reproducible(seed_for(seed, start), network), self._arithmetic():
                 estimate = estimator.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
@@ -181,7 +185,8 @@ class TorchLearner:
         self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
     ) -> None:
         """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
-        network = self.build(sample_shape, num_classes)
+        with reproducible(0, self.device):
+            network = self.build(sample_shape, num_classes)
         network.load_state_dict(safetensors.torch.load(data))
         self.network = network.to(self.device).eval()
 
@@ -242,6 +247,10 @@ class TorchLearner:
             batch = batch.contiguous(memory_format=torch.channels_last)
         return batch
 
+    def _reproducible(self, seed: int, network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        threads = 1 if self.threads is None and isinstance(network, TableNetwork) else self.threads
+        return reproducible(seed, self.device, threads)
+
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:
         """Compute as in training: in its precision, with its choice of algorithms."""
@@ -251,16 +260,11 @@ class TorchLearner:
 
 
 @contextlib.contextmanager
-def reproducible(seed: int, device: torch.device, network: torch.nn.Module | None = None) -> Iterator[None]:
-    """Seed torch for a block of code and leave the user's generators as they were.
-
-    A table's small network also runs on one thread: two can be fifty times slower than one on matrices this small, and
-    its sums do not depend on the number of cores.
-    """
+def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
+    """Seed torch and set its number of threads for a block of code; leave both as they were."""
     # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
-    threads = 1 if isinstance(network, TableNetwork) and device.type == "cpu" else None
     generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with _ONE_AT_A_TIME, _threads(threads), generators:
+    with _ONE_AT_A_TIME, _threads(threads if device.type == "cpu" else None), generators:
         torch.manual_seed(seed)
         yield
 

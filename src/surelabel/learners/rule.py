@@ -29,7 +29,7 @@ class BatchSizes(NamedTuple):
 
 
 def batch_sizes(num_labeled: int, num_negative: int, settings: TrainingSettings) -> BatchSizes:
-    """Return the parts of a mini-batch: `batch_size` rows with a label, and negatives on top, at most as many again.
+    """Return the parts of a mini-batch: `batch_size` rows with a label, and at most as many negatives on top.
 
     Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
     proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.

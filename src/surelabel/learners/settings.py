@@ -41,6 +41,7 @@ class TorchLearnerSettings(Settings):
         negative_weight: the weight of the negative learning term.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
+        threads: of a CPU; None: one for the default network, else as torch is set.
     """
 
     kind: Literal["torch"] = "torch"
@@ -58,6 +59,7 @@ class TorchLearnerSettings(Settings):
     negative_weight: NonNegativeFloat = 1.0
     predict_batch_size: PositiveInt | None = None
     device: str | None = None
+    threads: PositiveInt | None = None
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
@@ -86,6 +88,7 @@ class TorchLearnerSettings(Settings):
             negative_weight=self.negative_weight,
             predict_batch_size=self.predict_batch_size,
             device=self.device,
+            threads=self.threads,
             progress=progress,
             task=task,
         )

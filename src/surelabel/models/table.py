@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from surelabel.arrays import require_number
 from surelabel.errors import InvalidInputError
 
 
@@ -66,7 +67,7 @@ class TableNetwork(nn.Module):
         for width in hidden:
             _check_width("hidden", width)
         _check_rate("dropout", dropout)
-        _check_noise(noise)
+        require_number("noise", noise, 0, math.inf, ends="[)")
         self.num_features = num_features
         center = _feature_values("mean", mean, num_features, default=0.0)
         spread = _feature_values("scale", scale, num_features, default=1.0)
@@ -104,7 +105,7 @@ class TableNetwork(nn.Module):
         """
         self._set_mean_and_scale(chunks())
         if self.noise > 0:
-            differences = self._nearest_differences(chunks)
+            differences = _shortened(self._nearest_differences(chunks))
             # RᵀR = DᵀD, so that normal numbers times R have the covariance of the differences D (Q, F), as wide as D.
             root = torch.linalg.qr(differences / math.sqrt(len(differences)), mode="r").R
             self.directions.zero_()
@@ -172,6 +173,12 @@ def _blocks(
     return nn.Sequential(*layers, nn.Linear(width, num_classes))
 
 
+def _shortened(differences: Tensor) -> Tensor:
+    """Shorten what is longer than three times the median: a row far from all others says nothing of neighbors."""
+    lengths = torch.linalg.vector_norm(differences, dim=1, keepdim=True)
+    return differences * torch.clamp(3 * lengths.median() / lengths.clamp(min=torch.finfo(lengths.dtype).tiny), max=1)
+
+
 def _evenly_spaced(chunks: Iterable[Tensor], most: int) -> tuple[Tensor, Tensor]:
     """Return at most `most` of all rows, evenly spaced, and their places among all."""
     kept: list[Tensor] = []
@@ -217,13 +224,6 @@ def _check_width(name: str, width: int) -> None:
     if width < 1:
         raise InvalidInputError(
             f"The '{name}' argument must be at least 1. Got {width!r} instead; count the columns again."
-        )
-
-
-def _check_noise(noise: float) -> None:
-    if not 0 <= noise < math.inf:
-        raise InvalidInputError(
-            f"The 'noise' argument must be at least 0 and finite. Got {noise!r} instead; 1 is a neighbor's distance."
         )
 
 

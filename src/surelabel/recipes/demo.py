@@ -76,7 +76,7 @@ def demo_settings(seed: int = 0) -> RunSettings:
         name="UPS",
         config=UPSConfig(kappa_p=0.1, balance_rounds=2, max_rounds=4, seed=seed),
         learner=TorchLearnerSettings(
-            model="surelabel.models.image:small_image_network", training=training, device="cpu"
+            model="surelabel.models.image:small_image_network", training=training, device="cpu", threads=1
         ),
         data=FunctionData(function="surelabel.recipes.demo:digits", arguments={"seed": seed}),
     )

@@ -121,16 +121,21 @@ class MCDropout:
             else:
                 # First: a network that diverged tells nothing about what it will be like when it is trained anew.
                 check_finite(tally.finite)
-                remember(model, self._key(layers, batch), plan)
+                self._remember(model, layers, batch, plan)
                 return tally
         tally = Tally(self.task, self.temperature)
         for _ in range(self.passes):
             tally.add(logits(model, batch))
         check_finite(tally.finite)
         # Only now: a mistake of the caller's is raised by the plain passes too, and says nothing about the network.
-        if self.chunk > 1 and len(batch) > 0:
-            remember(model, self._key(layers, batch), plan)
+        if self.chunk > 1:
+            self._remember(model, layers, batch, plan)
         return tally
+
+    def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> None:
+        # A single row does not tell whether rows depend on one another.
+        if len(batch) > 1:
+            remember(model, self._key(layers, batch), plan)
 
     def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way) -> Tally:
         rows = row_blocks(batch, min(self.chunk, self.passes))

@@ -68,6 +68,7 @@ def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, 
         with generators_restored(batch.device):
             try:
                 _try_vectorized(model, batch) if way == "vectorized" else _try_repeated(model, layers, batch, way)
+                _try_blocks(model, batch)
                 return Plan(way)
             # Whatever a network's code may raise when it meets a batch that is not what it expects.
             except Exception as error:
@@ -119,6 +120,15 @@ def _try_repeated(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tens
                 beside = repeated_logits(model, batch, number)[place]
             if not torch.allclose(beside, alone, rtol=0, atol=_tolerance(model, batch, alone)):
                 raise NotSharedError("its rows depend on one another, or it is random beyond its stochastic layers")
+
+
+def _try_blocks(model: nn.Module, batch: Tensor) -> None:
+    """Refuse networks in which a block of rows gets other logits than among all: means over the batch, and the like."""
+    half = len(batch) // 2
+    with evaluation_mode(model):
+        together, alone = logits(model, batch)[:half], logits(model, batch[:half])
+    if not torch.allclose(alone, together, rtol=0, atol=_tolerance(model, batch, together), equal_nan=True):
+        raise NotSharedError("its rows depend on one another, and blocks of them are not the batch")
 
 
 def _one_true_copy(x: Tensor, place: int, number: int) -> Tensor:
