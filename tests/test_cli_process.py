@@ -143,3 +143,21 @@ def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsy
         "round 3: training 31/100, 1.0 steps/s, 1:06 left",
         "round 3: training 61/100, 1.0 steps/s, 0:38 left",
     ]
+
+
+def test_an_interrupted_demo_tells_what_is_kept(command, monkeypatch):
+    def interrupted(out, seeds, **options):
+        run = out / "full-ups-0"
+        run.mkdir(parents=True)
+        (run / "run.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("surelabel.report.demo.run_demo", interrupted)
+    result = command("demo", "--out", "shown")
+    assert (result.code, result.err.splitlines()) == (
+        1,
+        [
+            "error: interrupted.",
+            "note: finished rounds are kept in shown; go on with one of its runs by: surelabel resume shown/full-ups-0",
+        ],
+    )

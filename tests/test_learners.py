@@ -401,3 +401,36 @@ def test_labeling_is_compiled_where_training_is(monkeypatch: pytest.MonkeyPatch)
 def test_training_settings_that_mean_nothing_here_warn(changes: dict[str, object], task: str, message: str) -> None:
     with pytest.warns(UserWarning, match=message):
         sl.TorchLearner(training=sl.TrainingSettings(**changes), device="cpu", task=task)
+
+
+def test_the_number_of_threads_is_the_learners_and_is_put_back() -> None:
+    seen: list[int] = []
+
+    class Watched(torch.nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.get_num_threads())
+            return super().forward(x)
+
+    def make(shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+        return Watched(torch.nn.Linear(*shape, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, classes))
+
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        learner = sl.TorchLearner(make, training=QUICK.replace(min_steps=2), device="cpu", threads=1)
+        learner.fit(task, seed=0)
+        list(learner.predict(ArraySource(X), seed=0))
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_loading_weights_leaves_the_users_generator_alone() -> None:
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    learner = torch_learner()
+    learner.fit(task, seed=0)
+    state = torch.get_rng_state()
+    learner.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
+    assert torch.equal(torch.get_rng_state(), state)

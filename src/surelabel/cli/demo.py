@@ -52,10 +52,11 @@ def command(
 
 
 def _with_what_is_kept(error: Interrupted, out: Path) -> Interrupted:
-    folders = sorted(path.parent for path in out.parent.glob(f"{out.name}*/*/run.json"))
-    if folders:
-        example = command_line("resume", folders[-1])
-        error.add_note(f"the rounds that are done are kept in {out.parent}; go on with one of the runs by: {example}")
+    begun = sorted(out.parent.glob(f"{out.name}*/*/run.json"), key=lambda path: path.stat().st_mtime)
+    if begun:
+        run = begun[-1].parent
+        example = command_line("resume", run)
+        error.add_note(f"finished rounds are kept in {run.parent}; go on with one of its runs by: {example}")
     return error
 
 
