@@ -1,7 +1,5 @@
 """Rows of `results/bench.csv`: speeds measured in one run, with the device, the version of torch and the commit."""
 
-import csv
-import io
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,9 +7,8 @@ from typing import Any
 
 import torch
 
-from surelabel.errors import InvalidInputError
 from surelabel.runs.environment import describe_environment
-from surelabel.runs.files import make_folder, write_file
+from surelabel.runs.rows import append, content
 
 COLUMNS = (
     "what",
@@ -49,18 +46,7 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]])
         >>> path.read_text().splitlines()[1]
         'select,,,,,2.42,,,,,,'
     """
-    path = Path(path)
-    before = _content(path)
-    text = io.StringIO(newline="")
-    # A column that is not in the file is an error of ours: DictWriter raises.
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", restval="")
-    if not before:
-        writer.writeheader()
-    writer.writerows({name: _rounded(value) for name, value in row.items()} for row in rows)
-    # A last line without an end would swallow the first new row.
-    gap = "" if not before or before.endswith("\n") else "\n"
-    make_folder(path.parent)
-    write_file(path, (before + gap + text.getvalue()).encode())
+    append(Path(path), COLUMNS, [{name: _rounded(value) for name, value in row.items()} for row in rows])
 
 
 def origin(device: torch.device) -> dict[str, str | None]:
@@ -87,22 +73,8 @@ def describe_device(device: torch.device) -> str:
 
 def check_file(path: str | os.PathLike[str]) -> None:
     """Refuse a file that `append_rows` would refuse, before anything is measured."""
-    _content(Path(path))
+    content(Path(path), COLUMNS)
 
 
 def _rounded(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
-
-
-def _content(path: Path) -> str:
-    """The text of a results file, "" when there is none; another header is refused."""
-    if not path.exists():
-        return ""
-    text = path.read_bytes().decode()
-    header = next(csv.reader(io.StringIO(text, newline="")), [])
-    if text and header != list(COLUMNS):
-        raise InvalidInputError(
-            f"File '{path}' must have the columns {', '.join(COLUMNS)}. Got {', '.join(header)} instead; "
-            "move it away, or append to another file."
-        )
-    return text

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from surelabel.errors import InvalidInputError
-from surelabel.runs.files import make_folder, write_file
+from surelabel.runs.rows import append, content
 
 COLUMNS = (
     "experiment",
@@ -66,21 +66,12 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]])
     path, rows = Path(path), list(rows)
     for row in rows:
         _check_row(row)
-    before = _content(path)
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    if not before:
-        writer.writeheader()
-    writer.writerows(rows)
-    # A last line without an end would swallow the first new row.
-    gap = "" if not before or before.endswith("\n") else "\n"
-    make_folder(path.parent)
-    write_file(path, (before + gap + text.getvalue()).encode())
+    append(path, COLUMNS, rows)
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     """Return the rows of a results file, every value as text; a missing file has none."""
-    return list(csv.DictReader(io.StringIO(_content(Path(path)), newline="")))
+    return list(csv.DictReader(io.StringIO(content(Path(path), COLUMNS), newline="")))
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
@@ -109,20 +100,6 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
     mean = float(difference.mean())
     half = float(stdtrit(len(difference) - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(len(difference))
     return Interval(mean, mean - half, mean + half)
-
-
-def _content(path: Path) -> str:
-    """The text of a results file, "" when there is none; another header is refused."""
-    if not path.exists():
-        return ""
-    text = path.read_bytes().decode()
-    header = next(csv.reader(io.StringIO(text, newline="")), [])
-    if text and header != list(COLUMNS):
-        raise InvalidInputError(
-            f"File '{path}' must have the columns {', '.join(COLUMNS)}. Got {', '.join(header)} instead; "
-            "move it away, or append to another file."
-        )
-    return text
 
 
 def _check_row(row: Mapping[str, Any]) -> None:
