@@ -1,6 +1,7 @@
 """What all tests share: one thread a process, and hypothesis without chance or clock."""
 
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -11,6 +12,14 @@ from hypothesis import settings
 torch.set_num_threads(1)
 settings.register_profile("surelabel", derandomize=True, database=None, deadline=None, max_examples=50)
 settings.load_profile("surelabel")
+
+
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """Torch's generator seeded for a test, and as it was afterwards."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

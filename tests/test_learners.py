@@ -434,3 +434,11 @@ def test_loading_weights_leaves_the_users_generator_alone() -> None:
     state = torch.get_rng_state()
     learner.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_of_another_network_are_named() -> None:
+    task = make_problem((X[LABELED], Y[LABELED]), X[~LABELED], "single").training_set(None)
+    learner = torch_learner()
+    learner.fit(task, seed=0)
+    with pytest.raises(ValueError, match="The weights do not fit the network.*size mismatch"):
+        torch_learner().from_bytes(learner.to_bytes(), sample_shape=(5,), num_classes=3)

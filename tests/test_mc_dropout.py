@@ -14,11 +14,7 @@ from surelabel.uncertainty import Deterministic, MCDropout, UncertaintyEstimator
 CLASSES = 3
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def modes(model):

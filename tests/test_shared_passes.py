@@ -23,11 +23,7 @@ from surelabel.uncertainty.mc_dropout import chunk_sizes
 CLASSES = 3
 
 
-@pytest.fixture(autouse=True)
-def _seed():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 class NamedDropout(nn.Module):

@@ -187,7 +187,13 @@ class TorchLearner:
         """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
         with reproducible(0, self.device):
             network = self.build(sample_shape, num_classes)
-        network.load_state_dict(safetensors.torch.load(data))
+        try:
+            network.load_state_dict(safetensors.torch.load(data))
+        except RuntimeError as error:
+            raise InvalidInputError(
+                f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}. Use the "
+                "function that the weights were trained with."
+            ) from error
         self.network = network.to(self.device).eval()
 
     def __copy__(self) -> "TorchLearner":

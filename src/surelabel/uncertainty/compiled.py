@@ -109,13 +109,13 @@ def shared_sums(model: nn.Module, block: Tensor, passes: int, way: Way, task: Ta
     return tally.sums()
 
 
-Any_Function = TypeVar("Any_Function", bound=Callable[..., object])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., object])
 
 
-def with_code_of_its_own(function: Any_Function) -> Any_Function:
+def with_code_of_its_own(function: AnyFunction) -> AnyFunction:
     """Return a function that does the same, and that torch.compile takes for another one."""
     copied = types.FunctionType(function.__code__.replace(), function.__globals__)
-    return cast(Any_Function, copied)
+    return cast(AnyFunction, copied)
 
 
 def filled(block: Tensor, rows: int) -> Tensor:

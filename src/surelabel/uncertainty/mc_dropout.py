@@ -5,6 +5,7 @@ p_soft and u_soft are the same of the softened probabilities: softmax(z / T), mu
 
 import operator
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,10 @@ from torch import Tensor, nn
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_layers, stochastic_mode
-from surelabel.uncertainty.compiled import compiled_passes, filled
+from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
 from surelabel.uncertainty.deterministic import Uncertainty, check_finite, check_task, check_temperature, logits
 from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
-from surelabel.uncertainty.sharing import Way, repeating, row_blocks, shared_logits
+from surelabel.uncertainty.sharing import Way, repeating, row_blocks
 from surelabel.uncertainty.tally import Tally
 
 ROUNDING = 1e-3
@@ -138,30 +139,19 @@ class MCDropout:
             remember(model, self._key(layers, batch), plan)
 
     def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way) -> Tally:
+        """Return the tally of passes that share their beginning; no more of them are kept than a block of rows has."""
         rows = row_blocks(batch, min(self.chunk, self.passes))
-        if self._compiles(batch):
-            return self._compiled(model, layers, batch, way, rows)
-        tally = Tally(self.task, self.temperature)
-        for passes in chunk_sizes(self.passes, self.chunk):
-            parts = []
-            for block in torch.split(batch, rows):
-                with repeating(way, layers.values(), len(block), passes):
-                    parts.append(shared_logits(model, block, passes, way))
-            for z in torch.cat(parts, dim=1):
-                tally.add(z)
-        return tally
-
-    def _compiled(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way, rows: int) -> Tally:
-        compiled = compiled_passes(model)
-        rows = compiled.rows(batch, rows)
+        compiled = compiled_passes(model) if self._compiles(batch) else None
+        rows = rows if compiled is None else compiled.rows(batch, rows)
+        sums = shared_sums if compiled is None else compiled.function
         total = Tally(self.task, self.temperature)
-        with compiled.affine_norms(model):
+        with nullcontext() if compiled is None else compiled.affine_norms(model):
             for passes in chunk_sizes(self.passes, self.chunk):
-                with repeating(way, layers.values(), rows, passes):
-                    parts = [
-                        compiled.function(model, filled(block, rows), passes, way, self.task, self.temperature)
-                        for block in torch.split(batch, rows)
-                    ]
+                parts = []
+                for part in torch.split(batch, rows):
+                    block = part if compiled is None else filled(part, rows)
+                    with repeating(way, layers.values(), len(block), passes):
+                        parts.append(sums(model, block, passes, way, self.task, self.temperature))
                 total.merge(Tally.joined(parts, len(batch), passes, self.task, self.temperature))
         return total
 
