@@ -11,6 +11,7 @@ from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
+from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.rule import UPSMethod
 from surelabel.selection import Selection
@@ -113,8 +114,16 @@ def test_a_network_that_cannot_be_captured_trains_without_a_graph(caplog: pytest
     trainer = Trainer(settings, CUDA)
     with caplog.at_level(logging.WARNING, logger="surelabel"):
         trainer.train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", 1.0, settings), seed=0)
-    assert "cannot be captured" in caplog.text
+    assert "waits for the GPU" in caplog.text
     assert trainer.last_loss > 0
+    # Dropout draws as before: the attempt leaves no trace.
+    torch.nn.functional.dropout(torch.ones(4, device=CUDA))
+
+
+def test_a_graph_that_is_asked_for_and_cannot_be_had_is_an_error() -> None:
+    settings = SETTINGS.replace(compile=False, cuda_graph=True)
+    with pytest.raises(InvalidInputError, match="waits for the GPU"):
+        Trainer(settings, CUDA).train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", 1.0, settings), seed=0)
 
 
 def test_bfloat16_learns() -> None:

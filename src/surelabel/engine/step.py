@@ -119,22 +119,41 @@ class Step:
         with generators_restored(self.rows.device):
             with torch.cuda.stream(side), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*capturable=True", category=UserWarning)
+                warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")
                 for _ in range(_WARM_UP_STEPS):
                     self._step()
+                capturable = self._never_waits()
             torch.cuda.current_stream().wait_stream(side)
-            self._graph = self._captured(side)
+            if capturable:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=side):
+                    self._step()
+                self._graph = graph
 
-    def _captured(self, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
-        graph = torch.cuda.CUDAGraph()
+    def _never_waits(self) -> bool:
+        """Tell whether a step leaves the host free; one that waits for the device (`.item()`) cannot be captured.
+
+        Asked before, because a capture that fails leaves torch's generator and memory in a state that nothing repairs.
+        """
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Synchronization debug mode", category=UserWarning)
+            torch.cuda.set_sync_debug_mode("error")
         try:
-            with torch.cuda.graph(graph, stream=stream):
-                self._step()
+            self._step()
         except RuntimeError as error:
-            if self.settings.cuda_graph:
+            if "synchroniz" not in str(error):
                 raise
-            _logger.warning("The training step runs without a CUDA graph, because it cannot be captured: %s", error)
-            return None
-        return graph
+            waits = "the network or the loss waits for the GPU, as .item(), .cpu() or an 'if' on a tensor's value do"
+            if self.settings.cuda_graph:
+                raise InvalidInputError(
+                    f"cuda_graph=True cannot be: {waits}; remove that, or set None."
+                ) from error
+            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", waits)
+            return False
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+        return True
 
     def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
         """Take a fresh network's weights and a round's targets, in place; the optimizer forgets the last round."""
