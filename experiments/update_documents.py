@@ -4,6 +4,7 @@ python experiments/update_documents.py
 """
 
 import argparse
+import csv
 import re
 import sys
 from collections.abc import Sequence
@@ -112,9 +113,65 @@ def choice(results: Path) -> str:
     return "\n".join([*head, *lines, "", f"`results/defaults.csv`, commit {origin['commit'][:7]}."])
 
 
+def newest(path: Path) -> list[dict[str, str]]:
+    """Return the rows of the last commit on each device."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    commits = {(row["device"], bool(row["model"])): row["commit"] for row in rows}
+    return [row for row in rows if row["commit"] == commits[row["device"], bool(row["model"])]]
+
+
+def speeds(results: Path) -> str:
+    """Return the newest bench on each device, as a Markdown table."""
+    lines = [
+        "| device, network | what | batch | engine | plain way | published-like way | of the peak |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    rows = [row for row in newest(results / "bench.csv") if row["model"]]
+    for row in rows:
+        plain = _speed(row["plain_per_second"], row["ratio"])
+        published = _speed(row["published_like_per_second"], row["published_like_ratio"])
+        peak = f"{float(row['fraction_of_peak']):.0%}" if row["fraction_of_peak"] else ""
+        cells = [f"{row['device']}, {row['model']}", row["what"], row["batch"], _speed(row["per_second"])]
+        lines.append("| " + " | ".join([*cells, plain, published, peak]) + " |")
+    return "\n".join([*lines, "", f"`results/bench.csv`, commit {_commits(rows)}."])
+
+
+def selection(results: Path) -> str:
+    """Return the time of the functions on arrays, in units of one comparison-and-sum."""
+    rows = [row for row in newest(results / "bench.csv") if not row["model"]]
+    lines = ["| function | times one comparison-and-sum over p |", "|---|---|"]
+    lines += [f"| {row['what']} | {float(row['ratio']):.1f} |" for row in rows]
+    return "\n".join([*lines, "", f"`results/bench.csv`, commit {_commits(rows)}."])
+
+
+def kernels(results: Path) -> str:
+    """Return the newest profile, as a Markdown table."""
+    lines = ["| what | kernels | ns an image | share | launches a batch |", "|---|---|---|---|---|"]
+    rows = newest(results / "profile.csv")
+    for row in rows:
+        launches = float(row["launches"]) * int(row["batch"])
+        cells = [f"{float(row['nanoseconds']):.0f}", f"{float(row['share']):.0%}", f"{launches:.0f}"]
+        lines.append(f"| {row['what']} | {row['kernels']} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", f"`results/profile.csv`, commit {_commits(rows)}."])
+
+
+def _speed(per_second: str, ratio: str = "") -> str:
+    if not per_second:
+        return ""
+    value = float(per_second)
+    text = f"{value:,.0f} /s" if value >= 100 else f"{1 / value:.3f} s"
+    return f"{text} ({float(ratio):.2f} x)" if ratio else text
+
+
+def _commits(rows: Sequence[dict[str, str]]) -> str:
+    return ", ".join(sorted({f"{row['commit'][:7]} ({row['device']})" for row in rows}))
+
+
 def updated(text: str, results: Path) -> str:
     """Return a document with its marked blocks filled in."""
-    for name, block in {**blocks(results), "defaults": choice(results)}.items():
+    others = {"defaults": choice, "speeds": speeds, "selection": selection, "kernels": kernels}
+    for name, block in {**blocks(results), **{name: make(results) for name, make in others.items()}}.items():
         pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
     return text
@@ -125,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; fail when a document is out of date")
     options = parser.parse_args(arguments)
     stale = False
-    for document in (ROOT / "README.md", ROOT / "docs" / "defaults.md"):
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = document.read_text()
         after = updated(before, ROOT / "results")
         stale |= before != after

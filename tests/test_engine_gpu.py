@@ -37,7 +37,7 @@ def network(dropout: float = 0.0) -> torch.nn.Module:
         torch.nn.Conv2d(3, 8, 3, padding=1, bias=False),
         torch.nn.BatchNorm2d(8),
         torch.nn.LeakyReLU(0.1),
-        torch.nn.AdaptiveAvgPool2d(2),
+        torch.nn.AvgPool2d(8),
         torch.nn.Flatten(),
         torch.nn.Dropout(dropout),
         torch.nn.Linear(32, 4),
