@@ -57,5 +57,7 @@ def with_pillow(change: Callable[[Image.Image], Image.Image], image: Picture) ->
     return batch(np.asarray(change(Image.fromarray(image))))[0]
 
 
-def draws_of(ids: np.ndarray, seed: int = 0, epoch: int = 0) -> Draws:
-    return Draws.of(seed, sample_keys(ids), epoch)
+def draws_of(ids: np.ndarray, seed: int = 0, epoch: int = 0, device: str = "cpu") -> Draws:
+    """The draws of samples by their ids, all in one epoch."""
+    keys = torch.from_numpy(sample_keys(ids).view(np.int64).copy()).to(device)
+    return Draws(torch.tensor(seed, device=device), keys, torch.full_like(keys, epoch))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from surelabel.data.pool import PoolLabels
 from surelabel.engine.settings import TrainingSettings
 from surelabel.rules import UPSConfig
 from surelabel.runs import FunctionData, RunSettings, TorchLearnerSettings
@@ -44,6 +45,15 @@ def small_settings(folder: Path, *, with_validation: bool = False, max_rounds: i
         "config": CONFIG.replace(max_rounds=max_rounds),
     }
     return RunSettings(**{**values, **changes})
+
+
+def assert_same_pool(got: PoolLabels, expected: PoolLabels) -> None:
+    """Compare every column, with its dtype and shape, and the selected negatives."""
+    for part, other in ((got, expected), (got.negative, expected.negative)):
+        for name in vars(other).keys() - {"negative"}:
+            left, right = getattr(part, name), getattr(other, name)
+            np.testing.assert_array_equal(left, right, err_msg=name)
+            assert (np.asarray(left).dtype, np.shape(left)) == (np.asarray(right).dtype, np.shape(right)), name
 
 
 def contents(folder: Path) -> dict[str, bytes]:

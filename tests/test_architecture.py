@@ -23,6 +23,7 @@ FLOORS = {
     "losses": 1.5,
     "calibration": 1,
     "metrics": 1,
+    "threshold_choice": 1.5,
     "augment": 2.5,
     "data": 2,
     "models": 2,

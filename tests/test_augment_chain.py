@@ -264,7 +264,7 @@ def test_a_compiled_chain_in_a_cuda_graph_gives_the_samples_of_the_cpu(name: str
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_chain_runs_where_only_deterministic_algorithms_are_allowed() -> None:
     images = batch(*all_pictures()).cuda()
-    draws = Draws.of(0, sample_keys(np.arange(len(images))), 0, "cuda")
+    draws = draws_of(np.arange(len(images)), device="cuda")
     expected = Augment(EVERYTHING)(images, draws)
     torch.use_deterministic_algorithms(True)
     try:

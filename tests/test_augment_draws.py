@@ -20,7 +20,7 @@ def as_unsigned(bits: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("ids", [np.arange(300), np.array([f"image {i}.png" for i in range(300)])], ids=["int", "str"])
 def test_the_bits_are_those_of_the_numpy_hash(ids: np.ndarray, name: str) -> None:
     keys = sample_keys(ids)
-    assert np.array_equal(as_unsigned(Draws.of(7, keys, 3).bits(name)), draw(7, 3, keys, name))
+    assert np.array_equal(as_unsigned(draws_of(ids, 7, 3).bits(name)), draw(7, 3, keys, name))
 
 
 @given(
@@ -40,7 +40,7 @@ def test_any_seed_key_and_epoch_of_its_own_gives_the_numpy_hash(
 
 def test_uniform_numbers_are_the_topmost_bits_and_stay_below_one() -> None:
     keys = sample_keys(np.arange(100_000))
-    values = Draws.of(1, keys, 2).uniform("flip")
+    values = draws_of(np.arange(100_000), 1, 2).uniform("flip")
     assert values.dtype == torch.float32
     assert np.array_equal(values.numpy(), (draw(1, 2, keys, "flip") >> np.uint64(40)) / 2.0**24)
     assert values.min() >= 0

@@ -15,7 +15,7 @@ from surelabel.cli import app, main
 from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
 
-COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "bench", "env")
+COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "bench", "env")
 
 
 @pytest.fixture

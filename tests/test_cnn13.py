@@ -7,6 +7,7 @@ from torch import nn
 from surelabel.bench.operations import multiply_adds
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import CNN13, cnn13
+from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.models.stochastic import stochastic_layers, stochastic_mode
 from surelabel.references import resolve
 from surelabel.uncertainty import MCDropout
@@ -85,6 +86,22 @@ def test_only_dropout_is_random_in_stochastic_passes():
     estimate = MCDropout(passes=3).estimate(model, torch.rand(4, *SHAPE), check=True)
     assert (estimate.u > 0).any()
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("kind", "layer_type"), [("spatial", SpatialDropout2d), ("dropblock", DropBlock2d)])
+def test_other_dropout_stands_in_the_same_places_and_changes_no_weights(kind, layer_type):
+    torch.manual_seed(0)
+    plain = cnn13(SHAPE, 10, width=4)
+    torch.manual_seed(0)
+    model = cnn13(SHAPE, 10, width=4, dropout=0.2, dropout_layer=kind, block_size=3)
+    names = [name for name, layer in plain.named_modules() if isinstance(layer, nn.Dropout)]
+    layers = stochastic_layers(model)
+    assert list(layers) == names
+    assert {(type(layer), layer.p) for layer in layers.values()} == {(layer_type, 0.2)}
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in plain.state_dict().items())
+    batch = torch.rand(4, *SHAPE)
+    assert MCDropout().plan(model, batch).way == "repeated"
+    assert (MCDropout(passes=3).estimate(model, batch, check=True).u > 0).any()
 
 
 def test_passes_can_be_vmapped_and_compiled_without_a_graph_break():

@@ -1,8 +1,7 @@
 import functools
-import gc
 import json
 import math
-import weakref
+import os
 from collections import Counter
 from typing import Any
 
@@ -14,72 +13,21 @@ from scipy.sparse import csr_matrix
 
 import surelabel as sl
 from surelabel.augment import AugmentSettings
-from surelabel.data.source import ArraySource
+from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine.feed import Samples, read
-from surelabel.engine.method import Batch, Method, Stream
-from surelabel.engine.optimizer import learning_rate, make_optimizer
+from surelabel.engine.feed import Loaders, Samples, read
+from surelabel.engine.method import Stream
 from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Step, algorithms
 from surelabel.engine.train import Trainer
 from surelabel.learners.rule import UPSMethod, batch_sizes, samples_trained_on
-from surelabel.losses import learning_rule
 from surelabel.selection import Selection
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
 Y = np.arange(10) % 2
 PICTURES = np.random.default_rng(1).integers(0, 256, size=(24, 3, 8, 8), dtype=np.uint8)
-
-
-def learning_rates(steps: int = 4, **changes: Any) -> list[float]:
-    settings = TrainingSettings(**{"learning_rate": 2.0, **changes})
-    return [learning_rate(settings, step, steps) for step in range(steps)]
-
-
-def test_the_cosine_anneals_to_zero() -> None:
-    assert learning_rates() == pytest.approx([2.0, 1 + math.cos(math.pi / 4), 1.0, 1 - math.cos(math.pi / 4)])
-
-
-def test_the_published_cosine_ends_at_a_fifth() -> None:
-    rates = learning_rates(1000, schedule="cosine-7/16")
-    assert rates[0] == 2.0
-    assert rates[-1] / 2 == pytest.approx(0.195, abs=0.002)
-
-
-def test_a_warm_up_rises_to_the_rate_before_the_schedule() -> None:
-    assert learning_rates(8, schedule="linear", warmup=0.5) == pytest.approx([0.4, 0.8, 1.2, 1.6, 2.0, 1.5, 1.0, 0.5])
-
-
-def test_the_rate_can_grow_with_the_batch() -> None:
-    assert learning_rates(1, batch_size=512, reference_batch_size=128) == [8.0]
-
-
-def test_the_papers_optimizer_is_the_default() -> None:
-    optimizer = make_optimizer(torch.nn.Linear(2, 2), TrainingSettings(), torch.tensor(0.03))
-    assert isinstance(optimizer, torch.optim.SGD)
-    (group,) = optimizer.param_groups
-    assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 0.0)
-
-
-def test_norms_and_biases_can_be_spared_the_weight_decay() -> None:
-    settings = TrainingSettings(weight_decay=0.1, decay_all=False)
-    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    decays = {
-        tuple(parameter.shape): group["weight_decay"]
-        for group in make_optimizer(network, settings, torch.tensor(0.1)).param_groups
-        for parameter in group["params"]
-    }
-    assert decays == {(2, 2): 0.1, (2,): 0.0}
-
-
-def test_frozen_parameters_are_left_alone() -> None:
-    network = torch.nn.Linear(2, 2)
-    network.bias.requires_grad_(False)
-    optimizer = make_optimizer(network, TrainingSettings(optimizer="adamw"), torch.tensor(0.1))
-    assert len(optimizer.param_groups[0]["params"]) == 1
 
 
 class Recorder(torch.nn.Module):
@@ -318,9 +266,19 @@ def test_samples_on_the_device_are_those_of_the_source() -> None:
     samples = Samples(problem.source, TrainingSettings(), CPU)
     assert samples.store is None  # a CPU reads them where they are
     samples.store = torch.from_numpy(X)
-    assert torch.equal(samples.part(problem.pool), torch.from_numpy(X[4:]))
-    assert torch.equal(samples.part(problem.source), torch.from_numpy(X))
-    assert samples.part(ArraySource(X)) is None
+    for source, expected in [
+        (problem.source, X),
+        (problem.pool, X[4:]),
+        (Subset(problem.source, np.array([7, 0, 8])), X[[7, 0, 8]]),
+        (Subset(problem.pool, np.array([2, 1, 5])[::-1]), X[[9, 5, 6]]),
+    ]:
+        parts = samples.part(source, 2)
+        assert parts is not None
+        parts = list(parts)
+        assert {len(part) for part in parts[:-1]} == {2}
+        assert torch.equal(torch.cat(parts), torch.from_numpy(expected))
+    for other in (ArraySource(X), Subset(ArraySource(X), np.array([1]))):
+        assert samples.part(other, 2) is None
 
 
 def test_the_average_of_the_weights_is_what_the_recurrence_says() -> None:
@@ -343,81 +301,6 @@ def test_the_average_of_the_weights_is_what_the_recurrence_says() -> None:
     torch.testing.assert_close(average.linear.weight, expected)
 
 
-class MeanTeacher:
-    """Another method: a cross-entropy on labels, and agreement with the average of the weights on all samples."""
-
-    teacher = True
-
-    def streams(self, training_set: TrainingSet) -> list[Stream]:
-        return [Stream(np.arange(4), 2), Stream(np.arange(4, 10), 3)]
-
-    def loss(self, network: torch.nn.Module, batch: Batch, teacher: torch.nn.Module | None) -> torch.Tensor:
-        assert teacher is not None
-        logits = network(batch.view(None))
-        with torch.no_grad():
-            wanted = teacher(batch.view(None)).softmax(dim=1)
-        supervised = torch.nn.functional.cross_entropy(logits[:2], batch.y[:2].float())
-        return supervised + torch.nn.functional.mse_loss(logits.softmax(dim=1), wanted)
-
-
-def test_another_method_fits_without_a_change() -> None:
-    method: Method = MeanTeacher()
-    settings = TrainingSettings(batch_size=2, epochs=3, ema_decay=0.9)
-    network = Recorder()
-    average = Trainer(settings, CPU).train(network, training_set(), method, seed=0)
-    assert average is not network
-    assert [len(batch) for batch in network.batches] == [5] * 6
-    with pytest.raises(ValueError, match="set 'ema_decay' above 0"):
-        Trainer(settings.replace(ema_decay=0.0), CPU).train(Recorder(), training_set(), method, seed=0)
-
-
-def test_mixup_refuses_rows_that_have_no_label_to_mix() -> None:
-    with pytest.raises(ValueError, match="negatives=False"):
-        fit(TrainingSettings(augment=AugmentSettings(mixup=0.5)), a_selection())
-    with pytest.raises(ValueError, match="one label a sample"):
-        UPSMethod("multi", 1.0, TrainingSettings(label_smoothing=0.1))
-
-
-def test_label_smoothing_is_torchs() -> None:
-    settings = TrainingSettings(label_smoothing=0.2)
-    method, rows = UPSMethod("single", 1.0, settings), training_set()
-    network = torch.nn.Linear(3, 2)
-    x, y, g = torch.from_numpy(X[:4]), torch.from_numpy(rows.y[:4]), torch.from_numpy(rows.g[:4])
-    expected = torch.nn.functional.cross_entropy(network(x), torch.from_numpy(Y[:4]), label_smoothing=0.2)
-    torch.testing.assert_close(method.loss(network, Batch(x, y, g, None), None), expected)  # type: ignore[arg-type]
-
-
-class Logits(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-@pytest.mark.parametrize("kinds", ["mixed", "labels", "negatives", "nothing"])
-@pytest.mark.parametrize("weight", [1.0, 0.3, 0.0])
-def test_the_methods_loss_is_the_learning_rule(kinds: str, weight: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits = (5 * torch.randn(12, 4, generator=generator)).requires_grad_()
-    y = torch.nn.functional.one_hot(torch.arange(12) % 4, 4).bool()
-    g = {
-        "mixed": torch.where(torch.arange(12)[:, None] < 5, torch.ones_like(y), ~y & (torch.arange(4) < 3)),
-        "labels": torch.ones_like(y),
-        "negatives": ~y,
-        "nothing": torch.zeros_like(y),
-    }[kinds]
-    value = UPSMethod("single", weight, TrainingSettings()).loss(Logits(), Batch(logits, y, g, None), None)  # type: ignore[arg-type]
-    expected = learning_rule(logits, y, g, negative_weight=weight)
-    torch.testing.assert_close(value, expected)
-    gradients = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in (value, expected)]
-    torch.testing.assert_close(*gradients)
-
-
-def test_a_network_of_the_wrong_width_is_named() -> None:
-    rows = make_problem((X[:4], np.arange(4)), X[4:], "single").training_set(None)
-    settings = TrainingSettings()
-    with pytest.raises(ValueError, match=r"one logit for each of the 4 classes.*Got \(4, 2\)"):
-        Trainer(settings, CPU).train(torch.nn.Linear(3, 2), rows, UPSMethod("single", 1.0, settings), seed=0)
-
-
 @pytest.mark.parametrize("name", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_losses_are_those_kept_for_this_hardware(name: str) -> None:
     device = torch.device(name)
@@ -437,39 +320,6 @@ def test_a_deterministic_run_on_a_gpu_gives_the_same_bits() -> None:
     assert golden.losses(device) == golden.losses(device)
 
 
-def test_a_step_whose_making_is_interrupted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = TrainingSettings(batch_size=2, epochs=1)
-    trainer, method = Trainer(settings, CPU), UPSMethod("single", 1.0, settings)
-    monkeypatch.setattr(Trainer, "shares", True)
-    first = trainer.train(Recorder(), training_set(), method, seed=0)
-
-    def interrupted(step: Step) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as during:
-        during.setattr(Step, "capture", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trainer.train(Recorder(), training_set(a_selection()), method, seed=0)
-    again = trainer.train(Recorder(), training_set(a_selection()), method, seed=0)
-    assert again is not first
-    assert isinstance(again, Recorder)
-    assert {len(batch) for batch in again.batches} == {3}
-
-
-def test_a_finished_step_is_freed_without_the_garbage_collector() -> None:
-    settings = TrainingSettings(batch_size=2, epochs=1)
-    trainer = Trainer(settings, CPU)
-    gc.disable()
-    try:
-        trainer.train(Recorder(), training_set(), UPSMethod("single", 1.0, settings), seed=0)
-        step, samples = weakref.ref(trainer._step), weakref.ref(trainer.samples)
-        del trainer
-        assert step() is None
-        assert samples() is None
-    finally:
-        gc.enable()
-
-
 def test_loading_does_not_draw_from_the_generator_of_dropout() -> None:
     samples = Samples(ArraySource(X), TrainingSettings(workers=1), CPU)
     before = torch.get_rng_state()
@@ -478,19 +328,44 @@ def test_loading_does_not_draw_from_the_generator_of_dropout() -> None:
     assert torch.equal(torch.cat(batches), torch.from_numpy(X[[3, 1, 0]]))
 
 
-def test_the_users_choice_of_algorithms_is_put_back() -> None:
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with algorithms(deterministic=False):
-            assert torch.backends.cudnn.benchmark
-        assert torch.is_deterministic_algorithms_warn_only_enabled()
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert not torch.backends.cudnn.benchmark
+class WhoReads:
+    """Samples that are the process that reads them, and their row."""
+
+    ids = np.arange(20)
+    sample_shape = (2,)
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: np.ndarray) -> np.ndarray:
+        return np.stack([np.full(len(index), os.getpid()), index], axis=1)
 
 
-def test_a_network_that_cannot_learn_is_named() -> None:
-    network = torch.nn.Linear(3, 2).requires_grad_(False)
-    settings = TrainingSettings()
-    with pytest.raises(ValueError, match="no parameter that learns"):
-        Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+def test_loader_processes_stay_for_the_next_time_that_a_source_is_labeled() -> None:
+    loaders, settings = Loaders(), TrainingSettings(workers=1)
+    sources = [WhoReads(), WhoReads()]
+    readers = []
+    for source in (*sources, *sources, Subset(sources[0], np.arange(20)[::-1])):
+        samples = torch.cat(list(loaders.chunks(source, 8, settings, CPU)))
+        assert samples[:, 1].tolist() == (np.arange(20)[::-1] if isinstance(source, Subset) else np.arange(20)).tolist()
+        readers.append(set(samples[:, 0].tolist()))
+    assert readers[0] == readers[2] == readers[4]
+    assert readers[1] == readers[3]
+    assert len(readers[0] | readers[1]) == 2
+    assert os.getpid() not in readers[0] | readers[1]
+
+
+def test_a_source_may_be_read_twice_at_once() -> None:
+    loaders, settings, source = Loaders(), TrainingSettings(workers=1), WhoReads()
+    list(loaders.chunks(source, 8, settings, CPU))
+    pairs = list(zip(*(loaders.chunks(source, 8, settings, CPU) for _ in range(2)), strict=True))
+    assert all(torch.equal(first[:, 1], second[:, 1]) for first, second in pairs)
+    assert torch.cat([first[:, 1] for first, _ in pairs]).tolist() == list(range(20))
+
+
+def test_only_the_last_loaders_are_kept() -> None:
+    loaders = Loaders()
+    for workers in (0, 1):
+        for _ in range(6):
+            list(loaders.chunks(WhoReads(), 8, TrainingSettings(workers=workers), CPU))
+        assert len(loaders._idle) == 4 * workers

@@ -1,12 +1,15 @@
 """The engine where it matters: a compiled and captured step on a GPU is the plain loop, round after round."""
 
 import logging
+import random
 
 import golden
 import numpy as np
 import pytest
 import torch
+from test_engine_methods import MeanTeacher
 
+from surelabel.augment import Augment, AugmentSettings
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
@@ -23,12 +26,14 @@ IMAGES = np.random.default_rng(0).integers(0, 256, size=(96, 3, 16, 16), dtype=n
 SETTINGS = golden.SETTINGS.replace(deterministic=False)
 
 
+PROBLEM = make_problem((IMAGES[:32], np.arange(32) % 4), IMAGES[32:], "single")
+
+
 def rows() -> TrainingSet:
     positive, negative = np.zeros((64, 4), dtype=bool), np.zeros((64, 4), dtype=bool)
     positive[np.arange(32), np.arange(32) % 4] = True
     negative[32:, :2] = True
-    problem = make_problem((IMAGES[:32], np.arange(32) % 4), IMAGES[32:], "single")
-    return problem.training_set(Selection(positive, negative))
+    return PROBLEM.training_set(Selection(positive, negative))
 
 
 def network(dropout: float = 0.0) -> torch.nn.Module:
@@ -66,6 +71,31 @@ def test_a_captured_step_agrees_with_the_plain_loop(optimizer: str) -> None:
     assert trainer._step is not None
     assert trainer._step._graph is not None
     assert_same(trained, reference)
+
+
+def test_captured_steps_of_several_shapes_do_not_disturb_each_other() -> None:
+    settings = SETTINGS.replace(negative_batch_size=None)
+    trainer, method = Trainer(settings, CUDA, compiled=True), UPSMethod("single", 1.0, settings)
+    sets = [PROBLEM.training_set(None), rows()]
+    for index in (0, 1, 0, 1):
+        reference = network()
+        train_plainly(reference, sets[index], method, settings, seed=index, device=CUDA)
+        assert_same(trainer.train(network(), sets[index], method, seed=index), reference)
+    assert len(trainer._shared) == 2
+
+
+def test_a_mean_teacher_is_the_same_in_a_graph() -> None:
+    networks, augment = [], Augment(AugmentSettings(flip=True, crop=2))
+    for graph in (True, False):
+        settings = SETTINGS.replace(ema_decay=0.9, cuda_graph=graph, augment=None)
+        trainer = Trainer(settings, CUDA, compiled=graph)
+        for seed in (0, 1):
+            trained = trainer.train(network(), rows(), MeanTeacher(8, augment=augment), seed=seed)
+        assert trainer._step is not None
+        assert (trainer._step._graph is not None) == graph
+        assert len(trainer._shared) == 1
+        networks.append(trained)
+    assert_same(*networks)
 
 
 def test_samples_that_stream_are_those_on_the_device() -> None:
@@ -118,6 +148,29 @@ def test_a_network_that_cannot_be_captured_trains_without_a_graph(caplog: pytest
     assert trainer.last_loss > 0
     # Dropout draws as before: the attempt leaves no trace.
     torch.nn.functional.dropout(torch.ones(4, device=CUDA))
+
+
+class DrawsOnTheHost(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x * (1 + random.random()))
+
+
+def test_draws_on_the_host_are_not_frozen_into_a_graph(caplog: pytest.LogCaptureFixture) -> None:
+    settings = SETTINGS.replace(compile=False)
+    graphs = []
+    with caplog.at_level(logging.WARNING, logger="surelabel"):
+        for made in (network(dropout=0.3), DrawsOnTheHost().to(CUDA)):
+            trainer = Trainer(settings, CUDA)
+            trainer.train(made, rows(), UPSMethod("single", 1.0, settings), seed=0)
+            assert trainer._step is not None
+            graphs.append(trainer._step._graph)
+    assert graphs[0] is not None  # dropout draws on the device
+    assert graphs[1] is None
+    assert "draws from Python's random on the host" in caplog.text
 
 
 def test_a_graph_that_is_asked_for_and_cannot_be_had_is_an_error() -> None:

@@ -207,18 +207,15 @@ def test_transduction_is_what_the_last_model_learned_from() -> None:
 
 def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
     """A row that is selected in rounds 1 and 3, but not in 2, has been labeled since round 3."""
-    from surelabel.data.pool import PoolLabels
+    from surelabel.data.pool import Entries, PoolLabels
     from surelabel.estimator import _Tracker
-    from surelabel.selection import Selection
 
     tracker = _Tracker(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
     selected_by_round = [[1, 1, 0], [0, 1, 0], [1, 1, 0], None]
     for number, selected in enumerate(selected_by_round):
         pool = None
         if selected is not None:
-            positive = np.zeros((3, 2), dtype=bool)
-            positive[:, 1] = selected
-            nothing, ones = np.zeros_like(positive), np.ones(3)
+            positive, ones = np.array(selected, dtype=bool), np.ones(3)
             pool = PoolLabels(
                 np.arange(3),
                 np.ones(3, dtype=int),
@@ -226,8 +223,9 @@ def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
                 ones,
                 ones,
                 ones,
-                Selection(positive, nothing),
                 positive,
+                positive,
+                Entries.of(np.zeros((3, 2), dtype=bool)),
                 ones[:0],
                 None,
             )

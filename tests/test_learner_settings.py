@@ -13,7 +13,15 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.models.table import TableNetwork
-from surelabel.uncertainty import Deterministic, MCDropout
+from surelabel.uncertainty import (
+    DeepEnsemble,
+    Deterministic,
+    MCDropBlock,
+    MCDropout,
+    MCSpatialDropout,
+    RandomAugmentation,
+    UncertaintyEstimator,
+)
 
 NETWORK = """
 import torch
@@ -24,6 +32,32 @@ class Noise(torch.nn.Module):
 
 def network(sample_shape, num_classes):
     return torch.nn.Sequential(torch.nn.Linear(sample_shape[0], num_classes), Noise())
+
+def wide_network(sample_shape, num_classes, *, width=4, dropout=0.5):
+    layers = torch.nn.Linear(sample_shape[0], width), torch.nn.Dropout(dropout), torch.nn.Linear(width, num_classes)
+    return torch.nn.Sequential(*layers)
+"""
+
+ESTIMATOR = """
+from surelabel.uncertainty import Deterministic, MCDropout, UncertaintyEstimator
+
+class Constant(UncertaintyEstimator):
+    def __init__(self, value, temperature):
+        self.value, self.temperature = value, temperature
+
+    def estimate(self, model, batch, *, check=False):
+        estimate = Deterministic(temperature=self.temperature).estimate(model, batch)
+        return estimate._replace(u=estimate.p * 0 + self.value)
+
+class Preparing(MCDropout):
+    def prepare(self, model):
+        model[1].p = self.passes / 100
+
+class Lacking:
+    def estimate(self, model, batch, *, check=False):
+        return Deterministic().estimate(model, batch)
+
+number = 3
 """
 
 
@@ -73,12 +107,169 @@ def test_a_network_and_its_layers_come_from_a_file(tmp_path: Path, monkeypatch: 
         settings.replace(model=None, model_hash=None).build("single")
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "expected"),
+    [
+        ("mc-dropout", {"chunk": 1}, MCDropout(passes=7, temperature=1.5, task="multi", chunk=1)),
+        ("mc-spatial-dropout", {}, MCSpatialDropout(passes=7, temperature=1.5, task="multi")),
+        ("mc-spatial-dropout", {"rate": 0.2}, MCSpatialDropout(passes=7, temperature=1.5, task="multi", rate=0.2)),
+        ("mc-dropblock", {"block_size": 3}, MCDropBlock(passes=7, temperature=1.5, task="multi", block_size=3)),
+        ("augmentation", {"crop": 2}, RandomAugmentation(passes=7, temperature=1.5, task="multi", crop=2)),
+        ("deep-ensemble", {"members": 4}, DeepEnsemble(members=4, temperature=1.5, task="multi")),
+        ("none", {}, Deterministic(temperature=1.5, task="multi")),
+    ],
+)
+def test_an_estimator_is_made_by_its_name(
+    name: str, parameters: dict[str, Any], expected: UncertaintyEstimator
+) -> None:
+    passes = getattr(expected, "passes", 10)
+    settings = TorchLearnerSettings(
+        uncertainty=name, uncertainty_parameters=parameters, passes=passes, temperature=1.5, device="cpu"
+    )
+    assert settings.build("multi").uncertainty == expected
+    assert settings.members == expected.members
+    assert settings.pinned() == settings
+
+
+def test_parameters_that_an_estimator_or_a_model_does_not_take_are_named(tmp_path: Path) -> None:
+    settings = TorchLearnerSettings(uncertainty="mc-dropblock", uncertainty_parameters={"rate": 0.3}, device="cpu")
+    problem = (
+        r"'mc-dropblock' cannot be made with uncertainty_parameters=\{'rate': 0.3\}: .*'rate'. It takes .*block_size"
+    )
+    with pytest.raises(InvalidInputError, match=problem):
+        settings.build("single")
+    (tmp_path / "nets.py").write_text(NETWORK)
+    settings = TorchLearnerSettings(model=f"{tmp_path}/nets.py:wide_network", model_parameters={"wdith": 3})
+    problem = r"wide_network' cannot be made with model_parameters=\{'wdith': 3\}: .*'wdith'. It takes width, dropout"
+    with pytest.raises(InvalidInputError, match=problem):
+        settings.build("single")
+    settings = TorchLearnerSettings(model=f"{tmp_path}/nets.py:network", model_parameters={"width": 3})
+    with pytest.raises(InvalidInputError, match=r"'width'. It takes no parameters"):
+        settings.build("single")
+
+
+def test_values_that_an_estimator_refuses_are_named() -> None:
+    settings = TorchLearnerSettings(uncertainty="deep-ensemble", uncertainty_parameters={"members": 1}, device="cpu")
+    with pytest.raises(InvalidInputError, match="'members' argument must be a whole number of at least 2. Got 1"):
+        settings.build("single")
+
+
+def test_a_model_is_made_with_its_parameters(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(NETWORK)
+    settings = TorchLearnerSettings(
+        model=f"{tmp_path}/nets.py:wide_network", model_parameters={"width": 7, "dropout": 0.25}, device="cpu"
+    )
+    network = settings.build("single").build((4,), 3)
+    assert isinstance(network, torch.nn.Sequential)
+    assert network[0].out_features == 7
+    assert network[1].p == 0.25
+
+
+def test_an_estimator_of_ones_own_comes_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(ESTIMATOR)
+    settings = TorchLearnerSettings(
+        uncertainty="mine.py:Constant", uncertainty_parameters={"value": 0.25}, temperature=1.5, device="cpu"
+    ).pinned()
+    assert settings.uncertainty == f"{tmp_path}/mine.py:Constant"
+    assert settings.uncertainty_hash is not None
+    assert settings.pinned() == settings
+    learner = settings.build("single")
+    assert learner.uncertainty.temperature == 1.5  # type: ignore[attr-defined]
+    u = learner.uncertainty.estimate(learner.build((4,), 3), torch.ones(2, 4)).u
+    assert u is not None
+    assert (u == 0.25).all()
+    with pytest.warns(UserWarning, match="Ignored: passes, because uncertainty='.*mine.py:Constant' does without"):
+        settings.replace(passes=5).build("single")
+    with pytest.raises(InvalidInputError, match=r"missing a required argument: 'value'. It takes value"):
+        settings.replace(uncertainty_parameters={}).build("single")
+    Path("mine.py").write_text(ESTIMATOR + "# changed")
+    with pytest.raises(RunError, match=r"mine.py' has changed since the run began"):
+        settings.build("single")
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("mine.py:number", "must name a class of estimators. Got 'mine.py:number' instead, which is 3"),
+        ("mine.py:nothing", "leads nowhere"),
+        ("mine.py:Deterministic.estimate", "must name a class of estimators. Got .*, which is <function Deterministic"),
+        (
+            "collections:OrderedDict",
+            "must name a class of estimators. Got .*, which is <class 'collections.OrderedDict",
+        ),
+        ("mine.py:Lacking", "'uncertainty' argument must be an estimator, .* with 'estimate', 'prepare' and 'members'"),
+    ],
+)
+def test_references_that_name_no_estimator_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(ESTIMATOR)
+    with pytest.raises(InvalidInputError, match=problem):
+        TorchLearnerSettings(uncertainty=reference, device="cpu").build("single")
+
+
+def test_trained_networks_depend_on_an_estimator_only_where_it_changes_training(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(ESTIMATOR)
+    plain = TorchLearnerSettings()
+    same = [
+        {"uncertainty": "none"},
+        {"uncertainty": "augmentation", "uncertainty_parameters": {"crop": 2}},
+        {"uncertainty_parameters": {"chunk": 1}, "passes": 3, "temperature": 1.0, "predict_batch_size": 5},
+        {"uncertainty": f"{file}:Constant", "uncertainty_parameters": {"value": 1}},
+    ]
+    for changes in same:
+        assert plain.replace(**changes).pinned().fit_settings() == plain.fit_settings()
+    other: list[dict[str, Any]] = [
+        {},
+        {"uncertainty": "mc-spatial-dropout"},
+        {"uncertainty": "mc-spatial-dropout", "uncertainty_parameters": {"rate": 0.2}},
+        {"uncertainty": "mc-dropblock"},
+        {"uncertainty": "mc-dropblock", "uncertainty_parameters": {"block_size": 3}},
+        {"uncertainty": "deep-ensemble"},
+        {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": 4}},
+        {"uncertainty": f"{file}:Preparing"},
+        {"uncertainty": f"{file}:Preparing", "passes": 20},
+        {"model": "a:b", "model_parameters": {"width": 3}},
+        {"model": "a:b", "model_parameters": {"width": 4}},
+        {"dropout": 0.4},
+    ]
+    texts = [json.dumps(plain.replace(**changes).pinned().fit_settings(), sort_keys=True) for changes in other]
+    assert len(set(texts)) == len(texts)
+    labeling = {"passes": 3, "temperature": 1.0, "predict_batch_size": 5}
+    for name in ("mc-spatial-dropout", "mc-dropblock"):
+        settings = plain.replace(uncertainty=name)
+        assert settings.replace(**labeling).fit_settings() == settings.fit_settings()
+
+
+def test_the_file_of_an_estimator_that_prepares_networks_counts(tmp_path: Path) -> None:
+    fits = []
+    for text in (ESTIMATOR, ESTIMATOR + "# changed"):
+        (tmp_path / "mine.py").write_text(text)
+        fits.append(TorchLearnerSettings(uncertainty=f"{tmp_path}/mine.py:Preparing").pinned().fit_settings())
+    assert fits[0] != fits[1]
+
+
+def test_settings_of_an_earlier_version_are_read() -> None:
+    """As a run folder of 0.1.0 has them, word for word."""
+    stored = json.loads(
+        '{"kind": "torch", "model": null, "model_hash": null, "hidden": [8], "dropout": 0.3, "noise": 0.0, '
+        '"training": {"epochs": 6}, "uncertainty": "none", "passes": 10, "temperature": 2.0, "stochastic_layers": [], '
+        '"layer_hashes": [], "negative_weight": 1.0, "predict_batch_size": null, "device": "cpu", "threads": null}'
+    )
+    settings = TorchLearnerSettings.model_validate(stored)
+    training = TrainingSettings(epochs=6)
+    assert settings == TorchLearnerSettings(hidden=(8,), training=training, uncertainty="none", device="cpu")
+
+
 def test_settings_that_a_network_of_ones_own_ignores_warn(tmp_path: Path) -> None:
     (tmp_path / "nets.py").write_text(NETWORK)
     settings = TorchLearnerSettings(model=f"{tmp_path}/nets.py:network", hidden=(3,), device="cpu")
     with pytest.warns(UserWarning, match="Ignored: hidden, because model=.* is a network of your own"):
         settings.build("single")
-    with pytest.warns(UserWarning, match="Ignored: passes, because uncertainty='none' makes one deterministic pass"):
+    with pytest.warns(UserWarning, match="Ignored: passes, because uncertainty='none' does without"):
         TorchLearnerSettings(uncertainty="none", passes=5).build("single")
 
 
@@ -121,6 +312,7 @@ def test_parameters_that_the_estimator_does_not_take_are_named() -> None:
     "settings",
     [
         TorchLearnerSettings(hidden=(), training=TrainingSettings(optimizer="adamw", gradient_clip=1.0)),
+        TorchLearnerSettings(model="a:b", model_parameters={"x": 1}, uncertainty_parameters={"y": 1.0, "z": "w"}),
         SklearnLearnerSettings(estimator="a:b", parameters={"x": 1, "y": 1.0, "z": True, "w": None, "v": "1"}),
     ],
 )
@@ -137,7 +329,10 @@ def test_settings_survive_json_with_their_types(settings: Any) -> None:
         ({"passes": 1}, "greater than or equal to 2"),
         ({"dropout": 1.0}, "less than 1"),
         ({"hiden": (3,)}, "did you mean 'hidden'"),
-        ({"uncertainty": "magic"}, "'mc-dropout' or 'none'"),
+        ({"uncertainty": "magic"}, "must be one of 'mc-dropout', .*'none', or the reference .* Got 'magic' instead"),
+        ({"uncertainty_parameters": {"passes": 5, "task": "multi"}}, "Got passes, task instead, which every estimator"),
+        ({"uncertainty_parameters": {"rate": float("nan")}}, "finite number"),
+        ({"model_parameters": {"width": 3}}, "'model' that is named. Got {'width': 3} for the default network"),
     ],
 )
 def test_values_that_cannot_be_are_refused(values: dict[str, Any], problem: str) -> None:

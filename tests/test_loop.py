@@ -134,6 +134,12 @@ def test_without_uncertainties_balancing_keeps_the_most_confident() -> None:
     assert np.flatnonzero(pool.selection.positive[:, 0]).tolist() == [1]
 
 
+def test_probabilities_that_round_above_1_are_balanced_too() -> None:
+    p = two(1 + 1e-7, 0.98, 0.92, 0.96, 0.95, 0.01)
+    settings = config(balance="equal", balance_floor=1, kappa_p=math.inf, kappa_n=math.inf)
+    assert np.flatnonzero(run(Scripted([p]), settings)[0].pool.selection.positive[:, 0]).tolist() == [0]
+
+
 def test_without_uncertainties_finite_kappas_are_refused() -> None:
     with pytest.raises(ValueError, match="'u'"):
         run(Scripted([SURE]), config())

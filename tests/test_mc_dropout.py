@@ -549,5 +549,6 @@ def test_the_deterministic_estimator_softens_and_has_no_uncertainty(task, link):
 def test_estimators_are_values_that_fit_the_protocol():
     estimators: list[UncertaintyEstimator] = [MCDropout(), Deterministic()]
     assert estimators == [MCDropout(passes=10, temperature=2.0), Deterministic(temperature=2.0)]
+    assert all(isinstance(one, UncertaintyEstimator) and one.members == 1 for one in estimators)
     with pytest.raises(AttributeError):
         estimators[0].passes = 20

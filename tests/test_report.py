@@ -4,6 +4,7 @@ import base64
 import io
 import math
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from surelabel.errors import InvalidInputError
 from surelabel.recipes.demo import demo_settings
 from surelabel.recipes.variants import VARIANTS, full_ups
 from surelabel.recipes.workers import Job, run_jobs
-from surelabel.report.drawing import panel
+from surelabel.report.drawing import Picture, panel
+from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.figures import (
     balance_figure,
     calibration_figure,
@@ -24,8 +26,9 @@ from surelabel.report.figures import (
     rounds_figure,
     uncertainty_grid,
 )
-from surelabel.report.html import main_row, summary_table, write_report
-from surelabel.report.pictures import _png, pictures_figure
+from surelabel.report.first_selection import find_pairs
+from surelabel.report.html import summary_table, write_report
+from surelabel.report.pictures import pictures_figure, to_pixels
 from surelabel.report.tables import (
     JudgedLabels,
     Row,
@@ -33,6 +36,7 @@ from surelabel.report.tables import (
     by_round,
     group_runs,
     judged_labels,
+    main_row,
     statistic,
     summarize,
     wrong_and_kept_out,
@@ -51,6 +55,8 @@ SECTIONS = [
     "Settings",
     "Environment",
 ]
+"""What every report has; tables that do not apply to its runs are left out."""
+FIRST_LABELS, POOL_USE = "First labels by confidence and by uncertainty", "Use of the pool"
 
 
 def quick(settings: RunSettings) -> RunSettings:
@@ -127,7 +133,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_the_page_has_every_section_and_loads_nothing(page: str) -> None:
-    assert headings(page) == SECTIONS
+    assert headings(page) == [*SECTIONS[:7], FIRST_LABELS, POOL_USE, *SECTIONS[7:]]
     assert "<title>Digits &amp; &lt;more&gt;</title>" in page
     found = parsed(page)
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in found.found)
@@ -137,7 +143,8 @@ def test_the_page_has_every_section_and_loads_nothing(page: str) -> None:
 
 
 def test_a_figure_is_the_same_when_it_is_drawn_again(ups: Row) -> None:
-    assert balance_figure(ups).panels == balance_figure(ups).panels
+    first, second = (balance_figure(ups).panels[0].svg for _ in range(2))
+    assert first == second
 
 
 def test_references_inside_the_drawings_lead_somewhere(page: str) -> None:
@@ -255,7 +262,7 @@ def test_an_empty_stretch_of_the_ece_curve_is_left_open() -> None:
 def test_the_risk_figure_names_the_auroc_of_the_tables(ups: Row) -> None:
     labels = judged_labels(ups, 0)
     expected = sl.uncertainty_auroc(labels.uncertainty, ~labels.right)
-    assert f"u (AUROC {expected:.3f})" in risk_coverage_figure(ups).panels[0]
+    assert f"u (AUROC {expected:.3f})" in risk_coverage_figure(ups).panels[0].svg
 
 
 def test_figures_of_one_deterministic_pass_say_that_there_is_no_uncertainty(demo_runs: list[RunFolder]) -> None:
@@ -268,9 +275,9 @@ def test_figures_of_one_deterministic_pass_say_that_there_is_no_uncertainty(demo
 
 def test_every_row_has_a_line_in_the_figure_of_rounds(demo_runs: list[RunFolder]) -> None:
     figure = rounds_figure(group_runs(demo_runs))
-    number, accuracy, score = figure.panels
+    number, accuracy, score = panels = [panel.svg for panel in figure.panels]
     for name in ("Pseudo-labeling", "Confidence-based", "UPS, no negatives", "UPS"):
-        assert all(f">{name}<" in one for one in figure.panels)
+        assert all(f">{name}<" in one for one in panels)
     assert ">Supervised<" in score
     assert ">Supervised<" not in number + accuracy
 
@@ -291,16 +298,45 @@ def test_pictures_are_confident_wrong_and_uncertain(ups: Row) -> None:
     assert bool(figure.note) == (not expected)
 
 
-def test_a_picture_holds_the_sample() -> None:
+def test_confidence_and_uncertainty_are_compared_on_the_same_network(
+    demo_runs: list[RunFolder], ups: Row, page: str
+) -> None:
+    (pair,) = find_pairs(ups.runs, demo_runs)  # the second seed has no other run
+    assert pair.deterministic.settings.name == "Pseudo-labeling"
+    entries = [run.pool_table(0).to_pylist() for run in (pair.stochastic, pair.deterministic)]
+    chosen = [entry for entry in entries[0] if entry["before_balancing"]]
+    others: list[dict[str, object]] = []
+    for name, count in Counter(entry["label"] for entry in chosen).items():
+        ranked = sorted((entry for entry in entries[1] if entry["label"] == name), key=lambda one: -one["confidence"])
+        others += ranked[:count]
+    shares = [np.mean([entry["label"] == entry["truth"] for entry in part]) for part in (chosen, others)]
+    found = compare_at_equal_counts([pair])
+    assert found.difference.mean == pytest.approx(shares[0] - shares[1])
+    assert f"<td>{100 * shares[0]:.2f}</td><td>{100 * shares[1]:.2f}</td>" in page
+
+
+def test_a_picture_holds_the_sample_enlarged() -> None:
+    pixels = to_pixels(np.array([[[0.0, 0.5], [1.0, 0.25]]]))
+    assert pixels.shape == (96, 96)
+    assert pixels[::48, ::48].tolist() == [[0, 128], [255, 64]]
+    assert to_pixels(np.zeros((3, 2, 2))).shape == (96, 96, 3)
+
+
+def test_the_pixels_of_a_picture_are_left_as_they_are() -> None:
+    sample = np.arange(100, 112, dtype=np.uint8).reshape(3, 2, 2)
+    np.testing.assert_array_equal(to_pixels(sample)[::48, ::48], sample.transpose(1, 2, 0))
+    large = np.zeros((200, 100), np.uint8)
+    assert to_pixels(large).shape == (200, 100)
+
+
+def test_a_picture_is_a_png_inside_an_address() -> None:
     from PIL import Image
 
-    sample = np.array([[[0.0, 0.5], [1.0, 0.25]]])
-    address = _png(sample)
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))))
-    assert pixels.shape == (96, 96)
-    assert pixels[0, 0] == 0
-    assert pixels[-1, 0] == 255
-    assert np.asarray(Image.open(io.BytesIO(base64.b64decode(_png(np.zeros((3, 2, 2)))[22:])))).shape == (96, 96, 3)
+    pixels = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    address = Picture(pixels, "four pixels").source
+    assert address.startswith("data:image/png;base64,")
+    found = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))))
+    np.testing.assert_array_equal(found, pixels)
 
 
 def test_a_function_from_elsewhere_is_not_called_without_being_asked(ups: Row) -> None:

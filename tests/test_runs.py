@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import CONFIG, LEARNER, blobs, contents, difference, history, small_settings
+from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, difference, history, small_settings
 
 import surelabel.runs
 from surelabel.data.source import ArraySource
@@ -60,10 +60,7 @@ def test_pool_and_validation_are_read_back_exactly(finished: tuple[Path, list[Ro
         (folder.pool(number), records[number].pool),
         (folder.validation(number), records[number].validation),
     ):
-        for name in expected.__dataclass_fields__:
-            left, right = (np.asarray(getattr(labels, name)) for labels in (got, expected))
-            np.testing.assert_array_equal(left, right, err_msg=name)
-            assert left.dtype == right.dtype, name
+        assert_same_pool(got, expected)
 
 
 def test_the_tables_have_a_row_a_sample_and_a_row_a_negative(finished: tuple[Path, list[RoundRecord]]) -> None:
@@ -187,10 +184,7 @@ def test_a_multi_label_run_is_read_back_and_resumed(tmp_path: Path, string_ids: 
     assert set(folder.pool_table(0)["label"].to_pylist()) == {0, 1}
     np.testing.assert_array_equal(folder.truth, np.concatenate([np.full((3, 2), -1), data.truth]))
     for got, expected in ((folder.pool(), records[-1].pool), (folder.validation(), records[-1].validation)):
-        for name in expected.__dataclass_fields__:
-            left, right = (np.asarray(getattr(labels, name)) for labels in (got, expected))
-            np.testing.assert_array_equal(left, right, err_msg=name)
-            assert left.dtype == right.dtype, name
+        assert_same_pool(got, expected)
     learner, labeled = LEARNER.build("multi"), data.labeled
     rest = {"validation": data.validation, "truth": data.truth, "classes": data.classes}
     next(start(tmp_path / "run", settings, data=data))

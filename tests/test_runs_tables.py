@@ -6,25 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import assert_same_pool
 
 from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.runs.tables import from_tables, ids_column, table_bytes, table_from_bytes, to_tables, truth_codes
-
-
-def assert_same(got: PoolLabels, expected: PoolLabels) -> None:
-    for name in expected.__dataclass_fields__:
-        left, right = (getattr(labels, name) for labels in (got, expected))
-        if name == "selection":
-            np.testing.assert_array_equal(left.positive, right.positive)
-            np.testing.assert_array_equal(left.negative, right.negative)
-        elif right is None:
-            assert left is None
-        else:
-            np.testing.assert_array_equal(left, right, err_msg=name)
-            assert left.dtype == right.dtype
-            assert left.shape == right.shape
 
 
 def through_bytes(pool: PoolLabels, classes: list[str], truth: Any = None) -> PoolLabels:
@@ -61,7 +48,7 @@ def test_a_pool_is_restored_exactly(
     ids = np.array([f"é{number}" for number in range(rows)]) if strings else np.arange(rows)[::-1] * 7
     thresholds = {"tau_p": tau, "tau_n": min(0.5, tau), "kappa_p": kappa, "kappa_n": kappa, "gamma": 0.5}
     pool = make_pool(seed, task, rows, classes, dtype, has_u=has_u, ids=ids, thresholds=thresholds)
-    assert_same(through_bytes(pool, [f"class {c}" for c in range(classes)]), pool)
+    assert_same_pool(through_bytes(pool, [f"class {c}" for c in range(classes)]), pool)
 
 
 THRESHOLDS = {"tau_p": 0.4, "tau_n": 0.3, "kappa_p": 0.8, "kappa_n": 0.8, "gamma": 0.5}
@@ -80,7 +67,7 @@ THRESHOLDS = {"tau_p": 0.4, "tau_n": 0.3, "kappa_p": 0.8, "kappa_n": 0.8, "gamma
 def test_ids_keep_their_dtype(ids: Any) -> None:
     pool = make_pool(0, "single", 6, 3, np.float32, has_u=True, ids=ids, thresholds=THRESHOLDS)
     assert pool.selection.negative.any()
-    assert_same(through_bytes(pool, ["a", "b", "c"]), pool)
+    assert_same_pool(through_bytes(pool, ["a", "b", "c"]), pool)
 
 
 @pytest.mark.parametrize("task", ["single", "multi"])

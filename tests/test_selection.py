@@ -422,6 +422,17 @@ def test_balancing_one_label_a_row_allocates_less_than_half_of_p_and_u():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_of_several_bad_arrays_the_first_is_named_with_its_extremes_whatever_the_block(kind):
+    p, u = np.full((300_000, 2), 0.5), np.zeros((300_000, 2))
+    p_soft = p.copy()
+    p_soft[0, 0], p[-1, 0], p[-2, 1] = 7.0, 3.0, -2.0
+    with pytest.raises(InvalidInputError, match=r"'p' argument must hold probabilities.*values from -2\.0 to 3\.0"):
+        select(KINDS[kind](p), KINDS[kind](u), p_soft=KINDS[kind](p_soft))
+    with pytest.raises(InvalidInputError, match=r"'p_soft' argument must hold probabilities.*values from 0\.5 to 7\.0"):
+        select(KINDS[kind](np.full_like(p, 0.5)), KINDS[kind](u), p_soft=KINDS[kind](p_soft))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("task", ["single", "multi"])
 def test_nan_in_a_late_row_is_found(kind, task):
     p, u = np.full((300_000, 2), 0.5), np.zeros((300_000, 2))

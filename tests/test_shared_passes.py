@@ -641,7 +641,7 @@ def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way)
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     monkeypatch.setattr(sharing, "SMALL_BATCH", 0)
     model, batch = make(), torch.randn(20, 4)
-    quick = MCDropout(passes=4, chunk=2, compile=True, stochastic_layers=(Subclass,))
+    quick = MCDropout(passes=4, chunk=2, compile=True, block=10, stochastic_layers=(Subclass,))
     torch.manual_seed(5)
     estimate = quick.estimate(model, batch, check=True)
     assert quick.plan(model, batch).way == way
@@ -667,7 +667,7 @@ def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way)
 def test_a_smaller_batch_is_filled_up_and_cut_afterwards(monkeypatch):
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     passes, model = 400, perceptron()
-    quick, batch = MCDropout(passes=passes, chunk=10, compile=True), torch.randn(8, 4)
+    quick, batch = MCDropout(passes=passes, chunk=10, compile=True, block=8), torch.randn(8, 4)
     quick.estimate(model, batch)
     few = quick.estimate(model, batch[:3])
     assert quick.plan(model, batch).way == "repeated"
@@ -675,7 +675,20 @@ def test_a_smaller_batch_is_filled_up_and_cut_afterwards(monkeypatch):
     assert_same_statistics(few.p, few.u, plain_probabilities(model, batch[:3], passes))
 
 
-def test_a_compiler_that_fails_gives_way_to_plain_passes(monkeypatch, caplog):
+def test_what_a_batch_gets_does_not_depend_on_those_before_it(monkeypatch):
+    monkeypatch.setattr(compiled, "BACKEND", "eager")
+    for block in (None, 12):
+        quick, batch = MCDropout(passes=4, compile=True, block=block), torch.randn(30, 500)
+        model = nn.Sequential(nn.Linear(500, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
+        estimates = []
+        for before in (batch[:7], batch):
+            quick.estimate(model, before)
+            torch.manual_seed(5)
+            estimates.append(quick.estimate(model, batch[:7]))
+        assert torch.equal(estimates[0].u, estimates[1].u)
+
+
+def test_a_compiler_that_fails_gives_way_to_passes_that_share_without_it(monkeypatch, caplog):
     def broken(graph, inputs):
         raise NotImplementedError("no compiler for this")
 
@@ -685,11 +698,33 @@ def test_a_compiler_that_fails_gives_way_to_plain_passes(monkeypatch, caplog):
         torch.manual_seed(5)
         estimate = MCDropout(compile=True).estimate(model, batch)
     torch.manual_seed(5)
-    plain = MCDropout(chunk=1).estimate(model, batch)
-    assert all(torch.equal(one, other) for one, other in zip(estimate, plain, strict=True))
+    shared = MCDropout(compile=False).estimate(model, batch)
+    assert all(torch.equal(one, other) for one, other in zip(estimate, shared, strict=True))
+    assert "run without the compiler, and slower, because" in caplog.text
     assert "no compiler for this" in caplog.text
-    assert MCDropout(compile=True).plan(model, batch).way == "one by one"
-    assert MCDropout(compile=False).plan(model, batch).way == "repeated"
+    assert MCDropout(compile=True).plan(model, batch).way == "repeated"
+    caplog.clear()
+    MCDropout(compile=True).estimate(model, batch)
+    assert not caplog.records
+
+
+class NormAndActivation(nn.BatchNorm2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).relu()
+
+
+@pytest.mark.parametrize("kind", ["derived", "hooked"])
+def test_compiled_passes_keep_what_is_more_than_batch_norm(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "BACKEND", "eager")
+    norm = NormAndActivation(4) if kind == "derived" else nn.BatchNorm2d(4)
+    if kind == "hooked":
+        norm.register_forward_hook(lambda module, inputs, output: output.relu())
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.Dropout(0.5), nn.Flatten(), nn.Linear(64, 3))
+    batch, estimates = torch.randn(20, 3, 6, 6), []
+    for compile in (True, False):
+        torch.manual_seed(1)
+        estimates.append(MCDropout(passes=4, compile=compile).estimate(model, batch))
+    torch.testing.assert_close(estimates[0].p, estimates[1].p)
 
 
 @pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}])

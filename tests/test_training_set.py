@@ -45,7 +45,7 @@ def test_partly_labeled_rows_are_in_the_pool_too() -> None:
     labels = np.array([[1, 0], [0, 1], [1, -1], [0, 1], [1, 0]])
     problem = make_problem((X, labels), POOL, "multi")
     assert problem.pool_rows.tolist() == [2, 5, 6, 7]
-    assert np.array_equal(problem.known, masks("10", "00", "00", "00"))
+    assert np.array_equal(problem.known, masks("10"))
     # The network says of the partly labeled row: not class 0, but class 1. Class 0 is known, so only class 1 counts.
     selection = Selection(masks("01", "00", "00", "00"), masks("10", "00", "00", "00"))
     training_set = problem.training_set(selection)

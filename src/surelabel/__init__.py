@@ -32,15 +32,27 @@ if TYPE_CHECKING:
     from surelabel.rules import UPSConfig
     from surelabel.runs import RunFolder, resume, run
     from surelabel.selection import Selection, balance, select
-    from surelabel.uncertainty import Deterministic, MCDropout
+    from surelabel.threshold_choice import thresholds
+    from surelabel.uncertainty import (
+        DeepEnsemble,
+        Deterministic,
+        MCDropBlock,
+        MCDropout,
+        MCSpatialDropout,
+        RandomAugmentation,
+    )
 
 _HOMES = {
     "ArraySource": "data.source",
+    "DeepEnsemble": "uncertainty",
     "Deterministic": "uncertainty",
     "LabeledKFold": "data.splits",
     "Learner": "learners.protocol",
+    "MCDropBlock": "uncertainty",
     "MCDropout": "uncertainty",
+    "MCSpatialDropout": "uncertainty",
     "Prediction": "data.pool",
+    "RandomAugmentation": "uncertainty",
     "RoundRecord": "records",
     "RunFolder": "runs",
     "Selection": "selection",
@@ -61,17 +73,22 @@ _HOMES = {
     "run": "runs",
     "select": "selection",
     "self_train": "loop",
+    "thresholds": "threshold_choice",
     "uncertainty_auroc": "calibration",
 }
 _MODULES = ("calibration", "errors", "losses")
 
 __all__ = [
     "ArraySource",
+    "DeepEnsemble",
     "Deterministic",
     "LabeledKFold",
     "Learner",
+    "MCDropBlock",
     "MCDropout",
+    "MCSpatialDropout",
     "Prediction",
+    "RandomAugmentation",
     "RoundRecord",
     "RunFolder",
     "Selection",
@@ -96,6 +113,7 @@ __all__ = [
     "run",
     "select",
     "self_train",
+    "thresholds",
     "uncertainty_auroc",
 ]
 

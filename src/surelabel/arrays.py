@@ -89,12 +89,18 @@ def as_boolean(name: str, value: Any) -> Array:
     return array
 
 
+def as_values(name: str, value: Any, ndim: int = 2) -> Array:
+    """Return `value` as floats without gradient, of `ndim` dimensions and not empty; what they are is not looked at."""
+    array = as_floating(name, value)
+    require_shape(name, array, ndim)
+    return array.detach() if is_torch(array) else array
+
+
 def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
-    array = _detached(as_floating(name, value))
-    require_shape(name, array, ndim)
+    array = as_values(name, value, ndim)
     low, high = extremes(array)
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+    if not _are_probabilities(low, high):
         raise InvalidInputError(
             f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
             f"{high} instead; pass probabilities (softmax or sigmoid of the logits), never logits."
@@ -104,8 +110,7 @@ def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
 
 def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
-    array = _detached(as_floating(name, value))
-    require_shape(name, array, ndim)
+    array = as_values(name, value, ndim)
     low = float(namespace(array=array).min(array))  # NaN when the array holds NaN
     if not low >= 0:
         raise InvalidInputError(
@@ -113,6 +118,16 @@ def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
             f"of {low} instead; pass standard deviations, e.g. over at least two stochastic passes."
         )
     return array
+
+
+def holds_probabilities(array: Array) -> bool:
+    """Tell whether `as_probabilities` would take these values."""
+    return _are_probabilities(float(array.min()), float(array.max()))
+
+
+def holds_uncertainties(array: Array) -> bool:
+    """Tell whether `as_uncertainties` would take these values."""
+    return float(array.min()) >= 0
 
 
 def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) -> None:
@@ -197,8 +212,8 @@ def extremes(array: Array) -> tuple[float, float]:
     return float(xp.min(low)), float(xp.max(high))
 
 
-def _detached(array: Array) -> Array:
-    return array.detach() if is_torch(array) else array
+def _are_probabilities(low: float, high: float) -> bool:
+    return low >= -ROUNDING and high <= 1 + ROUNDING
 
 
 def _kind(value: Array) -> str:

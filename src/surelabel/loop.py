@@ -93,8 +93,8 @@ def rounds(
             return
         for number in range(len(done), config.max_rounds + 1):
             started = time.monotonic()
-            training_set = problem.training_set(pool.selection if pool else None)
-            learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
+            # Not kept in a name: labeling needs the memory of the targets.
+            learner.fit(problem.training_set(pool.entries if pool else None), seed=seed_for(config.seed, number, "fit"))
             learned_from, pool = pool, label_pool(learner, problem, config, number + 1)
             validation_score, test_score = (_score(learner, part, config, number) for part in held_out)
             validation_labels = None

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from surelabel.calibration import calibration_error
 from surelabel.data.pool import PoolLabels
-from surelabel.data.training_set import Mask
+
+Truth = npt.NDArray[np.int64]
+"""The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
 
 StopReason = Literal["converged", "max_rounds", "max_minutes", "no_unlabeled", "interrupted"]
 
@@ -83,7 +86,7 @@ class RoundRecord:
 def describe(
     round: int,
     learned_from: PoolLabels | None,
-    truth: tuple[Mask, Mask] | None,
+    truth: Truth | None,
     *,
     num_classes: int,
     **rest: Any,
@@ -91,25 +94,23 @@ def describe(
     """Make the record of a round from the labels that its network learned from."""
     if learned_from is None:
         return RoundRecord(round, **_nothing(num_classes), **rest)
-    positive, negative = learned_from.selection
-    only_negative = negative.any(axis=1) & ~positive.any(axis=1)
-    confidence = _at_positives(learned_from.confidence, positive)
-    uncertainty = None if learned_from.uncertainty is None else _at_positives(learned_from.uncertainty, positive)
+    positive, before, negatives = learned_from.positive, learned_from.positive_before, learned_from.negative.counts
+    has_positive = positive if positive.ndim == 1 else positive.any(axis=1)
     return RoundRecord(
         round,
         num_positive=int(positive.sum()),
-        num_negative=int(negative.sum()),
-        num_positive_before=int(learned_from.before.sum()),
-        num_negative_only=int(only_negative.sum()),
-        negatives_per_row=_mean(negative[only_negative].sum(axis=1)),
-        positive_share=float(positive.any(axis=1).mean()),
-        class_counts_before=learned_from.before.sum(axis=0).tolist(),
-        class_counts=positive.sum(axis=0).tolist(),
-        mean_confidence=_mean(confidence),
-        mean_uncertainty=None if uncertainty is None else _mean(uncertainty),
-        ece=None if truth is None else _ece(learned_from, *truth),
-        positive_accuracy=None if truth is None else _mean(truth[0][positive & truth[1]]),
-        negative_accuracy=None if truth is None else _mean(~truth[0][negative & truth[1]]),
+        num_negative=int(negatives.sum()),
+        num_positive_before=int(before.sum()),
+        num_negative_only=int(np.count_nonzero(negatives[~has_positive])),
+        negatives_per_row=_mean(negatives[(negatives > 0) & ~has_positive]),
+        positive_share=float(has_positive.mean()),
+        class_counts_before=learned_from.class_counts(before).tolist(),
+        class_counts=learned_from.class_counts(positive).tolist(),
+        mean_confidence=_mean(learned_from.confidence[positive]),
+        mean_uncertainty=None if learned_from.uncertainty is None else _mean(learned_from.uncertainty[positive]),
+        ece=None if truth is None else _ece(learned_from, truth),
+        positive_accuracy=None if truth is None else _positive_accuracy(learned_from, truth),
+        negative_accuracy=None if truth is None else _negative_accuracy(learned_from, truth),
         **rest,
     )
 
@@ -128,23 +129,30 @@ def _nothing(num_classes: int) -> dict[str, Any]:
     return {**counts, **dict.fromkeys(means), **per_class, "positive_share": 0.0}
 
 
-def _at_positives(values: Any, positive: Mask) -> Any:
-    return values[positive] if values.ndim == 2 else values[positive.any(axis=1)]
-
-
 def _mean(values: Any) -> float | None:
     return float(np.mean(values, dtype=np.float64)) if len(values) else None
 
 
-def _ece(pool: PoolLabels, y: Mask, g: Mask) -> float | None:
+def _positive_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
+    chosen = pool.positive & (truth >= 0)
+    return _mean(pool.label[chosen] == truth[chosen])
+
+
+def _negative_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
+    """A negative is right when the class is not the sample's, or for task "multi" not one of them."""
+    negative = pool.negative
+    if truth.ndim == 1:
+        true_class = np.repeat(truth, negative.counts)
+        return _mean((true_class != negative.classes)[true_class >= 0])
+    present = truth[negative.rows, negative.classes]
+    return _mean(present[present >= 0] == 0)
+
+
+def _ece(pool: PoolLabels, truth: Truth) -> float | None:
     """Eq. 6 over the selected labels: single-label the positives, multi-label every selected entry."""
-    positive, negative = pool.selection
-    if pool.confidence.ndim == 1:
-        chosen = positive & g
-        rows = chosen.any(axis=1)
-        confidence, correct = pool.confidence[rows], y[chosen]
-    else:
-        chosen = (positive | negative) & g
-        confidence = np.maximum(pool.confidence, 1 - pool.confidence)[chosen]
-        correct = (y == (pool.label == 1))[chosen]
-    return float(calibration_error(confidence, correct)) if len(confidence) else None
+    confidence, chosen = pool.confidence, pool.positive & (truth >= 0)
+    if truth.ndim == 2:
+        confidence = np.maximum(confidence, 1 - confidence)
+        chosen |= pool.selection.negative & (truth >= 0)
+    correct = pool.label[chosen] == truth[chosen]
+    return float(calibration_error(confidence[chosen], correct)) if len(correct) else None

@@ -16,6 +16,9 @@ from surelabel.arrays import (
     as_floating,
     as_probabilities,
     as_uncertainties,
+    as_values,
+    holds_probabilities,
+    holds_uncertainties,
     namespace,
     require_count,
     require_number,
@@ -79,13 +82,15 @@ def select(
     check_task(task)
     gamma = require_number("gamma", gamma, 0, 1, ends="()")
     _check_thresholds(tau_p, tau_n, kappa_p, kappa_n)
-    p, u, p_soft, u_soft = _checked_predictions(p, u, p_soft, u_soft)
+    p, u, p_soft, u_soft = _as_predictions(p, u, p_soft, u_soft)
     _require_uncertainty("u", u, "kappa_p", kappa_p)
     _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
 
     tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
     positive, negative = _empty_selection(p)
     for rows in row_blocks(p):
+        # Values are checked where they are compared: a large array is read from memory once.
+        _check_values(p, u, p_soft, u_soft, rows)
         negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
         if task == "single":
             # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
@@ -127,20 +132,38 @@ def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Select
     positive, negative, u, shares = _checked_balance(s, u, shares)
     xp = namespace(positive=positive)
     num_classes = positive.shape[1]
-
-    # Only the selected entries are sorted: by class, in it by uncertainty; stable: ties stay in row order.
+    # Only the selected entries are ranked, in the order of rows.
     entry = xp.nonzero(xp.reshape(positive, (-1,)))[0]
-    entry = entry[xp.argsort(u[entry // num_classes, entry % num_classes], stable=True)]
-    entry = entry[xp.argsort(entry % num_classes, stable=True)]
-
     entry_class = entry % num_classes
-    start = xp.searchsorted(entry_class, xp.arange(num_classes + 1, dtype=entry.dtype, device=entry.device))
-    quota = _quota(start[1:] - start[:-1], floor, shares)
-    rank = xp.arange(entry.shape[0], dtype=entry.dtype, device=entry.device) - start[entry_class]
-
+    entry = entry[most_certain(entry_class, u[entry // num_classes, entry_class], num_classes, floor, shares)]
     kept = xp.zeros((positive.shape[0] * num_classes,), dtype=xp.bool, device=positive.device)
-    kept[entry[rank < quota[entry_class]]] = True
+    kept[entry] = True
     return Selection(xp.reshape(kept, positive.shape), negative)
+
+
+def most_certain(classes: Array, u: Array, num_classes: int, floor: int, shares: Array | None) -> Array:
+    """Return which positives `balance` keeps: of each class the most certain (ties: the lower index).
+
+    Args:
+        classes: Class of each selected positive (K,), integers that also hold C.
+        u: Their uncertainties (K,).
+        num_classes: C.
+        floor: As in `balance`.
+        shares: As in `balance`, checked by `checked_shares`.
+
+    Returns:
+        Indices of those that stay, class by class, the most certain first.
+    """
+    xp = namespace(classes=classes, u=u)
+    # By class, in it by uncertainty; stable: ties stay in their order.
+    order = xp.argsort(u, stable=True)
+    order = order[xp.argsort(classes[order], stable=True)]
+    classes = classes[order]
+    every_class = xp.arange(num_classes + 1, dtype=classes.dtype, device=classes.device)
+    start = xp.searchsorted(classes, every_class)
+    quota = _quota(start[1:] - start[:-1], floor, shares)
+    rank = xp.arange(order.shape[0], dtype=start.dtype, device=order.device) - start[classes]
+    return order[rank < quota[classes]]
 
 
 def _certain(u: Array | None, rows: slice, kappa: float, at: Any = ...) -> Array | bool:
@@ -179,15 +202,29 @@ def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float
         )
 
 
-def _checked_predictions(p: Any, u: Any, p_soft: Any, u_soft: Any) -> tuple[Array, Array, Array, Array]:
-    """Return p, u, p_soft, u_soft as checked arrays, the soft ones defaulting to the plain ones."""
-    p = as_probabilities("p", p)
-    u = None if u is None else as_uncertainties("u", u)
-    p_soft = p if p_soft is None else as_probabilities("p_soft", p_soft)
-    u_soft = u if u_soft is None else as_uncertainties("u_soft", u_soft)
+def _as_predictions(p: Any, u: Any, p_soft: Any, u_soft: Any) -> tuple[Array, Array, Array, Array]:
+    """Return p, u, p_soft, u_soft as arrays of one kind and shape, the soft ones defaulting to the plain ones."""
+    p = as_values("p", p)
+    u = None if u is None else as_values("u", u)
+    p_soft = p if p_soft is None else as_values("p_soft", p_soft)
+    u_soft = u if u_soft is None else as_values("u_soft", u_soft)
     namespace(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
     require_same_shape(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
     return p, u, p_soft, u_soft
+
+
+def _check_values(p: Array, u: Array | None, p_soft: Array, u_soft: Array | None, rows: slice) -> None:
+    """Refuse a block of rows that holds a value which is no probability or no uncertainty."""
+    probabilities = [p] if p_soft is p else [p, p_soft]
+    uncertainties = [values for values in ([u] if u_soft is u else [u, u_soft]) if values is not None]
+    right = all(holds_probabilities(values[rows]) for values in probabilities)
+    if right and all(holds_uncertainties(values[rows]) for values in uncertainties):
+        return
+    # One of these raises, and describes the whole array.
+    for end, (some_p, some_u) in {"": (p, u), "_soft": (p_soft, u_soft)}.items():
+        as_probabilities(f"p{end}", some_p)
+        if some_u is not None:
+            as_uncertainties(f"u{end}", some_u)
 
 
 def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: float) -> None:
@@ -216,10 +253,11 @@ def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, A
     shares = None if shares is None else as_array("shares", shares)
     namespace(positive=positive, negative=negative, u=u, shares=shares)
     require_same_shape(positive=positive, negative=negative, u=u)
-    return positive, negative, u, None if shares is None else _checked_shares(shares, positive.shape[1])
+    return positive, negative, u, None if shares is None else checked_shares(shares, positive.shape[1])
 
 
-def _checked_shares(shares: Array, num_classes: int) -> Array:
+def checked_shares(shares: Array, num_classes: int) -> Array:
+    """Return the shares of the classes (C,), widened, or say what is wrong with them."""
     shares = widened(as_floating("shares", shares))
     if tuple(shares.shape) != (num_classes,):
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The whole chain in the published order: RandAugment, flip, crop, jitter, normalize, hole."""
+"""The whole chain in the published order: RandAugment, flip, crop, jitter, normalize, hole; before it, cutting out."""
 
 import warnings
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from surelabel.augment._batch import LARGEST
+from surelabel.augment.clips import cut, cut_size, middle, random_place
 from surelabel.augment.color import jitter
 from surelabel.augment.draws import Draws
 from surelabel.augment.geometry import flip_and_crop
@@ -41,24 +42,58 @@ class Augment:
         self.settings = settings
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return augmented and normalized images, float32 of shape (N, C, H, W), from uint8 ones of that shape."""
-        settings = self.settings
-        _check_images(images)
+        """Return augmented and normalized images, float32 of shape (N, C, H, W), from uint8 ones of that shape.
+
+        Of clips (N, C, T, H, W) all frames go through the same. Where settings cut something out, T, H and W are less.
+        """
+        self._check_images(images)
         if draws.count != images.shape[0]:
             raise InvalidInputError(
                 f"The 'draws' argument must have one sample for each image, {images.shape[0]}. Got {draws.count} "
                 "instead; make it from the keys of this batch."
             )
+        if images.ndim == 4 and not self.settings.side:
+            return self._augment(images, draws)
+        clips = images if images.ndim == 5 else images.unsqueeze(2)
+        size = cut_size(clips.shape, self.settings)
+        frames = cut(clips, random_place(clips.shape, size, self.settings.passages, draws), size)
+        augmented = self._augment(frames.flatten(0, 1), draws.repeated(size[0])).reshape(frames.shape)
+        return augmented.transpose(1, 2) if images.ndim == 5 else augmented.squeeze(1)
+
+    def plain(self, images: Tensor, window: int | None = None) -> Tensor:
+        """Return normalized images and nothing else, as labeling and testing use them.
+
+        Args:
+            images: uint8 of shape (N, C, H, W), or clips (N, C, T, H, W).
+            window: which of the `test_windows` of clips; None: the middle one.
+        """
+        self._check_images(images)
+        settings = self.settings
+        clips = images if images.ndim == 5 else images.unsqueeze(2)
+        place = (0, 1) if window is None else (window, settings.test_windows)
+        clips = middle(clips, cut_size(clips.shape, settings), settings.passages, *place)
+        return self._normalize((clips if images.ndim == 5 else clips.squeeze(2)).to(torch.float32))
+
+    def _augment(self, images: Tensor, draws: Draws) -> Tensor:
+        settings = self.settings
         levels = rand_augment(images.to(torch.float32), draws, settings.operations, settings.magnitude)
         levels = self._flip_and_crop(levels, draws)
         if settings.jitter > 0:
             levels = jitter(levels, draws, settings.jitter)
         return self._hole(self._normalize(levels), draws)
 
-    def plain(self, images: Tensor) -> Tensor:
-        """Return normalized images and nothing else, as labeling and testing use them."""
-        _check_images(images)
-        return self._normalize(images.to(torch.float32))
+    def _check_images(self, images: Tensor) -> None:
+        if images.dtype != torch.uint8 or images.ndim not in (4, 5):
+            raise InvalidInputError(
+                f"The 'images' argument must be uint8 of shape (N, C, H, W). Got {images.dtype} of shape "
+                f"{tuple(images.shape)} instead; keep images as they were read, normalizing is a part of the chain. "
+                "Clips are (N, C, T, H, W)."
+            )
+        if images.ndim == 4 and self.settings.window:
+            raise InvalidInputError(
+                f"The 'window' setting ({self.settings.window}) is for clips, of shape (N, C, T, H, W). Got images of "
+                f"shape {tuple(images.shape)} instead; set it to 0."
+            )
 
     def _flip_and_crop(self, levels: Tensor, draws: Draws) -> Tensor:
         crop = self.settings.crop
@@ -99,13 +134,5 @@ class Augment:
 
 
 def _per_channel(values: list[float], images: Tensor) -> Tensor:
-    """Return numbers as (C, 1, 1), made on the device: a copy from the host would synchronize."""
-    return torch.cat([images.new_full((1, 1, 1), value) for value in values])
-
-
-def _check_images(images: Tensor) -> None:
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise InvalidInputError(
-            f"The 'images' argument must be uint8 of shape (N, C, H, W). Got {images.dtype} of shape "
-            f"{tuple(images.shape)} instead; keep images as they were read, normalizing is a part of the chain."
-        )
+    """Return numbers as (C, 1, 1), or (C, 1, 1, 1) for clips, made on the device: a copy from the host would wait."""
+    return torch.cat([images.new_full((1,) * (images.ndim - 1), value) for value in values])

@@ -6,31 +6,32 @@ sample's numbers depend neither on the batch it is in nor on the device, and mak
 """
 
 import hashlib
-from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from surelabel.data.draws import UInt64Array
 from surelabel.errors import InvalidInputError
 
 
-def _signed(value: int) -> int:
-    """Return the int64 with the bits of this number modulo 2**64."""
+def signed(value: int) -> int:
+    """Return the int64 with the bits of this number modulo 2**64.
+
+    >>> signed(2**64 - 1)
+    -1
+    """
     return (value + 2**63) % 2**64 - 2**63
 
 
-_GOLDEN = _signed(0x9E3779B97F4A7C15)
-_FIRST = _signed(0xBF58476D1CE4E5B9)
-_SECOND = _signed(0x94D049BB133111EB)
+_GOLDEN = signed(0x9E3779B97F4A7C15)
+_FIRST = signed(0xBF58476D1CE4E5B9)
+_SECOND = signed(0x94D049BB133111EB)
 _UNIFORM_BITS = 24  # as many as a float32 holds, so that every draw is exact and below 1
 
 
 # The tracer of torch.compile cannot look into hashlib; a name is a constant, and so is its key.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _name_key(name: str) -> int:
-    return _signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+    return signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
 def _shift(h: Tensor, bits: int) -> Tensor:
@@ -68,14 +69,22 @@ class Draws:
         self._seed, self._keys, self._epochs = seed, keys, epochs
         self._prefix: Tensor | None = None
 
-    @classmethod
-    def of(cls, seed: int, keys: UInt64Array, epoch: int, device: torch.device | str | None = None) -> Self:
-        """Return the draws of samples by their keys, shape (N,), all in one epoch."""
-        return cls(
-            torch.tensor(_signed(seed), device=device),
-            torch.from_numpy(keys.view(np.int64).copy()).to(device),
-            torch.full((len(keys),), epoch, dtype=torch.int64, device=device),
-        )
+    def named(self, name: str) -> "Draws":
+        """Return the draws of another view of the same samples: its name is hashed into the seed; "" is this view.
+
+        >>> draws = Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64))
+        >>> draws.named("second").uniform("flip")
+        tensor([0.3426, 0.4466, 0.3886, 0.8752])
+        """
+        return Draws(_mix(self._seed, _name_key(name)), self._keys, self._epochs) if name else self
+
+    def repeated(self, times: int) -> "Draws":
+        """Return the draws of (N * times,) samples, each one's `times` times in a row: the frames of a clip.
+
+        >>> Draws(torch.tensor(0), torch.arange(2), torch.zeros(2, dtype=torch.int64)).repeated(2).uniform("flip")
+        tensor([0.2649, 0.2649, 0.3683, 0.3683])
+        """
+        return Draws(self._seed, *(part.repeat_interleave(times) for part in (self._keys, self._epochs)))
 
     def bits(self, name: str) -> Tensor:
         """Return 64 random bits for each sample, int64 of shape (N,)."""

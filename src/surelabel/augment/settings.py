@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, model_validator
+from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from surelabel.config import Settings
 
@@ -11,7 +11,8 @@ class AugmentSettings(Settings):
     """Which augmentations run, in the published order: RandAugment, flip, crop, jitter, normalize, hole.
 
     The published chain for CIFAR is `operations=3, magnitude=4, flip=True, crop=4, jitter=0.4, hole=16`, with the mean
-    and the standard deviation of the data.
+    and the standard deviation of the data. Random crop and temporal jittering of clips, as for UCF-101, are
+    `side=112, window=16`, and come before all else. What is drawn for a clip is the same in all of its frames.
 
     Attributes:
         flip: mirror half of the images.
@@ -23,6 +24,11 @@ class AugmentSettings(Settings):
         mean: of each channel, of values in 0 to 1; None: 0.
         std: of each channel, of values in 0 to 1; None: 1.
         mixup: alpha of Mixup's Beta(alpha, alpha); 0: off. `Augment` leaves it to whoever holds the targets.
+        side: cut a square of this side out of larger images or frames, the middle one in labeling and testing; 0: off.
+        window: cut so many consecutive frames out of clips, in labeling and testing from the middle; 0: all frames.
+        passages: how many stretches of consecutive frames the stored clips are made of (`ClipSettings.passages`); a
+            window lies within one.
+        test_windows: how many windows of a clip a test averages, at most `passages`; 1: the middle one.
 
     Example:
         >>> AugmentSettings(flip=True, crop=4).replace(operations=2).operations
@@ -38,6 +44,10 @@ class AugmentSettings(Settings):
     mean: tuple[FiniteFloat, ...] | None = None
     std: tuple[FiniteFloat, ...] | None = None
     mixup: NonNegativeFloat = Field(0.0, allow_inf_nan=False)
+    side: NonNegativeInt = 0
+    window: NonNegativeInt = 0
+    passages: PositiveInt = 1
+    test_windows: PositiveInt = 1
 
     @model_validator(mode="after")
     def _check_channels(self) -> Self:
@@ -47,5 +57,14 @@ class AugmentSettings(Settings):
             raise ValueError(
                 "The 'mean' and 'std' settings must have one number for each channel. "
                 f"Got {len(self.mean)} and {len(self.std)} instead"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_windows(self) -> Self:
+        if self.test_windows > self.passages:
+            raise ValueError(
+                "The 'test_windows' setting must not be larger than 'passages': a test takes one window of a passage. "
+                f"Got {self.test_windows} and {self.passages} instead"
             )
         return self

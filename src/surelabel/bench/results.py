@@ -26,9 +26,6 @@ COLUMNS = (
 )
 """The columns of `results/bench.csv`; those that say nothing of a row are empty."""
 
-COMMIT = "SURELABEL_COMMIT"
-"""The environment variable that names the commit where the code is a copy that git knows nothing of."""
-
 _DIGITS = 4
 
 
@@ -59,7 +56,7 @@ def origin(device: torch.device) -> dict[str, str | None]:
     return {
         "device": describe_device(device),
         "torch": torch.__version__,
-        "commit": os.environ.get(COMMIT) or environment["commit"],
+        "commit": environment["commit"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The command line: `surelabel demo | fit | predict | label | resume | report | bench | env`, one file a command.
+"""The command line, one file a command: `surelabel demo | fit | predict | label | resume | thresholds | report | …`.
 
 Each command imports what it needs when it runs, so that `surelabel --help` answers at once.
 """
@@ -16,13 +16,14 @@ from typing import Any
 import typer
 
 from surelabel._version import __version__
-from surelabel.cli import bench, demo, env, fit, label, predict, report, resume
+from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
 from surelabel.cli._errors import FAILURE, WRONG_USE, debugging, report_error
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-for module in (demo, fit, predict, label, resume, report, bench, env):
+for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+app.add_typer(data.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

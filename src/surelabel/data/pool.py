@@ -1,17 +1,18 @@
 """The pool as one network labels it: pseudo-labels (eq. 1), what is selected of them (eq. 5), and balance."""
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import Array, to_numpy
-from surelabel.data.source import Ids
+from surelabel.arrays import Array, namespace, to_numpy
+from surelabel.data.source import Ids, Index
 from surelabel.data.training_set import Mask
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task, pseudo_labels
-from surelabel.selection import Selection, balance, select
+from surelabel.labels import Task, pseudo_labels, top_entries
+from surelabel.selection import Selection, checked_shares, most_certain, select
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -35,11 +36,78 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Entries:
+    """The marked entries of an (N, C) array: eight bytes a row and one or two an entry, where a mask takes C a row.
+
+    Attributes:
+        starts: row i has the classes starts[i] to starts[i + 1], shape (N + 1,).
+        classes: the marked classes of all rows, rising within a row, in the smallest integers that hold C; shape (K,).
+        num_classes: C.
+
+    Example:
+        >>> entries = Entries.of(np.array([[False, True, True], [False, False, False], [True, False, False]]))
+        >>> entries.classes.tolist(), entries.counts.tolist()
+        ([1, 2, 0], [2, 0, 1])
+    """
+
+    starts: Index
+    classes: npt.NDArray[np.unsignedinteger]
+    num_classes: int
+
+    @classmethod
+    def of(cls, mask: Mask) -> Self:
+        """Return the marked entries of a mask (N, C)."""
+        num_classes = mask.shape[1]
+        every_class = np.arange(num_classes, dtype=np.min_scalar_type(num_classes))
+        return cls(_starts(mask.sum(axis=1)), np.broadcast_to(every_class, mask.shape)[mask], num_classes)
+
+    @classmethod
+    def at(cls, rows: Index, classes: Index, shape: tuple[int, int]) -> Self:
+        """Return the entries at these rows and classes, which follow the order of `np.nonzero`."""
+        num_rows, num_classes = shape
+        counts = np.bincount(rows, minlength=num_rows)
+        return cls(_starts(counts), classes.astype(np.min_scalar_type(num_classes)), num_classes)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Put the rows of several together, in order."""
+        counts = np.concatenate([part.counts for part in parts])
+        return cls(_starts(counts), np.concatenate([part.classes for part in parts]), parts[0].num_classes)
+
+    @property
+    def counts(self) -> Index:
+        """How many entries each row has, shape (N,)."""
+        return np.diff(self.starts)
+
+    @property
+    def rows(self) -> Index:
+        """The row of each entry, shape (K,)."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, rows: slice) -> Mask:
+        """Return the mask of a few rows, as a mask (N, C) would."""
+        first, last, _ = rows.indices(len(self))
+        starts = self.starts[first : max(first, last) + 1]
+        mask = np.zeros((len(starts) - 1, self.num_classes), dtype=bool)
+        mask[np.repeat(np.arange(len(mask)), np.diff(starts)), self.classes[starts[0] : starts[-1]]] = True
+        return mask
+
+    def only(self, kept: Mask) -> Self:
+        """Return the entries that `kept`, shape (K,), marks."""
+        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
+        return type(self)(starts, self.classes[kept], self.num_classes)
+
+
+@dataclass(frozen=True)
 class PoolLabels:
     """What one network says of each sample, and which of it may be learned from.
 
     For task "single" label, confidence, uncertainty and the softened pair are those of the predicted class, shape
-    (N,). For task "multi" they are (N, C): label is 0 or 1 and confidence is the probability of presence.
+    (N,). For task "multi" they are (N, C): label is 0 or 1 and confidence is the probability of presence. Nothing else
+    here has C values a sample: what grows with the pool are these columns and the selected negatives.
 
     Attributes:
         ids: the samples' ids, shape (N,).
@@ -48,9 +116,10 @@ class PoolLabels:
         uncertainty: u, or None after one deterministic pass.
         confidence_soft: p at the softened temperature.
         uncertainty_soft: u at the softened temperature, or None.
-        selection: what the next round learns from, balanced if that round is, (N, C) masks.
-        before: positives before balancing, shape (N, C).
-        negative_p: p_soft of every selected negative, in the order of `np.nonzero(selection.negative)`.
+        positive: the labels that the next round learns from, balanced if that round is; of label's shape.
+        positive_before: the same before balancing.
+        negative: the classes that samples are trusted not to have.
+        negative_p: p_soft of every selected negative, in the order of `negative.classes`.
         negative_u: u_soft of every selected negative, or None.
     """
 
@@ -60,8 +129,9 @@ class PoolLabels:
     uncertainty: Floats | None
     confidence_soft: Floats
     uncertainty_soft: Floats | None
-    selection: Selection
-    before: Mask
+    positive: Mask
+    positive_before: Mask
+    negative: Entries
     negative_p: Floats
     negative_u: Floats | None
 
@@ -69,40 +139,70 @@ class PoolLabels:
         return len(self.ids)
 
     @property
+    def entries(self) -> Selection:
+        """What the next round learns from; each part gives the mask of a slice of rows, (n, C), when indexed by it."""
+        return Selection(self._entries(self.positive), self.negative)
+
+    @property
+    def selection(self) -> Selection:
+        """What the next round learns from, as masks (N, C), made anew each time: for pools that are not large."""
+        return Selection(*(part[:] for part in self.entries))
+
+    @property
+    def before(self) -> Mask:
+        """Positives before balancing, as a mask (N, C), made anew each time: for pools that are not large."""
+        return self._entries(self.positive_before)[:]
+
+    @property
     def num_selected_before(self) -> int:
         """Positives plus negatives before balancing: what convergence is judged by."""
-        return int(self.before.sum()) + int(self.selection.negative.sum())
+        return int(self.positive_before.sum()) + len(self.negative.classes)
+
+    def class_counts(self, marked: Mask) -> npt.NDArray[np.int64]:
+        """Return how many of the marked labels, of label's shape, each class has, shape (C,)."""
+        if marked.ndim == 2:
+            return np.asarray(marked.sum(axis=0))
+        return np.bincount(self.label[marked], minlength=self.negative.num_classes)
+
+    def _entries(self, marked: Mask) -> Entries | Mask:
+        """Marked labels, of label's shape, by row and class."""
+        if marked.ndim == 2:
+            return marked
+        rows = np.flatnonzero(marked)
+        return Entries.at(rows, self.label[rows], (len(self), self.negative.num_classes))
 
 
 def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float], negatives: bool) -> PoolLabels:
-    """Label and select one chunk; the arrays stay on their device until only the results are left."""
+    """Label and select one chunk; the arrays stay on their device, and only what is kept of them leaves it."""
     p, u = prediction.p, prediction.u
     p_soft = p if prediction.p_soft is None else prediction.p_soft
     u_soft = u if prediction.u_soft is None else prediction.u_soft
-    selected = select(p, u, task=task, p_soft=p_soft, u_soft=u_soft, **thresholds)
-    positive, negative = to_numpy(selected.positive), to_numpy(selected.negative)
+    positive, negative = select(p, u, task=task, p_soft=p_soft, u_soft=u_soft, **thresholds)
     if not negatives:
-        negative = np.zeros_like(negative)
-    label = to_numpy(pseudo_labels(p, task, thresholds["gamma"]))
-    rows, classes = np.arange(len(label)), label.argmax(axis=1)
+        negative = namespace(negative=negative).zeros_like(negative)
+    of_label: Any = ...  # several labels: every class's value; one: the predicted class's
+    if task == "single":
+        of_label = top_entries(p)
+        label = of_label[1]
+    else:
+        label = pseudo_labels(p, task, thresholds["gamma"])
 
-    def of_label(values: Array | None) -> Any:
-        """Single-label: the predicted class's value; several labels: every class's."""
-        if values is None:
-            return None
-        return to_numpy(values)[rows, classes] if task == "single" else to_numpy(values)
+    def kept(values: Array | None, at: Any) -> Any:
+        return None if values is None else to_numpy(values[at])
 
+    selected = kept(positive, of_label)
     return PoolLabels(
         ids=np.asarray(prediction.ids),
-        label=classes if task == "single" else label.astype(np.int64),
-        confidence=of_label(p),
-        uncertainty=of_label(u),
-        confidence_soft=of_label(p_soft),
-        uncertainty_soft=of_label(u_soft),
-        selection=Selection(positive, negative),
-        before=positive,
-        negative_p=to_numpy(p_soft)[negative],
-        negative_u=None if u_soft is None else to_numpy(u_soft)[negative],
+        label=to_numpy(label).astype(np.int64),
+        confidence=kept(p, of_label),
+        uncertainty=kept(u, of_label),
+        confidence_soft=kept(p_soft, of_label),
+        uncertainty_soft=kept(u_soft, of_label),
+        positive=selected,
+        positive_before=selected,
+        negative=Entries.of(to_numpy(negative)),
+        negative_p=kept(p_soft, negative),
+        negative_u=kept(u_soft, negative),
     )
 
 
@@ -113,36 +213,44 @@ def join(chunks: list[PoolLabels]) -> PoolLabels:
         parts = [getattr(chunk, name) for chunk in chunks]
         return None if parts[0] is None else np.concatenate(parts)
 
-    names = ["ids", "label", "confidence", "uncertainty", "confidence_soft", "uncertainty_soft", "before"]
-    selection = Selection(
-        np.concatenate([chunk.selection.positive for chunk in chunks]),
-        np.concatenate([chunk.selection.negative for chunk in chunks]),
-    )
-    return PoolLabels(
-        **{name: cat(name) for name in (*names, "negative_p", "negative_u")},
-        selection=selection,
-    )
+    names = [item.name for item in fields(PoolLabels) if item.name != "negative"]
+    return PoolLabels(**{name: cat(name) for name in names}, negative=Entries.join([c.negative for c in chunks]))
 
 
 def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
-    """Take back what was selected of entries whose truth is known already (partly labeled rows)."""
+    """Take back what was selected of entries whose truth is known already; `known` is of the first rows, (n, C).
+
+    These are partly labeled rows, which only task "multi" has.
+    """
     if not known.any():
         return pool
-    keep = ~known[pool.selection.negative]
+    positive, before = pool.positive.copy(), pool.positive_before.copy()
+    positive[: len(known)] &= ~known
+    before[: len(known)] &= ~known
+    negative = pool.negative
+    kept = np.ones(len(negative.classes), dtype=bool)
+    kept[: negative.starts[len(known)]] = ~known[negative[: len(known)]]
     return replace(
         pool,
-        selection=Selection(pool.selection.positive & ~known, pool.selection.negative & ~known),
-        before=pool.before & ~known,
-        negative_p=pool.negative_p[keep],
-        negative_u=None if pool.negative_u is None else pool.negative_u[keep],
+        positive=positive,
+        positive_before=before,
+        negative=negative.only(kept),
+        negative_p=pool.negative_p[kept],
+        negative_u=None if pool.negative_u is None else pool.negative_u[kept],
     )
 
 
 def balanced(pool: PoolLabels, floor: int, shares: Floats | None) -> PoolLabels:
     """Keep of each class the most certain positives; without uncertainties, the most confident ones."""
     u = 1.0 - pool.confidence if pool.uncertainty is None else pool.uncertainty
-    u = np.broadcast_to(u if u.ndim == 2 else u[:, None], pool.before.shape)
-    return replace(pool, selection=balance(pool.selection, u, floor=floor, shares=shares))
+    num_classes = pool.negative.num_classes
+    shares = None if shares is None else checked_shares(shares, num_classes)
+    at = np.nonzero(pool.positive)
+    classes = at[1] if pool.label.ndim == 2 else pool.label[at]
+    kept = most_certain(classes, u[at], num_classes, floor, shares)
+    positive = np.zeros_like(pool.positive)
+    positive[tuple(index[kept] for index in at)] = True
+    return replace(pool, positive=positive)
 
 
 def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
@@ -157,3 +265,7 @@ def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
         raise InvalidInputError(
             "The learner's predictions do not follow the source: each chunk's ids must be the source's ids, in order."
         )
+
+
+def _starts(counts: npt.NDArray[np.integer]) -> Index:
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])

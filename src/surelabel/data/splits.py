@@ -1,34 +1,251 @@
-"""Which samples are labeled, and cross-validation when few are."""
+"""Which samples are labeled, held out or pool, and cross-validation when few are labeled.
 
-from collections.abc import Iterator
-from typing import Any
+Draws are hashes of (seed, purpose, sample). With `groups=`, whole groups are drawn: clips of one video, or pictures of
+one patient, never lie on both sides of a split.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-from surelabel.data.draws import draw
-from surelabel.data.encoding import encode_labels
-from surelabel.data.source import Index
+from surelabel.data.draws import UInt64Array, draw, sample_keys
+from surelabel.data.encoding import encode_labels, label_array
+from surelabel.data.source import Ids, Index
 from surelabel.errors import InvalidInputError
 
 
-def few_labels(y: npt.NDArray[np.integer], per_class: int, seed: int) -> tuple[Index, Index]:
+class Split(NamedTuple):
+    """Which samples are labeled, which are held out, and which are the pool: row numbers, each sorted.
+
+    Attributes:
+        labeled: samples that come with their labels.
+        validation: samples whose labels are used too, but not learned from: they count as labels.
+        pool: all others.
+    """
+
+    labeled: Index
+    validation: Index
+    pool: Index
+
+    @property
+    def hash(self) -> str:
+        """What tells this split from others, see `split_hash`."""
+        return split_hash(self.labeled, self.validation)
+
+
+def few_labels(y: npt.NDArray[np.integer], per_class: int, seed: int, groups: Any = None) -> tuple[Index, Index]:
     """Draw `per_class` labeled samples of each class by a hash of (seed, sample); return (labeled, the rest).
+
+    Args:
+        y: the class of every sample, shape (N,).
+        per_class: how many of each class; with groups at least as many.
+        seed: draws them.
+        groups: the group of every sample, integers or strings, shape (N,): in the order of a hash of (seed, group), a
+            group is labeled, whole, while a class in it has fewer than `per_class`.
 
     >>> labeled, rest = few_labels(np.array([0, 0, 0, 1, 1, 1]), per_class=1, seed=0)
     >>> len(labeled), len(rest)
     (2, 4)
+    >>> few_labels(np.array([0, 0, 0, 1, 1, 1]), 1, seed=0, groups=list("aabccd"))[0].tolist()
+    [0, 1, 5]
     """
-    drawn = draw(seed, "labels", np.arange(len(y), dtype=np.uint64))
+    rows = np.arange(len(y))
+    labeled = _draw_of_each_class(y, rows, per_class, seed, "labels", _group_keys(groups, len(y)))
+    return labeled, np.setdiff1d(rows, labeled)
+
+
+def balanced_split(
+    y: npt.NDArray[np.integer], labels: int, seed: int, num_validation: int = 0, *, groups: Any = None
+) -> Split:
+    """Draw as many labeled samples of each class by a hash of (seed, sample), then a validation set in the same way.
+
+    With one seed, fewer labels are a part of more labels, and a validation set leaves the labeled samples as they are.
+    With groups the counts are approximate: at least as many, and at most what the last group of a class adds. Fewer
+    labels are then a part of more labels where every group is of one class.
+
+    Args:
+        y: the class of every sample, shape (N,).
+        labels: how many labeled samples, of all classes together.
+        seed: draws them.
+        num_validation: how many samples are held out of the rest; their labels come on top.
+        groups: the group of every sample, see `few_labels`; a group is labeled, held out or pool as a whole.
+
+    >>> split = balanced_split(np.arange(20) % 2, labels=4, seed=0, num_validation=2)
+    >>> [len(part) for part in split], np.bincount(split.labeled % 2).tolist()
+    ([4, 2, 14], [2, 2])
+    """
+    num_classes = len(np.unique(y))
+    labeled, rest = few_labels(y, _share("labels", labels, num_classes, 1), seed, groups)
+    share = _share("num_validation", num_validation, num_classes, 0)
+    validation = _draw_of_each_class(y, rest, share, seed, "validation", _group_keys(groups, len(y)))
+    return Split(labeled, validation, np.setdiff1d(rest, validation))
+
+
+def multi_label_split(
+    y: npt.NDArray[np.integer],
+    labels: int,
+    seed: int,
+    num_validation: int = 0,
+    *,
+    ids: Ids | None = None,
+    groups: Any = None,
+) -> Split:
+    """Draw labeled samples with several labels each, so that every class has a known positive and a known negative.
+
+    Samples are put into the order of a hash of (seed, id). Each class's first positive and first negative in it are
+    labeled, and then the first of all others until there are as many as asked for: just the first `labels` samples,
+    unless a class would have no positive or no negative among them. With one seed, fewer labels are a part of more
+    labels. The validation set is drawn from the rest by a hash of its own, without regard to the classes.
+
+    Args:
+        y: 1, 0 and -1 (unknown), shape (N, C).
+        labels: how many labeled samples.
+        seed: draws them.
+        num_validation: how many samples are held out of the rest; their labels come on top.
+        ids: the name of each sample, which the draw is by, shape (N,); None: row numbers.
+        groups: the group of every sample, shape (N,): whole groups are drawn, by a hash of (seed, group), until there
+            are at least as many samples as asked for.
+
+    >>> y = np.eye(4, dtype=int)[np.arange(40) % 4]
+    >>> split = multi_label_split(y, labels=6, seed=0, num_validation=2)
+    >>> [len(part) for part in split], y[split.labeled].any(axis=0).all()
+    ([6, 2, 32], np.True_)
+    """
+    group_keys = _group_keys(groups, len(y))
+    keys = sample_keys(np.arange(len(y)) if ids is None else np.asarray(ids)) if group_keys is None else group_keys
+    _check_multi(y, labels, num_validation, keys)
+    order = np.lexsort((keys, draw(seed, "labels", keys)))
+    needed = np.isin(keys[order], keys[order][_first_of_each_class(y[order])])
+    labeled = _first_whole_groups(np.concatenate([order[needed], order[~needed]]), keys, labels)
+    if len(labeled) < needed.sum():
+        raise InvalidInputError(
+            f"The 'labels' argument must be at least {needed.sum()} for seed {seed}, so that each of the {y.shape[1]} "
+            f"classes has a positive and a negative. Got {labels} instead."
+        )
+    rest = np.setdiff1d(order, labeled)
+    if num_validation > len(rest):
+        raise InvalidInputError(
+            f"The 'num_validation' argument must be at most {len(rest)}, the samples that are not labeled. Got "
+            f"{num_validation} instead."
+        )
+    order = rest[np.lexsort((keys[rest], draw(seed, "validation", keys[rest])))]
+    validation = _first_whole_groups(order, keys, num_validation)
+    return Split(np.sort(labeled), np.sort(validation), np.setdiff1d(rest, validation))
+
+
+def split_hash(labeled: Ids, validation: Ids | Sequence[int] = ()) -> str:
+    """Return the SHA-256, in hexadecimal, of the sorted ids of the labeled and of the validation samples, a line each.
+
+    >>> split_hash(np.array([2, 1])) == split_hash(np.array([1, 2])) != split_hash(np.array([1]), np.array([2]))
+    True
+    """
+    lines = ["labeled", *np.sort(labeled).tolist(), "validation", *np.sort(validation).tolist()]
+    return hashlib.sha256("\n".join(map(str, lines)).encode()).hexdigest()
+
+
+def _share(name: str, total: int, num_classes: int, least: int) -> int:
+    """Return a class's share of a total that all classes share alike."""
+    if total % num_classes or total < least * num_classes:
+        below = max(total // num_classes, least) * num_classes
+        raise InvalidInputError(
+            f"The '{name}' argument must be a multiple of the number of classes, {num_classes}, so that each has as "
+            f"many. Got {total} instead; take {below} or {below + num_classes}."
+        )
+    return total // num_classes
+
+
+def _draw_of_each_class(
+    y: npt.NDArray[np.integer], rows: Index, per_class: int, seed: int, purpose: str, groups: UInt64Array | None
+) -> Index:
+    """Return `per_class` of the rows of each class, sorted: those with the lowest hash of (seed, purpose, row)."""
+    classes, label = np.unique(y, return_inverse=True)
+    counts = np.bincount(label[rows], minlength=len(classes))
+    if (counts < per_class).any():
+        short = int(np.argmax(counts < per_class))
+        raise InvalidInputError(
+            f"Class {classes[short]} has {counts[short]} samples; {per_class} were to be drawn for {purpose}. Ask for "
+            "fewer."
+        )
+    if groups is not None:
+        return _draw_groups(label, rows, per_class, groups, draw(seed, purpose, groups))
+    drawn = draw(seed, purpose, rows.astype(np.uint64))
     chosen = []
-    for label in np.unique(y):
-        rows = np.flatnonzero(y == label)
-        if len(rows) < per_class:
-            raise InvalidInputError(f"Class {label} has {len(rows)} samples; {per_class} were to be labeled.")
-        chosen.append(rows[np.argsort(drawn[rows], kind="stable")[:per_class]])
-    labeled = np.sort(np.concatenate(chosen))
-    return labeled, np.setdiff1d(np.arange(len(y)), labeled)
+    for index in range(len(classes)):
+        places = np.flatnonzero(label[rows] == index)
+        chosen.append(rows[places[np.argsort(drawn[places], kind="stable")[:per_class]]])
+    return np.sort(np.concatenate(chosen))
+
+
+def _draw_groups(label: Index, rows: Index, per_class: int, groups: UInt64Array, drawn: UInt64Array) -> Index:
+    """Return whole groups of the rows, sorted: in the order drawn, each one that has a class of which too few are."""
+    rows = rows[np.lexsort((groups[rows], drawn[rows]))]
+    have, chosen = np.zeros(label.max() + 1, dtype=np.int64), [rows[:0]]
+    for members in np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1):
+        if (have[label[members]] < per_class).any():
+            chosen.append(members)
+            have += np.bincount(label[members], minlength=len(have))
+    return np.sort(np.concatenate(chosen))
+
+
+def _first_of_each_class(y: npt.NDArray[np.integer]) -> Index:
+    """Return the row of the first positive and of the first negative of each class, (2 C,)."""
+    places = []
+    for value, kind in ((1, "positive"), (0, "negative")):
+        found = y == value
+        without = np.flatnonzero(~found.any(axis=0))
+        if len(without):
+            raise InvalidInputError(
+                f"Class {without[0]} has no known {kind} among the {len(y)} samples, so that none can be drawn; leave "
+                "the class out."
+            )
+        places.append(found.argmax(axis=0))
+    return np.concatenate(places)
+
+
+def _first_whole_groups(order: Index, keys: UInt64Array, count: int) -> Index:
+    """Return the first `count` rows, and those that share the last one's key and come next."""
+    if not count:
+        return order[:0]
+    follows = keys[order[count:]] != keys[order[count - 1]]
+    return order[: count + int(np.argmax(np.append(follows, True)))]
+
+
+def _check_multi(y: npt.NDArray[np.integer], labels: int, num_validation: int, keys: UInt64Array) -> None:
+    if y.ndim != 2 or y.dtype.kind not in "iub" or not np.isin(y, (-1, 0, 1)).all():
+        raise InvalidInputError(
+            f"The 'y' argument must hold 1, 0 and -1 (unknown), shape (N, C). Got {y.dtype} of shape {y.shape} instead."
+        )
+    if len(keys) != len(y):
+        raise InvalidInputError(f"The 'ids' argument must name each of the {len(y)} samples. Got {len(keys)} instead.")
+    if not 1 <= labels <= len(y):
+        raise InvalidInputError(
+            f"The 'labels' argument must be from 1 to the number of samples, {len(y)}. Got {labels} instead."
+        )
+    if num_validation < 0:
+        raise InvalidInputError(f"The 'num_validation' argument must be at least 0. Got {num_validation} instead.")
+
+
+def _group_keys(groups: Any, count: int) -> UInt64Array | None:
+    """Return a 64-bit key of each sample's group, shape (N,)."""
+    if groups is None:
+        return None
+    values = label_array(groups)
+    if values.shape != (count,):
+        raise InvalidInputError(
+            f"The 'groups' argument must name the group of each of the {count} samples. Got shape {values.shape} "
+            "instead."
+        )
+    missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
+    if missing.any():
+        raise InvalidInputError(
+            f"The 'groups' argument must name the group of each sample. Got none for sample {missing.argmax()}; give a "
+            "sample that belongs to no other a group of its own."
+        )
+    return sample_keys(values)
 
 
 class LabeledKFold:
@@ -36,6 +253,9 @@ class LabeledKFold:
 
     Unlabeled rows are in every training fold. Folds are stratified by the label; with several labels a sample they are
     not. Pass it as `cv` to `GridSearchCV` or `cross_val_score`.
+
+    With groups, all labeled rows of a group are in one test fold, and no row of that group, labeled or not, is in the
+    training fold beside it. Folds are then stratified as far as the groups allow.
 
     Args:
         n_splits: how many folds.
@@ -46,6 +266,9 @@ class LabeledKFold:
     >>> y = np.array([0, 1, 0, 1, -1, -1])
     >>> [(train.tolist(), test.tolist()) for train, test in LabeledKFold(2).split(y[:, None], y)]
     [([2, 3, 4, 5], [0, 1]), ([0, 1, 4, 5], [2, 3])]
+    >>> folds = LabeledKFold(2).split(y[:, None], y, groups=["a", "a", "b", "b", "b", "c"])
+    >>> [(train.tolist(), test.tolist()) for train, test in folds]
+    [([2, 3, 4, 5], [0, 1]), ([0, 1, 5], [2, 3])]
     """
 
     def __init__(
@@ -62,13 +285,28 @@ class LabeledKFold:
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Index, Index]]:
         """Yield (train, test) row numbers."""
         encoded = encode_labels(y, self.unlabeled)
+        keys = _group_keys(groups, len(encoded.codes))
         labeled = np.flatnonzero(encoded.labeled)
-        unlabeled = np.flatnonzero(~encoded.labeled)
-        fold = StratifiedKFold if encoded.task == "single" else KFold
-        folds = fold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
-        for train, test in folds.split(np.zeros(len(labeled)), encoded.codes[labeled]):
-            yield np.sort(np.concatenate([labeled[train], unlabeled])), labeled[test]
+        of_labeled = None if keys is None else keys[labeled]
+        folds = self._folds(encoded.task == "single", of_labeled)
+        for _, places in folds.split(np.zeros(len(labeled)), encoded.codes[labeled], of_labeled):
+            test = labeled[places]
+            away = test if keys is None else np.flatnonzero(np.isin(keys, keys[test]))
+            yield np.setdiff1d(np.arange(len(encoded.codes)), away), test
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds."""
         return self.n_splits
+
+    def _folds(self, single: bool, groups: UInt64Array | None) -> Any:
+        if groups is None:
+            kind = StratifiedKFold if single else KFold
+        else:
+            kind = StratifiedGroupKFold if single else GroupKFold
+            num_groups = len(np.unique(groups))
+            if num_groups < self.n_splits:
+                raise InvalidInputError(
+                    f"The 'n_splits' argument must be at most the number of groups that have a labeled row, "
+                    f"{num_groups}. Got {self.n_splits} instead."
+                )
+        return kind(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)

@@ -2,6 +2,9 @@
 
 `y` is the label and `g` says whether it may be learned from. Ground truth has g = 1. An unlabeled sample, or an
 unknown entry of a partly labeled one, has g = 0 until a round selects it.
+
+Both are dense masks (N, C), two bytes for every sample and class, however little is selected. With one label a sample
+they are the only arrays of a round that grow with samples times classes.
 """
 
 from dataclasses import dataclass
@@ -20,6 +23,9 @@ Mask = npt.NDArray[np.bool_]
 
 LABELED, POSITIVE, NEGATIVE = 0, 1, 2
 """The kinds of rows that a mini-batch mixes in proportion."""
+
+BLOCK = 1 << 17
+"""Entries of the targets that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class TrainingSet:
     def kind(self) -> npt.NDArray[np.int64]:
         """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
         rows = self.rows
-        has_positive = (self.y & self.g)[rows].any(axis=1)
+        has_positive = np.asarray(self.g.any(axis=1, where=self.y))[rows]
         return np.where(rows < self.num_labeled, LABELED, np.where(has_positive, POSITIVE, NEGATIVE))
 
 
@@ -100,22 +106,32 @@ class Problem:
 
     @property
     def known(self) -> Mask:
-        """Which entries of the pool are ground truth already (partly labeled rows)."""
-        return self.g[self.pool_rows]
+        """Which entries of the partly labeled rows, the pool's first n, are ground truth already, shape (n, C)."""
+        return self.g[self.pool_rows[self.pool_rows < self.num_labeled]]
 
     @property
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many labeled samples each class has, shape (C,)."""
-        return np.asarray((self.y & self.g).sum(axis=0))
+        return np.asarray((self.y[: self.num_labeled] & self.g[: self.num_labeled]).sum(axis=0))
 
     def training_set(self, selection: Selection | None) -> TrainingSet:
-        """Return the targets of a round: ground truth, and the selection's labels where there is none."""
+        """Return the targets of a round: ground truth, and the selection's labels where there is none.
+
+        Args:
+            selection: masks (N, C) of the pool, or parts that give the masks of a slice of rows (`PoolLabels.entries`).
+        """
         y, g = self.y, self.g
         if selection is not None:
             y, g = y.copy(), g.copy()
-            unknown = ~self.known
-            y[self.pool_rows] |= selection.positive & unknown
-            g[self.pool_rows] |= (selection.positive | selection.negative) & unknown
+            # A few rows at a time: nothing else as large as y and g is made.
+            step = max(1, BLOCK // self.num_classes)
+            for start in range(0, len(self.pool_rows), step):
+                rows = slice(start, start + step)
+                at = self.pool_rows[rows]
+                unknown = ~self.g[at]
+                positive, negative = (part[rows] & unknown for part in selection)
+                y[at] |= positive
+                g[at] |= positive | negative
         return TrainingSet(self.source, y, g, self.num_labeled, self.task)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
@@ -129,8 +145,8 @@ class Problem:
             raise InvalidInputError(f"The '{name}' argument has {len(source)} samples and {len(y)} labels.")
         return HeldOut(source, y, g)
 
-    def pool_truth(self, truth: Any) -> tuple[Mask, Mask] | None:
-        """Turn the unlabeled samples' labels (-1 where not known) into (y, g) of the pool, shape (N, C) each."""
+    def pool_truth(self, truth: Any) -> npt.NDArray[np.int64] | None:
+        """Check the unlabeled samples' labels and return the pool's, of the same form; -1 is unknown."""
         if truth is None:
             return None
         values = to_numpy(truth)
@@ -140,14 +156,11 @@ class Problem:
                 f"The 'truth' argument must have a label, or -1, for each of the {num_unlabeled} unlabeled samples. "
                 f"Got {len(values)}."
             )
-        if self.task == "multi":
-            y, g = targets("truth", values, "multi", self.num_classes)
-        else:
-            y, _ = targets("truth", np.maximum(values, 0), "single", self.num_classes)
-            g = np.broadcast_to((values >= 0)[:, None], y.shape)
+        at_least_0 = np.maximum(values, 0) if self.task == "single" else values
+        _check_labels("truth", at_least_0, self.task, self.num_classes)
         # Partly labeled rows come first in the pool; what is unknown of them is not judged.
-        nothing = np.zeros((len(self.pool_rows) - num_unlabeled, self.num_classes), dtype=bool)
-        return np.concatenate([nothing, y]), np.concatenate([nothing, g])
+        unknown = np.full((len(self.pool_rows) - num_unlabeled, *values.shape[1:]), -1)
+        return np.concatenate([unknown, values], dtype=np.int64)
 
 
 def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | None = None) -> Problem:
@@ -181,6 +194,16 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
 def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> tuple[Mask, Mask]:
     """Turn class indices, or 0/1/-1 entries for task "multi", into (y, g), shape (N, C) each."""
     values = to_numpy(labels)
+    num_classes = _check_labels(name, values, task, num_classes)
+    if task == "multi":
+        return values == 1, values >= 0
+    y = np.zeros((len(values), num_classes), dtype=bool)
+    y[np.arange(len(values)), values.astype(np.int64)] = True
+    return y, np.ones_like(y)
+
+
+def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: int | None) -> int:
+    """Refuse labels of another kind, shape or range than the task's; return the number of classes."""
     if not (np.issubdtype(values.dtype, np.integer) or values.dtype == bool):
         raise InvalidInputError(f"The labels of '{name}' must be integers. Got dtype {values.dtype} instead.")
     expected = 1 if task == "single" else 2
@@ -196,12 +219,10 @@ def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) 
                 f"The labels of '{name}' must have a column for each of the {num_classes} classes. Got "
                 f"{values.shape[1]} instead."
             )
-        return values == 1, values >= 0
+        return int(values.shape[1])
     num_classes = num_classes if num_classes is not None else int(values.max(initial=0)) + 1
     _check_range(name, values, 0, num_classes - 1)
-    y = np.zeros((len(values), num_classes), dtype=bool)
-    y[np.arange(len(values)), values.astype(np.int64)] = True
-    return y, np.ones_like(y)
+    return num_classes
 
 
 def _pair(name: str, value: Any) -> tuple[Any, Any]:

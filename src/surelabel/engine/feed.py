@@ -3,6 +3,8 @@
 Both ways bring the same rows in the same order, as they are stored; what is random happens on the device afterwards.
 """
 
+import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,15 +13,22 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from surelabel.data.source import Concatenation, Index, Source
+from surelabel.data.source import Concatenation, Index, Source, Subset
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.uncertainty.plan import summary
 
 LARGEST_SHARE = 0.5
 """Of the device's free memory; the rest is for the network and its activations."""
 
 _READ_AT_ONCE = 2**26
 """Bytes of samples that are read before they go to the device."""
+
+_LOADERS_KEPT = 4
+"""A run's samples, its pool, its validation and its test samples."""
+
+_OF_KINDS = re.compile("dtype|scalar type|input type|result type|type promot|not implemented for", re.IGNORECASE)
+"""What torch's errors about numbers of the wrong kind have in common."""
 
 
 def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
@@ -86,8 +95,20 @@ class Samples:
         for batch in self._loader.batches(rows):
             yield batch.to(self.device, non_blocking=True)
 
-    def part(self, source: Source) -> Tensor | None:
-        """Return the stored samples of `source` when it is the training set's pool or all of it, else None."""
+    def part(self, source: Source, size: int) -> Iterator[Tensor] | None:
+        """Return the stored samples of the training set's source, of its pool, or of a subset of these, in chunks.
+
+        None where `source` is another one, or where nothing is stored.
+        """
+        stored = self._stored(source)
+        if stored is not None:
+            return iter(torch.split(stored, size))
+        if isinstance(source, Subset) and (whole := self._stored(source.source)) is not None:
+            rows = torch.from_numpy(np.array(source.index, dtype=np.int64)).to(self.device)
+            return (whole.index_select(0, some) for some in torch.split(rows, size))
+        return None
+
+    def _stored(self, source: Source) -> Tensor | None:
         if self.store is None:
             return None
         if source is self.source:
@@ -97,19 +118,55 @@ class Samples:
         return None
 
 
-def chunks(
-    source: Source, size: int, settings: TrainingSettings, device: torch.device, exact: bool = False
-) -> Iterator[Tensor]:
-    """Yield all samples in their order, `size` at a time, on the device."""
-    rows = (np.arange(start, min(start + size, len(source))) for start in range(0, len(source), size))
-    for batch in _Loader(source, settings.workers, device, exact).batches(rows):
-        yield batch.to(device, non_blocking=True)
+class Loaders:
+    """Reads whole sources chunk by chunk; the loader processes of the last few stay for the next round."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Loader] = []
+
+    def chunks(
+        self, source: Source, size: int, settings: TrainingSettings, device: torch.device, exact: bool = False
+    ) -> Iterator[Tensor]:
+        """Yield all samples in their order, `size` at a time, on the device."""
+        rows = np.arange(len(source))
+        # A subset may be made anew in each round; what it is a part of stays.
+        while isinstance(source, Subset):
+            rows, source = source.index[rows], source.source
+        loader = self._taken(source, settings.workers, device, exact)
+        for batch in loader.batches(rows[start : start + size] for start in range(0, len(rows), size)):
+            yield batch.to(device, non_blocking=True)
+        if settings.workers:
+            self._idle = [*self._idle, loader][-_LOADERS_KEPT:]
+
+    def _taken(self, source: Source, workers: int, device: torch.device, exact: bool) -> "_Loader":
+        """Return a loader that is in nobody's hands: one whose chunks are still being read would lose its place."""
+        for loader in self._idle:
+            if loader.source is source and loader.made_for == (workers, device, exact):
+                self._idle.remove(loader)
+                return loader
+        return _Loader(source, workers, device, exact)
+
+
+@contextlib.contextmanager
+def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
+    """Say what to do where a network meets samples that are stored as whole numbers, and takes floats."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        normalized = samples.is_floating_point() or settings.augment is not None
+        if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
+            raise
+        raise InvalidInputError(
+            f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}. Let "
+            "augment=AugmentSettings(mean=..., std=...) normalize images of uint8, or give samples of float32."
+        ) from error
 
 
 class _Loader:
     """Reads the rows that it is told to; its processes stay for the next round."""
 
     def __init__(self, source: Source, workers: int, device: torch.device, exact: bool) -> None:
+        self.source, self.made_for = source, (workers, device, exact)
         self._told = _Told()
         self._loader: DataLoader[Tensor] = DataLoader(
             _Rows(source, exact),

@@ -26,11 +26,30 @@ class Stream(NamedTuple):
         rows: which rows of the training set, shape (n,).
         size: how many of them a mini-batch takes.
         kind: the kind of each, shape (n,); every stretch of the stream holds each kind in proportion. None: one kind.
+        joins: the loss does not tell its rows from those of the stream before: `Batch.sizes` counts both as one, and a
+            compiled step serves all batches of one length, however they are divided between the two.
     """
 
     rows: Index
     size: int
     kind: npt.NDArray[np.integer] | None = None
+    joins: bool = False
+
+
+def sizes_of(streams: Sequence[Stream]) -> tuple[int, ...]:
+    """Return how many rows of a mini-batch each stream has; one that joins another counts with it.
+
+    >>> rows = np.arange(100)
+    >>> sizes_of([Stream(rows, 32), Stream(rows, 64)]), sizes_of([Stream(rows, 32), Stream(rows, 8, joins=True)])
+    ((32, 64), (40,))
+    """
+    sizes: list[int] = []
+    for stream in streams:
+        if stream.joins and sizes:
+            sizes[-1] += stream.size
+        else:
+            sizes.append(stream.size)
+    return tuple(sizes)
 
 
 class Batch(NamedTuple):
@@ -41,23 +60,33 @@ class Batch(NamedTuple):
         y: labels, shape (B, C).
         g: which labels may be learned from, shape (B, C).
         draws: the random numbers of each sample, for its augmentation.
+        progress: the share of the round's steps that are done, in [0, 1), 0-d: for what grows or falls in a round.
+        sizes: how many rows each stream has: `torch.split(logits, batch.sizes)` is the logits of each.
     """
 
     samples: Tensor
     y: Tensor
     g: Tensor
     draws: Draws
+    progress: Tensor
+    sizes: tuple[int, ...]
 
-    def view(self, augment: Augment | None) -> Tensor:
-        """Return the samples, each augmented by its own draws."""
-        return self.samples if augment is None else augment(self.samples, self.draws)
+    def view(self, augment: Augment | None, name: str = "") -> Tensor:
+        """Return the samples, each augmented by its own draws; views of other names are drawn independently."""
+        return self.samples if augment is None else augment(self.samples, self.draws.named(name))
 
 
 class Method(Protocol):
-    """What `train` asks of a method."""
+    """What `train` asks of a method.
+
+    On a GPU, rounds share a step that was compiled and captured for one method: a method that is made anew each round
+    has to be equal (==) to the last one, as frozen dataclasses of equal fields are, or the step is made again. Making
+    it takes trial steps, after which network, average and optimizer are set anew; tensors of the method's own are not,
+    and a loss that changes some finds them changed.
+    """
 
     teacher: bool
-    """Whether the loss asks a teacher: the average of the weights (`ema_decay`)."""
+    """Whether the loss asks a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
 
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
         """Return where each batch's samples come from; epochs are counted by the first stream."""

@@ -1,26 +1,23 @@
 """The optimizer and its schedule; the rate is a tensor on the device, so that a captured step can read it."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import _WeightNorm
+from torch.nn.utils.parametrize import ParametrizationList
 
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
+_NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+"""The first is the base of all BatchNorms and InstanceNorms."""
+
 
 def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor) -> torch.optim.Optimizer:
     """Return the optimizer that the settings name, over all parameters that learn, at the rate in `rate` (0-d)."""
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    decayed = [parameter for parameter in parameters if settings.decay_all or parameter.ndim > 1]
-    spared = [parameter for parameter in parameters if not settings.decay_all and parameter.ndim <= 1]
-    groups = [
-        {"params": members, "weight_decay": decay}
-        for members, decay in [(decayed, settings.weight_decay), (spared, 0.0)]
-        if members
-    ]
-    if not groups:
-        raise InvalidInputError("The network has no parameter that learns: all are frozen (requires_grad=False).")
+    groups = parameter_groups(network, settings)
     if settings.optimizer == "adamw":
         # What torch asks for before a step may be captured.
         capturable = rate.is_cuda and settings.cuda_graph is not False
@@ -29,15 +26,50 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
     return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
 
 
-def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """Return the rate of one step of `steps`.
+def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """Return the parameters that learn: those with weight decay, and those that `decay_all=False` spares it.
 
-    >>> [learning_rate(TrainingSettings(learning_rate=2.0), step, 4) for step in (0, 2)]
+    >>> groups = parameter_groups(nn.Linear(2, 3), TrainingSettings(weight_decay=0.1, decay_all=False))
+    >>> [(tuple(parameter.shape), group["weight_decay"]) for group in groups for parameter in group["params"]]
+    [((3, 2), 0.1), ((3,), 0.0)]
+    """
+    spared = set() if settings.decay_all else _only_scale_or_shift(network)
+    parts: tuple[list[nn.Parameter], list[nn.Parameter]] = [], []
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            parts[parameter in spared].append(parameter)
+    decays = settings.weight_decay, 0.0
+    groups = [{"params": part, "weight_decay": decay} for part, decay in zip(parts, decays, strict=True) if part]
+    if not groups:
+        raise InvalidInputError("The network has no parameter that learns: all are frozen (requires_grad=False).")
+    return groups
+
+
+def _only_scale_or_shift(network: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters of norms, biases, the sizes that weight norm trains apart, and all of one dimension."""
+    return {
+        parameter
+        for module in network.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if isinstance(module, _NORMS) or "bias" in name or parameter.ndim <= 1 or _is_size(module, name)
+    }
+
+
+def _is_size(module: nn.Module, name: str) -> bool:
+    if isinstance(module, ParametrizationList):
+        return name == "original0" and any(isinstance(part, _WeightNorm) for part in module)
+    return name == "weight_g"  # of the older torch.nn.utils.weight_norm
+
+
+def learning_rate(settings: TrainingSettings, step: int, steps: int, size: int) -> float:
+    """Return the rate of one step of `steps`, whose batch has `size` rows of the first stream.
+
+    >>> [learning_rate(TrainingSettings(learning_rate=2.0), step, 4, 128) for step in (0, 2)]
     [2.0, 1.0]
     """
     highest = settings.learning_rate
     if settings.reference_batch_size is not None:
-        highest *= settings.batch_size / settings.reference_batch_size
+        highest *= size / settings.reference_batch_size
     rising = round(settings.warmup * steps)
     if step < rising:
         return highest * (step + 1) / (rising + 1)

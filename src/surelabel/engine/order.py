@@ -26,11 +26,13 @@ class Block(NamedTuple):
 
 
 def num_steps(num_rows: int, size: int, settings: TrainingSettings) -> int:
-    """Return how many steps a round takes: the epochs over its first stream, or `min_steps` where those are fewer.
+    """Return how many steps a round takes: `steps`, or the epochs over its first stream, at least `min_steps`.
 
     >>> num_steps(100, 32, TrainingSettings(epochs=10))
     32
     """
+    if settings.steps is not None:
+        return settings.steps
     return max(math.ceil(settings.epochs * num_rows / size), settings.min_steps)
 
 

@@ -14,21 +14,22 @@ class TrainingSettings(Settings):
     Attributes:
         optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
         learning_rate: the initial learning rate, or the highest with a warm-up.
-        reference_batch_size: the batch size that `learning_rate` is meant for; the rate grows in proportion with
-            `batch_size`. None: it is used as it is.
+        reference_batch_size: the batch size that `learning_rate` is meant for; the rate grows in proportion with the
+            samples that a mini-batch really has, those on top not counted. None: it is used as it is.
         momentum: of SGD.
         nesterov: of SGD.
         weight_decay: decoupled for AdamW; the published code parses one and never passes it on.
-        decay_all: False spares norms and biases (tensors of one dimension) the weight decay.
+        decay_all: False spares norms, biases, weight norm's sizes and other tensors of one dimension the weight decay.
         schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial
             rate; "linear" falls to 0; "constant".
         warmup: the share of the steps in which the rate rises from 0, before the schedule.
-        batch_size: the labeled and positive samples in a mini-batch; fewer where there are fewer.
-        negative_batch_size: the samples with negative labels only that come on top of them; None: in proportion,
-            rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds one
-            shape, so that one compiled step fits all.
-        epochs: passes over the round's labeled and positive samples.
+        batch_size: the samples in a mini-batch, those on top not counted; fewer where there are fewer.
+        negative_batch_size: the samples that come on top of them, such as those with negative labels only; None: in
+            proportion, rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds
+            one shape, so that one compiled step fits all.
+        epochs: passes over a round's samples, those on top not counted.
         min_steps: small training sets are repeated until this many steps are done.
+        steps: the steps of a round, whatever `epochs` and `min_steps` say; None: as these say.
         gradient_clip: largest norm of the gradient; None leaves it as it is.
         label_smoothing: the share of each positive target that is spread over all classes.
         ema_decay: of an average of the weights over the steps, which then labels and predicts; 0: the last weights.
@@ -57,6 +58,7 @@ class TrainingSettings(Settings):
     negative_batch_size: PositiveInt | None = None
     epochs: PositiveInt = 100
     min_steps: NonNegativeInt = 0
+    steps: PositiveInt | None = None
     gradient_clip: float | None = Field(None, gt=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     ema_decay: float = Field(0.0, ge=0, lt=1)

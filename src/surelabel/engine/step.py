@@ -10,12 +10,16 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from surelabel.augment import Draws
+from surelabel.augment.draws import signed
+from surelabel.engine.capture import NotCapturableError, check_capturable, failure_named
+from surelabel.engine.feed import kind_named
 from surelabel.engine.method import Batch, Method
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.settings import TrainingSettings
@@ -28,7 +32,7 @@ _logger = logging.getLogger("surelabel")
 _WARM_UP_STEPS = 3
 
 # A value that is computed from more reads than this and used twice is written out. BatchNorm and an activation take six
-# reads together: with inductor's own limit of 4 their gradient is written and read once more, 8 % of CNN-13's step.
+# reads together: with inductor's own limit of 4 their gradient is written and read once more.
 _COMPILER_OPTIONS: dict[str, Any] = {"realize_reads_threshold": 8}
 
 
@@ -50,6 +54,26 @@ class Targets:
             mine.copy_(new)
 
 
+class Inputs(NamedTuple):
+    """What changes from step to step.
+
+    Attributes:
+        rows: of the training set, shape (B,).
+        epochs: that each row is in, shape (B,).
+        rate: the learning rate, 0-d.
+        averaging: how far the average of the weights moves, 0-d.
+        progress: the share of the round's steps that are done, 0-d.
+        samples: of these rows, shape (B, ...); None where all samples are on the device.
+    """
+
+    rows: Tensor
+    epochs: Tensor
+    rate: Tensor
+    averaging: Tensor
+    progress: Tensor
+    samples: Tensor | None
+
+
 class Step:
     """A network, its optimizer, and one step of both.
 
@@ -60,6 +84,7 @@ class Step:
         targets: of all rows; kept, and changed in place by the next round.
         store: all samples on the device; None: each step brings its own.
         batch: the samples of one step, of the shape and kind of all.
+        sizes: how many of them each stream has.
         compiled: whether augmentation, network and loss are compiled into one function.
     """
 
@@ -71,6 +96,7 @@ class Step:
         targets: Targets,
         store: Tensor | None,
         batch: Tensor,
+        sizes: tuple[int, ...],
         compiled: bool = False,
     ) -> None:
         if method.teacher and settings.ema_decay == 0:
@@ -78,12 +104,13 @@ class Step:
         device = batch.device
         self.network, self.method, self.settings = network, method, settings
         self.targets, self.store = targets, store
-        self.samples = batch
+        self.samples, self.sizes = batch, sizes
         self.rows = torch.zeros(len(batch), dtype=torch.int64, device=device)
         self.epochs = torch.zeros_like(self.rows)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         self.rate = torch.zeros((), device=device)
         self.averaging = torch.zeros((), device=device)
+        self.progress = torch.zeros((), device=device)
         self.value = torch.zeros((), device=device)
         self.average = make_average(network) if settings.ema_decay > 0 else None
         self.optimizer = make_optimizer(network, settings, self.rate)
@@ -93,27 +120,20 @@ class Step:
             self._loss = torch.compile(with_code_of_its_own(batch_loss), dynamic=False, options=_COMPILER_OPTIONS)
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def run(self, rows: Tensor, epochs: Tensor, rate: Tensor, averaging: Tensor, samples: Tensor | None) -> None:
-        """Take one step on these rows; the host does not wait for it.
-
-        Args:
-            rows: of the training set, shape (B,).
-            epochs: that each row is in, shape (B,).
-            rate: the learning rate, 0-d.
-            averaging: how far the average of the weights moves, 0-d.
-            samples: of these rows, shape (B, ...); None where all samples are on the device.
-        """
-        self.rate.copy_(rate)
-        self.averaging.copy_(averaging)
+    def run(self, inputs: Inputs) -> None:
+        """Take one step on these rows; the host does not wait for it."""
+        self.rate.copy_(inputs.rate)
+        self.averaging.copy_(inputs.averaging)
+        self.progress.copy_(inputs.progress)
         if self._graph is None:
-            self.rows, self.epochs = rows, epochs
-            self.samples = self.samples if samples is None else samples
+            self.rows, self.epochs = inputs.rows, inputs.epochs
+            self.samples = self.samples if inputs.samples is None else inputs.samples
             self._step()
             return
-        self.rows.copy_(rows)
-        self.epochs.copy_(epochs)
-        if samples is not None:
-            self.samples.copy_(samples)
+        self.rows.copy_(inputs.rows)
+        self.epochs.copy_(inputs.epochs)
+        if inputs.samples is not None:
+            self.samples.copy_(inputs.samples)
         self._graph.replay()
 
     def capture(self) -> None:
@@ -129,35 +149,22 @@ class Step:
                 warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")
                 for _ in range(_WARM_UP_STEPS):
                     self._step()
-                capturable = self._never_waits()
+                capturable = self._can_be_captured()
             torch.cuda.current_stream().wait_stream(side)
             if capturable:
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=side):
+                with failure_named(), torch.cuda.graph(graph, stream=side):
                     self._step()
                 self._graph = graph
 
-    def _never_waits(self) -> bool:
-        """Tell whether a step leaves the host free; one that waits for the device (`.item()`) cannot be captured.
-
-        Asked before, because a capture that fails leaves torch's generator and memory in a state that nothing repairs.
-        """
-        before = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Synchronization debug mode", category=UserWarning)
-            torch.cuda.set_sync_debug_mode("error")
+    def _can_be_captured(self) -> bool:
         try:
-            self._step()
-        except RuntimeError as error:
-            if "synchroniz" not in str(error):
-                raise
-            waits = "the network or the loss waits for the GPU, as .item(), .cpu() or an 'if' on a tensor's value do"
+            check_capturable(self._step, self.rows.device)
+        except NotCapturableError as error:
             if self.settings.cuda_graph:
-                raise InvalidInputError(f"cuda_graph=True cannot be: {waits}; remove that, or set None.") from error
-            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", waits)
+                raise InvalidInputError(f"cuda_graph=True cannot be: {error}. Change that, or set None.") from error
+            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", error)
             return False
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
         return True
 
     def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
@@ -166,7 +173,7 @@ class Step:
         if self.average is not None:
             copy_state(fresh, self.average)
         self.targets.copy_(targets)
-        self.seed.fill_(seed)
+        self.seed.fill_(signed(seed))
         for state in self.optimizer.state.values():
             for value in state.values():
                 if isinstance(value, Tensor):
@@ -178,7 +185,11 @@ class Step:
         y, g, keys = (part.index_select(0, self.rows) for part in (targets.y, targets.g, targets.keys))
         self.optimizer.zero_grad(set_to_none=True)
         half = self.settings.precision == "bfloat16"
-        loss = self._loss(self.network, self.average, self.method, half, samples, y, g, keys, self.seed, self.epochs)
+        drawn = self.seed, keys, self.epochs
+        with kind_named(samples, self.settings):
+            loss = self._loss(
+                self.network, self.average, self.method, half, samples, y, g, *drawn, self.progress, self.sizes
+            )
         loss.backward()  # type: ignore[no-untyped-call]
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
@@ -196,12 +207,14 @@ def batch_loss(
     samples: Tensor,
     y: Tensor,
     g: Tensor,
-    keys: Tensor,
     seed: Tensor,
+    keys: Tensor,
     epochs: Tensor,
+    progress: Tensor,
+    sizes: tuple[int, ...],
 ) -> Tensor:
     """Return the loss of a batch: augmentation, network and loss, which are compiled together."""
-    batch = Batch(samples, y, g, Draws(seed, keys, epochs))
+    batch = Batch(samples, y, g, Draws(seed, keys, epochs), progress, sizes)
     if not half:
         return method.loss(network, batch, teacher)
     # Without the cache of cast weights: a captured graph would keep those of its first run.
@@ -210,11 +223,36 @@ def batch_loss(
 
 
 def make_average(network: nn.Module) -> nn.Module:
-    """Return a copy of the network that is not trained, for the average of its weights."""
-    average = copy.deepcopy(network)
-    for parameter in average.parameters():
-        parameter.requires_grad_(False)
-    return average
+    """Return a copy of the network that is not trained, for the average of its weights.
+
+    In evaluation mode: a teacher that is asked must not count the batch into its BatchNorm statistics, nor drop values.
+    """
+    return copied(network).eval().requires_grad_(False)
+
+
+def copied(network: nn.Module) -> nn.Module:
+    """Return a deep copy of a network."""
+    try:
+        return copy.deepcopy(network)
+    except RuntimeError as error:
+        if "deepcopy" not in str(error):
+            raise
+        raise InvalidInputError(
+            "The network cannot be copied, as an average of its weights (ema_decay) and a step that rounds share on a "
+            "GPU need: it keeps a tensor that was computed from its weights. In the place of "
+            "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm, which keeps none."
+        ) from error
+
+
+def check_initialized(network: nn.Module) -> None:
+    """Refuse a network of lazy modules that no batch has given their shapes yet."""
+    tensors = [*network.named_parameters(), *network.named_buffers()]
+    lazy = [name for name, tensor in tensors if is_lazy(tensor)]
+    if lazy:
+        raise InvalidInputError(
+            f"The network must have its weights before it is trained. Got the lazy {', '.join(lazy)} instead; run the "
+            "network on a batch where it is made, such as network(torch.zeros(2, *sample_shape))."
+        )
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ The host only queues work: nothing inside a round waits for the device, and the 
 """
 
 import contextlib
-import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,19 +16,24 @@ from torch import Tensor, nn
 from surelabel.data.draws import sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import Samples
-from surelabel.engine.method import Method, Stream
+from surelabel.engine.method import Method, Stream, sizes_of
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Step, Targets, algorithms, shapes
+from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
 from surelabel.errors import InvalidInputError
 
 Progress = Callable[[str, int, int], None]
 """Called as work goes on: (what, done, total)."""
 
+_STEPS_KEPT = 2
+"""Of shared steps, the last that were used: making one takes long, and each has memory of its own."""
+
+_logger = logging.getLogger("surelabel")
+
 
 class Trainer:
-    """Trains one network after another; on a GPU they share one compiled and captured step, whose weights are set anew.
+    """Trains one network after another; on a GPU they share compiled and captured steps, whose weights are set anew.
 
     Args:
         settings: of the training.
@@ -51,11 +56,11 @@ class Trainer:
         self.compiled, self.exact, self.progress = compiled, exact, progress
         self.samples: Samples | None = None
         self._step: Step | None = None
-        self._made_for: Any = None
+        self._shared: list[tuple[Any, Step]] = []
 
     @property
     def shares(self) -> bool:
-        """Whether networks of one shape share a step, which is costly to make, and so one network in memory."""
+        """Whether networks and batches of one shape share a step, which is costly to make, and its network."""
         return self.compiled or self.device.type == "cuda"
 
     @property
@@ -69,42 +74,66 @@ class Trainer:
         That is `fresh` itself, or, where steps are shared, the network that took its weights; with `ema_decay`, the
         average of its weights. The next call changes a shared one: copy what is to stay.
         """
+        check_initialized(fresh)
         streams = method.streams(training_set)
         steps = num_steps(len(streams[0].rows), streams[0].size, self.settings)
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
-            step = self._ready(fresh, training_set, method, sum(stream.size for stream in streams), seed)
+            step = self._ready(fresh, training_set, method, sizes_of(streams), seed)
             for done, inputs in enumerate(self._inputs(streams, keys, seed, steps), start=1):
-                step.run(*inputs)
+                step.run(inputs)
                 if self.progress is not None:
                     self.progress("train", done, steps)
         _check_finite(step.value)
-        return step.average if step.average is not None else step.network
+        if step.average is None:
+            return step.network
+        if not self.shares:  # a shared one is the next round's teacher
+            for mine, trained in zip(step.average.parameters(), step.network.parameters(), strict=True):
+                mine.requires_grad_(trained.requires_grad)
+        return step.average
 
     def _on_device(self) -> contextlib.AbstractContextManager[None]:
         # A graph is captured on the current device, whichever the tensors are on.
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
-    def _ready(self, fresh: nn.Module, training_set: TrainingSet, method: Method, size: int, seed: int) -> Step:
-        """Return a step that is about to train `fresh`: the last one where steps are shared and it fits."""
+    def _ready(
+        self, fresh: nn.Module, training_set: TrainingSet, method: Method, sizes: tuple[int, ...], seed: int
+    ) -> Step:
+        """Return a step that is about to train `fresh`: a kept one where steps are shared and it fits."""
+        self._step = None  # nothing of a step whose making is interrupted may be used again
         if self.samples is None or self.samples.source is not training_set.source:
-            self._step = self.samples = None  # first: the new samples may need their memory
+            self.samples, self._shared = None, []  # first: the new samples may need their memory
             self.samples = Samples(training_set.source, self.settings, self.device, self.exact)
-        targets = self._targets(training_set)
-        made_for = method, size, shapes(fresh)
-        if not self.shares or self._step is None or self._made_for != made_for:
-            # Nothing of a step whose making is interrupted may be used again.
-            self._step = None
-            self._step = self._make(fresh, method, targets, self.samples, size)
-            self._made_for = made_for
-        self._step.begin(fresh, targets, seed)
-        return self._step
+        targets, made_for = self._targets(training_set), (method, sizes, shapes(fresh))
+        step = self._taken(made_for) or self._make(fresh, method, targets, self.samples, sizes)
+        if self.shares:
+            self._shared.append((made_for, step))
+        step.begin(fresh, targets, seed)
+        self._step = step
+        return step
 
-    def _make(self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, size: int) -> Step:
-        network = copy.deepcopy(fresh) if self.shares else fresh
+    def _taken(self, made_for: tuple[Any, ...]) -> Step | None:
+        """Return the shared step that was made for this, taken out of those kept; where there is none, make place."""
+        for index, (known, step) in enumerate(self._shared):
+            if known == made_for:
+                del self._shared[index]
+                return step
+        del self._shared[: 1 - _STEPS_KEPT]
+        return None
+
+    def _make(
+        self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
+    ) -> Step:
+        if self._shared:
+            _logger.info(
+                "The training step is made once more, for batches of %s rows; where only these changed, setting "
+                "negative_batch_size gives the batches of all rounds one shape.",
+                " + ".join(map(str, sizes)),
+            )
+        network = copied(fresh) if self.shares else fresh
         network.train()
-        example = samples.example(size)
-        step = Step(network, method, self.settings, targets, samples.store, example, compiled=self.compiled)
+        example = samples.example(sum(sizes))
+        step = Step(network, method, self.settings, targets, samples.store, example, sizes, compiled=self.compiled)
         step.capture()
         return step
 
@@ -116,7 +145,7 @@ class Trainer:
 
     def _inputs(
         self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, steps: int
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]]:
+    ) -> Iterator[Inputs]:
         """Yield what each step is run with; the numbers of many steps go to the device at once."""
         assert self.samples is not None
         batches: Iterator[Tensor] | None = None
@@ -126,11 +155,12 @@ class Trainer:
         done = 0
         for block in Plan(streams, keys, seed).blocks(steps):
             numbers = range(done, done + len(block.rows))
-            rates = np.array([learning_rate(self.settings, t, steps) for t in numbers], dtype=np.float32)
-            averaging = np.array([averaging_weight(self.settings.ema_decay, t) for t in numbers], dtype=np.float32)
-            parts = [self._upload(array) for array in (block.rows, block.epochs, rates, averaging)]
+            rates = [learning_rate(self.settings, t, steps, streams[0].size) for t in numbers]
+            averaging = [averaging_weight(self.settings.ema_decay, t) for t in numbers]
+            floats = np.array([rates, averaging, [t / steps for t in numbers]], dtype=np.float32)
+            parts = [self._upload(array) for array in (block.rows, block.epochs, *floats)]
             for t in range(len(numbers)):
-                yield parts[0][t], parts[1][t], parts[2][t], parts[3][t], None if batches is None else next(batches)
+                yield Inputs._make([*(part[t] for part in parts), None if batches is None else next(batches)])
             done = numbers.stop
 
     def _upload(self, array: npt.NDArray[Any]) -> Tensor:

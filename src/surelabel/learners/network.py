@@ -1,7 +1,10 @@
-"""A torch network as a learner: a fresh one every round, trained by the learning rule, labeled by stochastic passes."""
+"""A torch network as a learner: a fresh one every round, trained by the learning rule, labeled by an estimator.
+
+The estimator of p and u may change a network before it is trained, and may ask for several: these are trained one after
+another, each from a seed of its own, and kept as one `Ensemble`.
+"""
 
 import contextlib
-import copy
 import dataclasses
 import math
 import threading
@@ -18,29 +21,32 @@ from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
-from surelabel.engine.feed import chunks
+from surelabel.engine.feed import Loaders, kind_named
+from surelabel.engine.method import Method
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import algorithms, copy_state, same_shapes
+from surelabel.engine.step import algorithms, check_initialized, copied, copy_state, same_shapes
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse, Progress
 from surelabel.learners.rule import UPSMethod
 from surelabel.learners.settings import warn_of_changed
+from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
+from surelabel.uncertainty.sharing import block_rows
 
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
 
 
 class TorchLearner:
-    """Trains a new network in every `fit` and labels samples by its stochastic passes.
+    """Trains a new network in every `fit` and labels samples by an estimator of p and u, such as stochastic passes.
 
     Args:
         model: a factory of networks; None: `TableNetwork`, standardized by all samples, labeled or not.
         training: how a network is trained.
-        uncertainty: how p and u come about; None: MC-dropout with ten passes.
+        uncertainty: how p and u come about, and how many networks that takes; None: MC-dropout with ten passes.
         negative_weight: the weight of the negative learning term.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
@@ -68,7 +74,13 @@ class TorchLearner:
     ) -> None:
         self.make_model = model or table_network
         self.training = training or TrainingSettings()
-        self.uncertainty = uncertainty or MCDropout(task=task)
+        self.uncertainty: UncertaintyEstimator = uncertainty or MCDropout(task=task)
+        if isinstance(uncertainty, type) or not isinstance(self.uncertainty, UncertaintyEstimator):
+            raise InvalidInputError(
+                "The 'uncertainty' argument must be an estimator, such as MCDropout(), with 'estimate', 'prepare' and "
+                f"'members'. Got {uncertainty!r} instead; derive your own from surelabel.uncertainty."
+                "UncertaintyEstimator, which has all but the first."
+            )
         if not negative_weight >= 0:
             raise InvalidInputError(f"The 'negative_weight' argument must be at least 0. Got {negative_weight}.")
         if isinstance(model, torch.nn.Module):
@@ -87,7 +99,10 @@ class TorchLearner:
         self.task: Task = task
         self._warn_of_ignored()
         self.network: torch.nn.Module | None = None
+        self._network_for: UncertaintyEstimator | None = None
         self._trainer: Trainer | None = None
+        self._trainer_for: UncertaintyEstimator | None = None
+        self._loaders = Loaders()
 
     def _warn_of_ignored(self) -> None:
         if self.training.optimizer == "adamw":
@@ -98,59 +113,102 @@ class TorchLearner:
             warn_of_changed(self.training, ["negative_batch_size"], "with several labels all samples are drawn alike")
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
-        """Train a fresh network; the last one stays in place until this one is ready."""
+        """Train a fresh network, or as many as the estimator asks for; the last stays until all are ready."""
         if training_set.task != self.task:
             raise InvalidInputError(
                 f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
             )
+        seeds = self._seeds(seed)
+        fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
+        trainer = self._ready_trainer(fresh[0])
+        trained = []
+        for member, (network, one) in enumerate(zip(fresh, seeds, strict=True)):
+            trainer.progress = self._progress(member)
+            trained.append(self._train(trainer, network, training_set, one))
+        self._keep(self._joined(trained))
+
+    def _seeds(self, seed: int) -> list[int]:
+        members = self.uncertainty.members
+        return [seed] if members == 1 else [seed_for(seed, "member", member) for member in range(members)]
+
+    def _fresh(self, training_set: TrainingSet, member: int, seed: int) -> torch.nn.Module:
+        """Return the network that a training begins with: newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
         if self.warm_start and (training_set.kind != LABELED).any():
-            copy_state(self._last_network(fresh), fresh)
-        trainer = self._trainer
-        if trainer is None or trainer.settings != self.training:
-            trainer = self._make_trainer(fresh)
-        trainer.progress = self.progress
-        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
-        self._trainer = trainer if trainer.shares else None
+            copy_state(self._last_network(fresh, member), fresh)
+        return fresh
+
+    def _train(self, trainer: Trainer, fresh: torch.nn.Module, training_set: TrainingSet, seed: int) -> torch.nn.Module:
+        """Return the trained network, which no later training changes."""
         with self._reproducible(seed_for(seed, "train"), fresh):
             if isinstance(fresh, TableNetwork):
                 fresh.standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
-            trained = trainer.train(fresh, training_set, self._method(training_set, trainer), seed=seed)
-        self._keep(trained, fresh if trainer.shares else trained)
+            trained = trainer.train(fresh, training_set, self.method(training_set, trainer.shares), seed=seed)
+        if not trainer.shares:
+            return trained
+        copy_state(trained, fresh)
+        return fresh
 
-    def _keep(self, trained: torch.nn.Module, other: torch.nn.Module) -> None:
-        """Make the trained weights the learner's: in the network that labeling may be compiled for, else in `other`."""
-        if trained is not other and self.network is not None and same_shapes(trained, self.network):
-            copy_state(trained, self.network)
+    def _progress(self, member: int) -> Progress | None:
+        """Return what a member's training reports to: the steps of all members are counted as one training's."""
+        report, members = self.progress, self.uncertainty.members
+        if report is None or members == 1:
+            return report
+        return lambda what, done, total: report(what, member * total + done, members * total)
+
+    def _joined(self, networks: list[torch.nn.Module]) -> torch.nn.Module:
+        return networks[0] if len(networks) == 1 else Ensemble(networks, self.task)
+
+    def _keep(self, trained: torch.nn.Module) -> None:
+        """Make the trained network the learner's: its weights alone, where labeling may be compiled for the last."""
+        last = self.network
+        in_place = self._trainer is not None and self._network_for == self.uncertainty
+        if in_place and last is not None and same_shapes(trained, last):
+            copy_state(trained, last)
             return
-        if trained is not other:
-            copy_state(trained, other)
-        self.network = other.eval()
+        self.network, self._network_for = trained.eval(), self.uncertainty
+
+    def _ready_trainer(self, network: torch.nn.Module) -> Trainer:
+        """Return the last trainer where its step still fits: the same settings, and an estimator's same layers."""
+        trainer = self._trainer
+        if trainer is None or trainer.settings != self.training or self._trainer_for != self.uncertainty:
+            trainer = self._make_trainer(network)
+        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
+        self._trainer, self._trainer_for = trainer if trainer.shares else None, self.uncertainty
+        return trainer
 
     def _make_trainer(self, network: torch.nn.Module) -> Trainer:
-        exact = isinstance(network, TableNetwork)
+        exact = is_for_tables(network)
         return Trainer(self.training, self.device, compiled=self._compiles(network), exact=exact)
 
     def _compiles(self, network: torch.nn.Module) -> bool:
         if self.training.compile is not None:
             return self.training.compile
         # A table's network trains and labels in less time than it takes to compile.
-        return self.device.type == "cuda" and not isinstance(network, TableNetwork)
+        return self.device.type == "cuda" and not is_for_tables(network)
 
-    def _method(self, training_set: TrainingSet, trainer: Trainer) -> UPSMethod:
+    def method(self, training_set: TrainingSet, shared: bool) -> Method:
+        """Return what a network is trained by: UPS. A learner of another method derives from this one and says which.
+
+        Args:
+            training_set: of the round.
+            shared: whether rounds share a step, which is costly to make again for a method that is not equal (==).
+        """
         # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time,
         # but a shared step would have to be made again in the round that has some.
-        needed = trainer.shares or bool((training_set.kind == NEGATIVE).any())
+        needed = shared or bool((training_set.kind == NEGATIVE).any())
         return UPSMethod(self.task, self.negative_weight if needed else 0.0, self.training)
 
     def build(self, sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-        """Return a new network on the device."""
+        """Return a new network on the device, with what the estimator changes in it."""
         network = self.make_model(sample_shape, num_classes)
         if not isinstance(network, torch.nn.Module):
             raise InvalidInputError(
                 f"The 'model' argument must return a torch.nn.Module. Got {type(network).__name__} instead."
             )
+        check_initialized(network)
+        self.uncertainty.prepare(network)
         if self.training.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return network.to(self.device)
@@ -159,20 +217,28 @@ class TorchLearner:
         """Label the source chunk by chunk; refuse a network whose passes do not differ."""
         network = self._fitted()
         estimator = self.uncertainty
-        if isinstance(estimator, MCDropout) and estimator.compile is None:
-            estimator = dataclasses.replace(estimator, compile=self._compiles(network))
+        if isinstance(estimator, MCDropout):
+            estimator = self._for_chunks(estimator, source, network)
         for start, batch in self._chunks(source, network):
-            with self._reproducible(seed_for(seed, start), network), self._arithmetic():
+            with self._reproducible(seed_for(seed, start), network), self._arithmetic(batch):
                 estimate = estimator.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
                 self.progress("label", start + len(batch), len(source))
 
+    def _for_chunks(self, estimator: MCDropout, source: Source, network: torch.nn.Module) -> MCDropout:
+        """Return the estimator with what it leaves open: whether it compiles, and one shape for all chunks."""
+        compile = self._compiles(network) if estimator.compile is None else estimator.compile
+        passes = min(estimator.chunk, estimator.passes)
+        rows = block_rows(self._chunk_size(source), math.prod(source.sample_shape), passes)
+        return dataclasses.replace(estimator, compile=compile, block=estimator.block or rows)
+
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C)."""
-        network = self._fitted()
-        with self._arithmetic():
-            parts = [predict_proba(network, batch, self.task).cpu() for _, batch in self._chunks(source, network)]
+        network, parts = self._fitted(), []
+        for _, batch in self._chunks(source, network):
+            with self._arithmetic(batch):
+                parts.append(predict_proba(network, batch, self.task).cpu())
         return torch.cat(parts).numpy()
 
     def to_bytes(self) -> bytes:
@@ -186,39 +252,43 @@ class TorchLearner:
     ) -> None:
         """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
         with reproducible(0, self.device):
-            network = self.build(sample_shape, num_classes)
+            network = self._joined([self.build(sample_shape, num_classes) for _ in self._seeds(0)])
         try:
             network.load_state_dict(safetensors.torch.load(data))
         except RuntimeError as error:
             raise InvalidInputError(
                 f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}. Use the "
-                "function that the weights were trained with."
+                "function, and the uncertainty estimator, that the weights were trained with."
             ) from error
-        self.network = network.to(self.device).eval()
+        self.network, self._network_for = network.to(self.device).eval(), self.uncertainty
 
     def __copy__(self) -> "TorchLearner":
         """Return a learner with this network, which a later fit of the other does not change."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__getstate__())
-        other.network = copy.deepcopy(self.network)
+        other.network = None if self.network is None else copied(self.network)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the trainer, which belongs to this process and its device."""
-        return {**self.__dict__, "_trainer": None}
+        """Return all but the trainer and the loaders, which belong to this process and its device."""
+        return {**self.__dict__, "_trainer": None, "_loaders": Loaders()}
 
     @property
     def warm_start(self) -> bool:
         """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
         return self.training.warm_start
 
-    def _last_network(self, fresh: torch.nn.Module) -> torch.nn.Module:
-        if self.network is None or not same_shapes(self.network, fresh):
+    def _last_network(self, fresh: torch.nn.Module, member: int) -> torch.nn.Module:
+        last = self.network
+        if self.uncertainty.members > 1:
+            members = last.networks if isinstance(last, Ensemble) else ()
+            last = members[member] if member < len(members) else None
+        if last is None or not same_shapes(last, fresh):
             raise InvalidInputError(
                 "warm_start=True begins a round with the last round's network, and there is none of this shape: give "
                 "the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps them."
             )
-        return self.network
+        return last
 
     def _fitted(self) -> torch.nn.Module:
         if self.network is None:
@@ -228,18 +298,19 @@ class TorchLearner:
     def _chunks(self, source: Source, network: torch.nn.Module) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions."""
         samples = None if self._trainer is None else self._trainer.samples
-        stored = None if samples is None else samples.part(source)
-        size = self.predict_batch_size or self._chunk_size(source)
-        if stored is not None:
-            parts = iter(torch.split(stored, size))
-        else:
-            parts = chunks(source, size, self.training, self.device, exact=isinstance(network, TableNetwork))
+        size = self._chunk_size(source)
+        parts = None if samples is None else samples.part(source, size)
+        if parts is None:
+            exact = is_for_tables(network)
+            parts = self._loaders.chunks(source, size, self.training, self.device, exact=exact)
         start = 0
         for part in parts:
             yield start, self._prepared(part)
             start += len(part)
 
     def _chunk_size(self, source: Source) -> int:
+        if self.predict_batch_size is not None:
+            return self.predict_batch_size
         if self.device.type == "cpu":
             return 1024
         # All passes of a tenth of them run at once: enough rows to fill a GPU, in 256 MiB of samples at most.
@@ -254,15 +325,21 @@ class TorchLearner:
         return batch
 
     def _reproducible(self, seed: int, network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-        threads = 1 if self.threads is None and isinstance(network, TableNetwork) else self.threads
+        threads = 1 if self.threads is None and is_for_tables(network) else self.threads
         return reproducible(seed, self.device, threads)
 
     @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        """Compute as in training: in its precision, with its choice of algorithms."""
-        half = self.training.precision == "bfloat16"
-        with algorithms(self.training.deterministic), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+    def _arithmetic(self, batch: torch.Tensor) -> Iterator[None]:
+        """Compute as in training: in its precision, with its choice of algorithms; name samples of a wrong kind."""
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16")
+        with algorithms(self.training.deterministic), half, kind_named(batch, self.training):
             yield
+
+
+def is_for_tables(network: torch.nn.Module) -> bool:
+    """Tell whether a network, or each of an ensemble, is a `TableNetwork`: small, and exact about its input."""
+    first = network.networks[0] if isinstance(network, Ensemble) else network
+    return isinstance(first, TableNetwork)
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ class UPSMethod:
             )
         sizes = batch_sizes(int((~only_negative).sum()), int(only_negative.sum()), self.settings)
         streams = [Stream(rows[~only_negative], sizes.labeled, kind[~only_negative])]
-        return streams + ([Stream(rows[only_negative], sizes.negative)] if sizes.negative else [])
+        return streams + ([Stream(rows[only_negative], sizes.negative, joins=True)] if sizes.negative else [])
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss of the learning rule: `surelabel.losses.learning_rule`, with torch's fused cross-entropy."""

@@ -1,24 +1,33 @@
 """Learners as settings: everything that a learner is made of, as plain text, by reference where it is code."""
 
 import functools
+import inspect
+import os
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
 from surelabel.config import Settings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.protocol import Progress
-from surelabel.references import absolute_reference, check_unchanged, reference_hash, resolve
+from surelabel.models.pretrained import SUFFIXES
+from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
+from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from surelabel.learners.ensemble import SklearnLearner
     from surelabel.learners.network import ModelFactory, TorchLearner
-    from surelabel.uncertainty import UncertaintyEstimator
 
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+
+_OF_ALL_ESTIMATORS = ("passes", "temperature", "stochastic_layers")
+"""Settings that reach every estimator that has an argument of this name; so does the task."""
 
 
 class TorchLearnerSettings(Settings):
@@ -28,12 +37,18 @@ class TorchLearnerSettings(Settings):
         model: "module:function" or "file.py:function", `(sample_shape, num_classes) -> nn.Module`; None: the default
             network for tables.
         model_hash: content hash of file.py; `pinned` fills it in, and `build` refuses a file that differs.
+        model_parameters: what the function is called with besides, by name. Where "pretrained" names a file of weights
+            (.safetensors, .pth, .pt), the run depends on its content too.
+        pretrained_hash: content hash of that file; a network is not made from a file that differs.
         hidden: widths of the default network's hidden layers.
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
         training: how a network is trained.
-        uncertainty: "mc-dropout", or "none" for selection by confidence alone.
+        uncertainty: "mc-dropout", "mc-spatial-dropout", "mc-dropblock", "augmentation", "deep-ensemble"; "none" for
+            selection by confidence alone; or an `UncertaintyEstimator` of your own, "file.py:Class".
+        uncertainty_hash: content hash of that file.
+        uncertainty_parameters: what the estimator alone is made with, by name: {"block_size": 5}, {"members": 10}.
         passes: stochastic passes.
         temperature: of the softened probabilities.
         stochastic_layers: references to layer classes, beside dropout, that are random in training mode.
@@ -47,11 +62,15 @@ class TorchLearnerSettings(Settings):
     kind: Literal["torch"] = "torch"
     model: str | None = None
     model_hash: str | None = None
+    model_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
+    pretrained_hash: str | None = None
     hidden: tuple[PositiveInt, ...] = (128, 128)
     dropout: float = Field(0.3, ge=0, lt=1)
     noise: float = Field(0.0, ge=0, allow_inf_nan=False)
     training: TrainingSettings = TrainingSettings()
-    uncertainty: Literal["mc-dropout", "none"] = "mc-dropout"
+    uncertainty: str = "mc-dropout"
+    uncertainty_hash: str | None = None
+    uncertainty_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
     passes: int = Field(10, ge=2)
     temperature: float = Field(2.0, gt=0)
     stochastic_layers: tuple[str, ...] = ()
@@ -61,23 +80,64 @@ class TorchLearnerSettings(Settings):
     device: str | None = None
     threads: PositiveInt | None = None
 
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if self.uncertainty not in ESTIMATORS and ":" not in self.uncertainty:
+            raise ValueError(
+                f"The 'uncertainty' setting must be one of {', '.join(map(repr, ESTIMATORS))}, or the reference "
+                f"'file.py:Class' of your own estimator. Got {self.uncertainty!r} instead"
+            )
+        shared = [name for name in (*_OF_ALL_ESTIMATORS, "task") if name in self.uncertainty_parameters]
+        if shared:
+            raise ValueError(
+                f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
+                f"{', '.join(shared)} instead, which every estimator is told; leave it out there"
+            )
+        if self.model is None and self.model_parameters:
+            raise ValueError(
+                f"The 'model_parameters' setting is for a 'model' that is named. Got {self.model_parameters} for the "
+                f"default network instead; that one has the settings hidden, dropout and noise"
+            )
+        return self
+
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
         changes: dict[str, Any] = {}
         if self.model is not None:
             changes["model"] = absolute_reference(self.model)
             changes["model_hash"] = self.model_hash or reference_hash(self.model)
+        if self._pretrained is not None:
+            changes["model_parameters"] = {**self.model_parameters, "pretrained": os.path.abspath(self._pretrained)}
+            changes["pretrained_hash"] = self.pretrained_hash or _weights_hash(self._pretrained)
+        if self.uncertainty not in ESTIMATORS:
+            changes["uncertainty"] = absolute_reference(self.uncertainty)
+            changes["uncertainty_hash"] = self.uncertainty_hash or reference_hash(self.uncertainty)
         changes["stochastic_layers"] = tuple(absolute_reference(layer) for layer in self.stochastic_layers)
         changes["layer_hashes"] = self.layer_hashes or tuple(reference_hash(layer) for layer in self.stochastic_layers)
         return self.replace(**changes)
 
     def fit_settings(self) -> dict[str, Any]:
-        """Return what a trained network depends on, as JSON; how it labels is left out."""
-        labeling = {"uncertainty", "passes", "temperature", "stochastic_layers", "layer_hashes", "predict_batch_size"}
+        """Return what a trained network depends on, as JSON; how it labels is left out.
+
+        Of the estimator that is nothing, unless it prepares networks or trains several. One of your own may do so by
+        all that it is told; ours do so by their own parameters.
+        """
+        estimator = self._estimator("single")
+        trains = estimator.members > 1 or type(estimator).prepare is not UncertaintyEstimator.prepare
+        labeling = {"predict_batch_size"}
+        if not trains:
+            labeling |= {"uncertainty", "uncertainty_hash", "uncertainty_parameters"}
+        if not trains or self.uncertainty in ESTIMATORS:
+            labeling |= {*_OF_ALL_ESTIMATORS, "layer_hashes"}
         return self.model_dump(mode="json", exclude=labeling)
 
+    @property
+    def members(self) -> int:
+        """How many networks a round trains: one, but for an ensemble."""
+        return self._estimator("single").members
+
     def build(self, task: Task, progress: Progress | None = None) -> "TorchLearner":
-        """Return the learner; refuse a file.py whose content has changed."""
+        """Return the learner; refuse a file.py, or a file of weights, whose content has changed."""
         from surelabel.learners.network import TorchLearner
 
         self._warn_of_ignored()
@@ -100,25 +160,58 @@ class TorchLearnerSettings(Settings):
             return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
         check_unchanged(self.model, self.model_hash)
         factory: ModelFactory = resolve(self.model)
-        return factory
+        if not self.model_parameters:
+            return factory
+        made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
+        _check_call(made, factory, (), 0, **self.model_parameters)
+        make: ModelFactory = functools.partial(factory, **self.model_parameters)
+        if self._pretrained is None:
+            return make
+        _check_weights(self._pretrained, self.pretrained_hash)
+        return functools.partial(_make_from_weights, make, self._pretrained, self.pretrained_hash)
 
-    def _estimator(self, task: Task) -> "UncertaintyEstimator":
-        from surelabel.uncertainty import Deterministic, MCDropout
+    @property
+    def _pretrained(self) -> str | None:
+        """The file of weights that networks begin with; a factory of your own may mean something else by the name."""
+        path = self.model_parameters.get("pretrained")
+        return path if isinstance(path, str) and path.endswith(SUFFIXES) else None
 
-        if self.uncertainty == "none":
-            return Deterministic(temperature=self.temperature, task=task)
+    def _estimator(self, task: Task) -> UncertaintyEstimator:
+        make = self._estimator_class()
+        shared: dict[str, Any] = {"task": task, "passes": self.passes, "temperature": self.temperature}
+        takes = inspect.signature(make).parameters
+        told = {name: value for name, value in shared.items() if name in takes}
+        if "stochastic_layers" in takes:
+            told["stochastic_layers"] = self._layers()
+        made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters="
+        _check_call(f"{made}{self.uncertainty_parameters}", make, **told, **self.uncertainty_parameters)
+        return make(**told, **self.uncertainty_parameters)
+
+    def _estimator_class(self) -> type[UncertaintyEstimator]:
+        if self.uncertainty in ESTIMATORS:
+            return ESTIMATORS[self.uncertainty]
+        check_unchanged(self.uncertainty, self.uncertainty_hash)
+        found = resolve(self.uncertainty)
+        if not (isinstance(found, type) and hasattr(found, "estimate")):
+            raise InvalidInputError(
+                f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
+                f"is {found!r}; derive a class from surelabel.uncertainty.UncertaintyEstimator, and name that."
+            )
+        return found
+
+    def _layers(self) -> tuple[Any, ...]:
         hashes = self.layer_hashes or (None,) * len(self.stochastic_layers)
         for layer, expected in zip(self.stochastic_layers, hashes, strict=True):
             check_unchanged(layer, expected)
-        layers = tuple(resolve(layer) for layer in self.stochastic_layers)
-        return MCDropout(passes=self.passes, temperature=self.temperature, stochastic_layers=layers, task=task)
+        return tuple(resolve(layer) for layer in self.stochastic_layers)
 
     def _warn_of_ignored(self) -> None:
-        ignored = [] if self.model is None else ["hidden", "dropout", "noise"]
-        why = f"model={self.model!r} is a network of your own"
-        if self.uncertainty == "none":
-            warn_of_changed(self, ["passes", "stochastic_layers"], "uncertainty='none' makes one deterministic pass")
-        warn_of_changed(self, ignored, why)
+        if self.model is not None:
+            ignored = ["hidden", "dropout", "noise"]
+            warn_of_changed(self, ignored, f"model={self.model!r} is a network of your own")
+        takes = inspect.signature(self._estimator_class()).parameters
+        ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
+        warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")
 
 
 class SklearnLearnerSettings(Settings):
@@ -174,9 +267,44 @@ class SklearnLearnerSettings(Settings):
         )
 
 
+def _make_from_weights(
+    make: "ModelFactory", path: str, expected: str | None, sample_shape: tuple[int, ...], num_classes: int
+) -> "Module":
+    # Every time: each round reads the file anew, and must find what the first has found.
+    _check_weights(path, expected)
+    return make(sample_shape, num_classes)
+
+
+def _check_weights(path: str, expected: str | None) -> None:
+    found = _weights_hash(path)
+    if expected is not None and found != expected:
+        raise changed_file(path, expected, found)
+
+
+def _weights_hash(path: str) -> str:
+    try:
+        return file_hash(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"The model's parameter 'pretrained' names the file '{path}', which cannot be read ({error.strerror}); "
+            "check the path and the folder that it starts from."
+        ) from error
+
+
 def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
     """Warn of settings that were changed from their defaults and are not used."""
     fields = type(settings).model_fields
     changed = [name for name in names if getattr(settings, name) != fields[name].get_default()]
     if changed:
         warnings.warn(f"Ignored: {', '.join(changed)}, because {why}.", UserWarning, stacklevel=4)
+
+
+def _check_call(problem: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
+    """Refuse arguments that a function or class does not take, or lacks, before it is called with them."""
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError as error:
+        own = [name for name in list(signature.parameters)[len(arguments) :] if name not in _OF_ALL_ESTIMATORS]
+        known = ", ".join(name for name in own if name != "task") or "no parameters"
+        raise InvalidInputError(f"{problem}: {error}. It takes {known}.") from error

@@ -7,11 +7,12 @@ Every convolution is followed by BatchNorm and LeakyReLU(0.1), and has no bias o
 For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M multiply-adds.
 """
 
-import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations
 
-from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
+from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.image import check_pictures, draw_weights
 
 SLOPE = 0.1
 """Of LeakyReLU below 0."""
@@ -32,9 +33,13 @@ class CNN13(nn.Module):
         num_classes: C, the number of logits.
         width: channels of the first block; the second has twice as many, the third four times, twice, once.
         dropout: the rate after each max pool. These two layers alone are random in MC passes.
+        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
+            probability of 0.9 is `dropout=0.1`).
+        block_size: the side of DropBlock's blocks.
         weight_norm: train the size and the direction of each layer's weights apart, as published.
 
     Example:
+        >>> import torch
         >>> CNN13((3, 32, 32), 10, width=8)(torch.zeros(4, 3, 32, 32)).shape
         torch.Size([4, 10])
     """
@@ -46,21 +51,23 @@ class CNN13(nn.Module):
         *,
         width: int = 128,
         dropout: float = 0.3,
+        dropout_layer: DropoutKind = "dropout",
+        block_size: int = BLOCK_SIZE,
         weight_norm: bool = False,
     ) -> None:
         super().__init__()
-        _check_shape(sample_shape)
+        check_pictures(sample_shape, SMALLEST_SIDE)
         self.layers = nn.Sequential(
             *_convolution(sample_shape[0], width, 3),
             *_convolution(width, width, 3),
             *_convolution(width, width, 3),
             nn.MaxPool2d(2),
-            nn.Dropout(dropout),
+            make_dropout(dropout_layer, dropout, block_size),
             *_convolution(width, 2 * width, 3),
             *_convolution(2 * width, 2 * width, 3),
             *_convolution(2 * width, 2 * width, 3),
             nn.MaxPool2d(2),
-            nn.Dropout(dropout),
+            make_dropout(dropout_layer, dropout, block_size),
             *_convolution(2 * width, 4 * width, 3, padding=0),
             *_convolution(4 * width, 2 * width, 1),
             *_convolution(2 * width, width, 1),
@@ -69,8 +76,9 @@ class CNN13(nn.Module):
             nn.Linear(width, num_classes),
         )
         if weight_norm:
-            for layer in self._weighted():
-                parametrizations.weight_norm(layer)
+            for layer in self.layers:
+                if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                    parametrizations.weight_norm(layer)
         self.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,24 +86,9 @@ class CNN13(nn.Module):
         logits: Tensor = self.layers(x)
         return logits
 
-    @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        for layer in self.layers:
-            if isinstance(layer, nn.BatchNorm2d):
-                layer.reset_parameters()
-        for layer in self._weighted():
-            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
-            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
-            if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(weight, a=SLOPE)
-            else:
-                nn.init.kaiming_normal_(weight, nonlinearity="linear")
-                nn.init.zeros_(layer.bias)
-            _copy_weight(layer, weight)
-
-    def _weighted(self) -> list[nn.Conv2d | nn.Linear]:
-        return [layer for layer in self.layers if isinstance(layer, (nn.Conv2d, nn.Linear))]
+        draw_weights(self, SLOPE)
 
 
 def cnn13(
@@ -104,10 +97,20 @@ def cnn13(
     *,
     width: int = 128,
     dropout: float = 0.3,
+    dropout_layer: DropoutKind = "dropout",
+    block_size: int = BLOCK_SIZE,
     weight_norm: bool = False,
 ) -> CNN13:
     """Return a `CNN13` for samples of this shape: a model factory by reference."""
-    return CNN13(sample_shape, num_classes, width=width, dropout=dropout, weight_norm=weight_norm)
+    return CNN13(
+        sample_shape,
+        num_classes,
+        width=width,
+        dropout=dropout,
+        dropout_layer=dropout_layer,
+        block_size=block_size,
+        weight_norm=weight_norm,
+    )
 
 
 def _convolution(channels_in: int, channels_out: int, side: int, padding: int | None = None) -> list[nn.Module]:
@@ -118,21 +121,3 @@ def _convolution(channels_in: int, channels_out: int, side: int, padding: int | 
         # Not in place: torch.func.vmap refuses to write a batch of passes into a tensor that all of them share.
         nn.LeakyReLU(SLOPE),
     ]
-
-
-def _copy_weight(layer: nn.Conv2d | nn.Linear, weight: Tensor) -> None:
-    if not parametrize.is_parametrized(layer, "weight"):
-        layer.weight.copy_(weight)
-        return
-    # Assigning to a parametrized weight would give its two parts other memory.
-    size = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
-    layer.get_parameter("parametrizations.weight.original0").copy_(size)
-    layer.get_parameter("parametrizations.weight.original1").copy_(weight)
-
-
-def _check_shape(sample_shape: tuple[int, ...]) -> None:
-    if len(sample_shape) != 3 or min(sample_shape[1:]) < SMALLEST_SIDE:
-        raise InvalidInputError(
-            f"The 'sample_shape' argument must be (channels, height, width) with at least {SMALLEST_SIDE} pixels a "
-            f"side. Got {tuple(sample_shape)} instead; reshape or enlarge the pictures, or use SmallImageNetwork."
-        )

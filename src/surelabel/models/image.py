@@ -1,6 +1,8 @@
-"""A small convolutional network for small pictures, with dropout before each linear layer."""
+"""What networks for pictures share, and a small one for small pictures, with dropout before each linear layer."""
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from surelabel.errors import InvalidInputError
 
@@ -27,11 +29,7 @@ class SmallImageNetwork(nn.Module):
         self, sample_shape: tuple[int, ...], num_classes: int, *, width: int = 16, dropout: float = 0.3
     ) -> None:
         super().__init__()
-        if len(sample_shape) != 3 or min(sample_shape[1:]) < SMALLEST_SIDE:
-            raise InvalidInputError(
-                f"The 'sample_shape' argument must be (channels, height, width) with at least {SMALLEST_SIDE} pixels a "
-                f"side. Got {tuple(sample_shape)} instead; reshape the samples, or use a network for tables."
-            )
+        check_pictures(sample_shape, SMALLEST_SIDE, "reshape the samples, or use a network for tables")
         channels, *sides = sample_shape
         rows, columns = ((side - 3) // 2 for side in sides)
         self.layers = nn.Sequential(
@@ -56,3 +54,56 @@ class SmallImageNetwork(nn.Module):
 def small_image_network(sample_shape: tuple[int, ...], num_classes: int) -> SmallImageNetwork:
     """Return a `SmallImageNetwork` for samples of this shape: a model factory by reference."""
     return SmallImageNetwork(sample_shape, num_classes)
+
+
+def check_pictures(
+    sample_shape: tuple[int, ...],
+    smallest: int,
+    remedy: str = "reshape or enlarge the pictures, or use SmallImageNetwork",
+) -> None:
+    """Refuse samples that are no pictures (channels, height, width), or have fewer than `smallest` pixels a side."""
+    if len(sample_shape) != 3 or min(sample_shape[1:]) < smallest:
+        raise InvalidInputError(
+            f"The 'sample_shape' argument must be (channels, height, width) with at least {smallest} pixels a "
+            f"side. Got {tuple(sample_shape)} instead; {remedy}."
+        )
+
+
+@torch.no_grad()
+def draw_weights(network: nn.Module, slope: float = 0.0) -> None:
+    """Draw new weights into the same memory, so that what was compiled for this network stays valid.
+
+    Convolutions start as He et al. (2015) propose: normal, with standard deviation sqrt(2 / ((1 + slope²) fan_in)).
+    Linear layers start normal with 1 / sqrt(fan_in) and without bias, BatchNorm as the identity.
+
+    Args:
+        network: its convolutions, linear and normalization layers are drawn, in their order.
+        slope: of the activations below 0.
+
+    Example:
+        >>> layer = nn.Conv2d(100, 100, 1)
+        >>> draw_weights(layer)
+        >>> round(layer.weight.std().item(), 2)
+        0.14
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.reset_parameters()
+        elif isinstance(layer, (nn.Conv2d, nn.Linear)):
+            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
+            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
+            linear = isinstance(layer, nn.Linear)
+            nn.init.kaiming_normal_(weight, a=slope, nonlinearity="linear" if linear else "leaky_relu")
+            _copy_weight(layer, weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def _copy_weight(layer: nn.Conv2d | nn.Linear, weight: Tensor) -> None:
+    if not parametrize.is_parametrized(layer, "weight"):
+        layer.weight.copy_(weight)
+        return
+    # Assigning to a weight that weight norm has parametrized would give its two parts other memory.
+    size = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
+    layer.get_parameter("parametrizations.weight.original0").copy_(size)
+    layer.get_parameter("parametrizations.weight.original1").copy_(weight)

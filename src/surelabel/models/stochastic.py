@@ -11,6 +11,7 @@ from typing import TypeAlias
 from torch import nn
 
 from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 
 LayerTypes: TypeAlias = tuple[type[nn.Module], ...]
 
@@ -21,6 +22,8 @@ _DROPOUT = (
     nn.Dropout3d,
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
+    SpatialDropout2d,
+    DropBlock2d,
 )
 # The base of batch and instance normalization: in training mode these overwrite their running statistics.
 _RUNNING_STATISTICS = nn.modules.batchnorm._NormBase
@@ -91,7 +94,8 @@ def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[st
 def draws_for_each_row(layer: nn.Module) -> bool:
     """Tell whether a layer is known to draw for each row by itself, so that a row may stand in the batch twice.
 
-    Torch's own dropout layers do. A class derived from one may share its draws over the batch, like any other layer.
+    Torch's own dropout layers and those of `models.dropout` do. A class derived from one may share its draws over the
+    batch, like any other layer.
 
     Example:
         >>> draws_for_each_row(nn.Dropout(0.5)), draws_for_each_row(nn.LSTM(2, 2, 2, dropout=0.5))

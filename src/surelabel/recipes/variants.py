@@ -5,13 +5,18 @@
 | Supervised | none | none | one |
 | Pseudo-labeling | every argmax | none | one |
 | Confidence-based | eq. 2, balanced | eq. 2 | one |
+| Confidence-based, calibrated | eq. 2, balanced | eq. 2 | stochastic |
 | UPS, no negatives | eq. 5, balanced | none | stochastic |
 | UPS | eq. 5, balanced | eq. 5 | stochastic |
+
+And what the paper changes elsewhere: class balance, temperature, Mixup, augmentation, the estimator, one threshold.
 """
 
 import math
 from collections.abc import Callable
 
+from surelabel.augment.settings import AugmentSettings
+from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.runs import RunSettings
 
@@ -51,6 +56,17 @@ def confidence_based(ups: RunSettings) -> RunSettings:
     return ups.replace(name="Confidence-based", config=config, learner=_one_pass(ups))
 
 
+def confidence_based_calibrated(ups: RunSettings) -> RunSettings:
+    """Selection by the mean confidence of the stochastic passes (eq. 2), else as UPS ("UPS, no UA (Cal.)").
+
+    Example:
+        >>> confidence_based_calibrated(RunSettings()).config.kappa_n
+        inf
+    """
+    config = ups.config.replace(kappa_p=math.inf, kappa_n=math.inf)
+    return ups.replace(name="Confidence-based, calibrated", config=config)
+
+
 def ups_without_negatives(ups: RunSettings) -> RunSettings:
     """UPS that learns from positive labels only ("UPS, no NL").
 
@@ -75,8 +91,85 @@ VARIANTS: tuple[Variant, ...] = (supervised, pseudo_labeling, confidence_based, 
 """The rows in the order of the paper's table."""
 
 
+def without_balance(ups: RunSettings) -> RunSettings:
+    """All selected positives are kept, whatever their classes.
+
+    Example:
+        >>> without_balance(RunSettings()).config.balance is None
+        True
+    """
+    return ups.replace(name="UPS, no class balance", config=ups.config.replace(balance=None))
+
+
+def with_mixup(ups: RunSettings) -> RunSettings:
+    """UPS without negatives, trained with Mixup: alpha 0.5, tau_p 0.5, kappa_p 0.1 ("UPS+Mixup, no NL").
+
+    Example:
+        >>> with_mixup(RunSettings(learner=TorchLearnerSettings())).learner.training.augment.mixup
+        0.5
+    """
+    learner = _network(ups)
+    augment = (learner.training.augment or AugmentSettings()).replace(mixup=0.5)
+    config = ups.config.replace(tau_p=0.5, kappa_p=0.1, negatives=False)
+    return ups.replace(name="UPS+Mixup, no negatives", config=config, learner=_augmented(learner, augment))
+
+
+def without_augmentation(ups: RunSettings) -> RunSettings:
+    """UPS on the samples as they are, normalized only.
+
+    Example:
+        >>> without_augmentation(RunSettings(learner=TorchLearnerSettings())).learner.training.augment is None
+        True
+    """
+    learner = _network(ups)
+    before = learner.training.augment
+    plain = None if before is None else AugmentSettings(mean=before.mean, std=before.std)
+    return ups.replace(name="UPS, no augmentation", learner=_augmented(learner, plain))
+
+
+def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
+    """UPS with another estimator of p and u, by its name.
+
+    Example:
+        >>> with_estimator(RunSettings(learner=TorchLearnerSettings()), "augmentation").learner.uncertainty
+        'augmentation'
+    """
+    learner = _network(ups).replace(uncertainty=uncertainty, uncertainty_parameters={})
+    return ups.replace(name=f"UPS, {uncertainty}", learner=learner)
+
+
+def with_temperature(ups: RunSettings, temperature: float) -> RunSettings:
+    """UPS whose negatives are judged at another temperature.
+
+    Example:
+        >>> with_temperature(RunSettings(learner=TorchLearnerSettings()), 1.0).name
+        'UPS, temperature 1'
+    """
+    return ups.replace(name=f"UPS, temperature {temperature:g}", learner=_network(ups).replace(temperature=temperature))
+
+
+def with_threshold(ups: RunSettings, name: str, value: float) -> RunSettings:
+    """UPS with one other threshold.
+
+    Example:
+        >>> with_threshold(RunSettings(), "kappa_p", 0.1).name
+        'UPS, kappa_p 0.1'
+    """
+    return ups.replace(name=f"UPS, {name} {value:g}", config=ups.config.replace(**{name: value}))
+
+
+def _network(ups: RunSettings) -> TorchLearnerSettings:
+    if not isinstance(ups.learner, TorchLearnerSettings):
+        raise InvalidInputError("This row is for networks: the 'learner' of the settings must be a network's.")
+    return ups.learner
+
+
+def _augmented(learner: TorchLearnerSettings, augment: AugmentSettings | None) -> TorchLearnerSettings:
+    return learner.replace(training=learner.training.replace(augment=augment))
+
+
 def _one_pass(ups: RunSettings) -> TorchLearnerSettings | SklearnLearnerSettings | None:
     """One deterministic pass of a network, as nothing asks for uncertainties; other learners stay as they are."""
     if isinstance(ups.learner, TorchLearnerSettings):
-        return ups.learner.replace(uncertainty="none")
+        return ups.learner.replace(uncertainty="none", uncertainty_parameters={})
     return ups.learner

@@ -1,20 +1,35 @@
-"""Panels as inline SVG: matplotlib without pyplot, text as text, and the page's own ink in light and in dark."""
+"""Panels as vector graphics, and pictures: matplotlib without pyplot, text as text.
 
+On a page a panel is an inline SVG with the page's own ink, in light and in dark; as a file it is an SVG or a PDF.
+"""
+
+import base64
 import html
 import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.runs.files import write_file
 
 INK = "#010203"
 """Drawn with this, turned into `currentColor`: axes and text follow the page's color scheme."""
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c")
 """Okabe and Ito's palette: told apart also by color-blind readers, on white and on dark gray."""
 RIGHT, WRONG = COLORS[0], COLORS[4]
+FORMATS = ("svg", "pdf")
+"""The kinds of files that a panel can be saved as."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # fonts that can be searched and edited, which journals ask for
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.spines.top": False,
@@ -26,12 +41,14 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
+    "image.composite_image": False,  # pictures side by side stay pictures of their own
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
+_DATE = {"svg": "Date", "pdf": "CreationDate"}
 
 
 class Panel:
-    """One pair of axes that becomes an SVG when the block ends.
+    """One pair of axes, to be drawn on inside the block, and a vector graphic after it.
 
     Example:
         >>> with panel("a line") as drawn:
@@ -40,28 +57,68 @@ class Panel:
         ('<svg', False)
     """
 
-    def __init__(self, axes: Any) -> None:
-        self.axes, self.svg = axes, ""
+    def __init__(self, label: str, axes: Any) -> None:
+        self.label, self.axes = label, axes
+
+    @cached_property
+    def svg(self) -> str:
+        """The panel as an inline SVG."""
+        return _inline(self._rendered("svg", transparent=True).decode(), self.label)
+
+    def save(self, path: Path) -> None:
+        """Write the panel as a file of its own on a white ground, `.svg` or `.pdf`; one that exists is replaced."""
+        write_file(path, self._rendered(path.suffix[1:]))
+
+    def _rendered(self, form: str, **options: Any) -> bytes:
+        stream = io.BytesIO()
+        with _style(self.label):
+            self.axes.figure.savefig(stream, format=form, metadata={_DATE[form]: None}, **options)
+        return stream.getvalue()
 
 
 @contextmanager
 def panel(label: str, width: float = 4.6, height: float = 3.2) -> Iterator[Panel]:
     """Open a panel to draw on; `label` names it for those who cannot see it, and its ids on the page."""
-    import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    # The style holds for this block only, whatever the user's own settings are.
+    with _style(label):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasSVG(figure)
+        yield Panel(label, figure.add_subplot())
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A sample as a small picture, and what is to be known of it.
+
+    Attributes:
+        pixels: uint8, (H, W) or (H, W, 3).
+        caption: one sentence.
+    """
+
+    pixels: npt.NDArray[np.uint8]
+    caption: str
+
+    @property
+    def source(self) -> str:
+        """The picture as a PNG inside an address (data:image/png)."""
+        from PIL import Image
+
+        stream = io.BytesIO()
+        Image.fromarray(self.pixels).save(stream, format="PNG", optimize=True)
+        return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+@contextmanager
+def _style(label: str) -> Iterator[None]:
+    """Hold our style for a block only, whatever the user's own settings are."""
+    import matplotlib
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": label})
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasSVG(figure)
-        drawn = Panel(figure.add_subplot())
-        yield drawn
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    drawn.svg = _inline(stream.getvalue(), label)
+        yield
 
 
 def _inline(svg: str, label: str) -> str:

@@ -1,31 +1,24 @@
-"""The paper's figures from run folders alone: figure 1, and figures 3 and 4 of its appendix, and some more.
+"""The figures of a report, from run folders alone.
 
 A figure that cannot be drawn says why instead.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.calibration import calibration_error, reliability_bins, risk_coverage, uncertainty_auroc
-from surelabel.report.drawing import COLORS, INK, RIGHT, WRONG, panel
-from surelabel.report.tables import JudgedLabels, Row, Statistic, by_round, judged_labels
+from surelabel.calibration import calibration_error, risk_coverage, uncertainty_auroc
+from surelabel.report.drawing import Panel, Picture
+from surelabel.report.first_selection import STAGES, first_selection, first_selection_table
+from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round, reliability
+from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
 
 NO_TRUTH = "Not drawn: the true labels of the pool are not known."
 NO_UNCERTAINTY = "Not drawn: the runs estimated no uncertainty (one deterministic pass)."
 NO_ROUND = "Not drawn: nothing was selected, round 0 is the only one."
 GRID_STEPS = 26
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A sample as a small PNG, and what is to be known of it."""
-
-    source: str
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -35,15 +28,17 @@ class ReportFigure:
     Attributes:
         title: its heading.
         caption: one sentence that says what to see.
-        panels: inline SVGs.
+        panels: what is drawn.
         pictures: small pictures.
+        tables: numbers.
         note: one line: why nothing is drawn, or what is missing.
     """
 
     title: str
     caption: str = ""
-    panels: Sequence[str] = ()
+    panels: Sequence[Panel] = ()
     pictures: Sequence[Picture] = ()
+    tables: Sequence[TextTable] = ()
     note: str = ""
 
 
@@ -62,7 +57,7 @@ def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
     for name, label, first in wanted:
         lines = {row.name: by_round(row, name)[first:] for row in rows}
         if any(value is not None for line in lines.values() for value in line):
-            panels.append(_lines_by_round(lines, label, first, list(lines)))
+            panels.append(lines_by_round(lines, label, first))
         elif name != "validation_score":
             missing.append(label)
     caption = (
@@ -87,13 +82,13 @@ def calibration_figure(row: Row) -> ReportFigure:
     for name, network in networks.items():
         labels = judged_labels(row, network)
         grid = uncertainty_grid(labels)
-        error_lines[name] = (grid, ece_by_uncertainty(labels, grid))
+        error_lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
         assert labels.uncertainty is not None
-        share_lines[name] = (grid, [float((labels.uncertainty <= t).mean()) for t in grid])
+        share_lines[name] = Curve(grid, [float((labels.uncertainty <= t).mean()) for t in grid])
     axis = "largest uncertainty t"
     panels = [
-        _curves(error_lines, axis, "ECE of the samples with u ≤ t"),
-        _curves(share_lines, axis, "share of the pool with u ≤ t"),
+        curves(error_lines, axis, "ECE of the samples with u ≤ t"),
+        curves(share_lines, axis, "share of the pool with u ≤ t"),
     ]
     return ReportFigure(title, caption, panels)
 
@@ -117,24 +112,38 @@ def ece_by_uncertainty(labels: JudgedLabels, grid: npt.NDArray[np.float64]) -> l
 def distributions_figure(row: Row) -> ReportFigure:
     """Draw the appendix's figure 3: right and wrong labels over confidence and over uncertainty."""
     title = "Right and wrong labels"
-    sets = {"pool": False} if row.has_truth else {}
-    if all(run.has_validation for run in row.runs):
-        sets["validation set"] = True
-    if not sets:
+    panels = distribution_panels(row)
+    if not panels:
         return ReportFigure(title, note=NO_TRUTH)
-    panels = []
-    for name, validation in sets.items():
-        labels = judged_labels(row, 0, validation)
-        panels.append(_histogram(labels.confidence, labels.right, f"confidence ({name})"))
-        if labels.uncertainty is not None:
-            panels.append(_histogram(labels.uncertainty, labels.right, f"uncertainty ({name})"))
     caption = (
         "Compare how many wrong labels of the first network stand at the far right of the confidence, where a "
         "threshold lets them in, and how many at the far left of the uncertainty (figure 3 of the paper's appendix; "
         "counts are logarithmic)."
     )
     note = "" if row.has_uncertainty else "No uncertainties: the runs made one deterministic pass."
-    return ReportFigure(title, caption, panels, note=note)
+    return ReportFigure(title, caption, list(panels.values()), note=note)
+
+
+def distribution_panels(row: Row) -> dict[str, Panel]:
+    """Return the panels of figure 3 by the paper's letters: a and b the validation set, c and d the pool.
+
+    The labels are the first network's; those panels are left out for which the truth or the uncertainty is not known.
+    """
+    sets = {}
+    if all(run.validation_truth is not None for run in row.runs):
+        sets["validation set"] = ("ab", judged_labels(row, 0, validation=True))
+    if row.has_truth:
+        sets["pool"] = ("cd", judged_labels(row, 0))
+    config = row.runs[0].settings.config
+    # With several labels a sample, confidence means that of the label, also of an absent one: no threshold is on it.
+    marks = config.task == "single"
+    panels = {}
+    for name, (letters, labels) in sets.items():
+        tau, kappa = ({"τ_p": config.tau_p}, {"κ_p": config.kappa_p}) if marks else ({}, {})
+        panels[letters[0]] = histogram(labels.confidence, labels.right, f"confidence ({name})", tau)
+        if labels.uncertainty is not None:
+            panels[letters[1]] = histogram(labels.uncertainty, labels.right, f"uncertainty ({name})", kappa)
+    return panels
 
 
 def reliability_figure(row: Row) -> ReportFigure:
@@ -143,11 +152,11 @@ def reliability_figure(row: Row) -> ReportFigure:
     if not row.has_truth:
         return ReportFigure(title, note=NO_TRUTH)
     labels = judged_labels(row, 0)
-    panels = [_reliability(labels.confidence, labels.right, "all labels")]
+    panels = [reliability(labels.confidence, labels.right, "all labels")]
     note = ""
     if labels.selected.any():
         selected = labels.selected
-        panels.append(_reliability(labels.confidence[selected], labels.right[selected], "selected labels"))
+        panels.append(reliability(labels.confidence[selected], labels.right[selected], "selected labels"))
     else:
         note = "The first network's labels were all left out, so there is no second diagram."
     caption = (
@@ -171,8 +180,8 @@ def risk_coverage_figure(row: Row) -> ReportFigure:
         for what, score in (("u", labels.uncertainty), ("1 − confidence", 1 - labels.confidence)):
             curve = risk_coverage(np.asarray(score), wrong)
             auroc = f"AUROC {uncertainty_auroc(score, wrong):.3f}" if 0 < wrong.sum() < len(wrong) else "no AUROC"
-            lines[f"{what} ({auroc})"] = (curve.coverage, curve.risk)
-        panels.append(_curves(lines, f"coverage ({name})", "share of wrong labels"))
+            lines[f"{what} ({auroc})"] = Curve(curve.coverage, curve.risk)
+        panels.append(curves(lines, f"coverage ({name})", "share of wrong labels"))
     caption = (
         "The lower a curve stays, the better its measure puts wrong labels last; AUROC is the chance that a wrong "
         "label has the larger value than a right one."
@@ -183,28 +192,21 @@ def risk_coverage_figure(row: Row) -> ReportFigure:
 def balance_figure(row: Row) -> ReportFigure:
     """Draw the positives of each class in the first selection, before and after balancing."""
     title = "Classes of the first selection"
-    if row.num_rounds < 2:
-        return ReportFigure(title, note=NO_ROUND)
-    first = [run.records()[1] for run in row.runs]
-    before, after = (
-        np.mean([getattr(record, name) for record in first], axis=0) for name in ("class_counts_before", "class_counts")
-    )
-    classes = row.runs[0].settings.classes
-    with panel(title, width=6.5) as drawn:
-        place = np.arange(len(before))
-        drawn.axes.bar(place - 0.2, before, 0.4, color=COLORS[5], label="before balancing")
-        drawn.axes.bar(place + 0.2, after, 0.4, color=COLORS[0], label="after")
-        step = max(1, len(before) // 20)
-        drawn.axes.set_xticks(place[::step], [_short(name) for name in classes[::step]])
-        drawn.axes.set(xlabel="class", ylabel="positive labels")
-        drawn.axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2)
-    balanced = any(record.balanced for record in first)
+    return ReportFigure(title, note=NO_ROUND) if row.num_rounds < 2 else first_selection_figure(row, title)
+
+
+def first_selection_figure(row: Row, title: str) -> ReportFigure:
+    """Draw what the first network selects of each class, whether or not a round has learned from it."""
+    selections = [first_selection(run) for run in row.runs]
+    before, after = (np.mean([getattr(one, stage).counts for one in selections], axis=0) for stage in STAGES)
+    drawn = classes(row.runs[0].settings.classes, before, after, title)
+    balanced = any(run.settings.config.num_balanced_rounds(len(before)) for run in row.runs)
     caption = (
         "Balancing keeps the most certain labels of each class, so that easy classes do not crowd out hard ones."
         if balanced
         else "The first selection was not balanced, so both bars are the same."
     )
-    return ReportFigure(title, caption, [drawn.svg])
+    return ReportFigure(title, caption, [drawn], tables=[first_selection_table(row)])
 
 
 def _problem(row: Row) -> str:
@@ -215,74 +217,3 @@ def _problem(row: Row) -> str:
 
 def _networks(row: Row) -> dict[str, int]:
     return {"first network": 0} if row.num_rounds < 2 else {"first network": 0, "last network": -1}
-
-
-def _lines_by_round(lines: dict[str, list[Statistic | None]], label: str, first: int, names: list[str]) -> str:
-    """One line a row with a band of one std; a row with a single round is a dashed level."""
-    with panel(f"{label} by round") as drawn:
-        axes = drawn.axes
-        longest = max(len(line) for line in lines.values())
-        for name, line in lines.items():
-            color = COLORS[names.index(name) % len(COLORS)]
-            points = [(first + i, value) for i, value in enumerate(line) if value is not None]
-            if not points:
-                continue
-            x, means = [i for i, _ in points], np.array([value.mean for _, value in points])
-            if len(points) == 1 and longest > 1:
-                axes.axhline(means[0], color=color, linestyle="--", label=name)
-                continue
-            std = np.array([value.std or 0.0 for _, value in points])
-            axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
-            axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set(xlabel="round", ylabel=label)
-        _legend_above(axes)
-    return drawn.svg
-
-
-def _curves(lines: dict[str, Any], xlabel: str, ylabel: str) -> str:
-    with panel(f"{ylabel} over {xlabel}") as drawn:
-        for color, (name, (x, y)) in zip(COLORS, lines.items(), strict=False):
-            drawn.axes.plot(x, y, color=color, label=name)
-        drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
-        drawn.axes.set_ylim(bottom=0)
-        _legend_above(drawn.axes)
-    return drawn.svg
-
-
-def _histogram(values: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str) -> str:
-    edges = np.linspace(float(min(values.min(), 0)), float(max(values.max(), 1e-9)), 26)
-    with panel(f"right and wrong labels over {label}") as drawn:
-        for name, chosen, color in (("right", right, RIGHT), ("wrong", ~right, WRONG)):
-            drawn.axes.hist(values[chosen], bins=edges, color=color, alpha=0.55, label=f"{name} ({chosen.sum()})")
-        drawn.axes.set_yscale("log")
-        drawn.axes.set(xlabel=label, ylabel="labels")
-        drawn.axes.set_ylim(bottom=0.5)
-        _legend_above(drawn.axes)
-    return drawn.svg
-
-
-def _reliability(confidence: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str) -> str:
-    bins = reliability_bins(confidence, right, bins=10)
-    error = calibration_error(confidence, right)
-    with panel(f"reliability of {label}") as drawn:
-        axes = drawn.axes
-        shade = 0.25 + 0.75 * np.sqrt(bins.count / max(1, bins.count.max()))
-        for lower, upper, accuracy, alpha in zip(bins.lower, bins.upper, bins.accuracy, shade, strict=True):
-            if np.isfinite(accuracy):
-                axes.bar(lower, accuracy, upper - lower, align="edge", color=RIGHT, alpha=alpha, edgecolor=INK, lw=0.4)
-        axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle="--")
-        axes.set(xlabel=f"confidence ({label})", ylabel="share right", xlim=(0, 1), ylim=(0, 1.02))
-        axes.set_title(f"ECE {error:.3f} over {len(right)} labels", fontsize=9)
-    return drawn.svg
-
-
-def _legend_above(axes: Any) -> None:
-    names = axes.get_legend_handles_labels()[1]
-    if names:
-        columns = 2 if len(names) > 1 else 1
-        axes.figure.legend(loc="outside upper center", ncols=columns)
-
-
-def _short(name: str, length: int = 12) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"

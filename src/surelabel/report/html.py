@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from surelabel._version import __version__
 from surelabel.report.figures import (
@@ -17,7 +17,8 @@ from surelabel.report.figures import (
     rounds_figure,
 )
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.tables import Row, Statistic, SummaryRow, group_runs, summarize
+from surelabel.report.sections import first_labels_section, pool_use_section
+from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
 
 
@@ -68,22 +69,14 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         summary=summary_table(rows),
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=rounds_figure(rows),
-        figures=_figures(main, call_functions),
+        figures=_figures(main, runs, call_functions),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
 
 
-def main_row(rows: Sequence[Row]) -> Row:
-    """Return the row that is looked at closely: the last one with uncertainties, else the last one with rounds."""
-    return max(rows, key=lambda row: (row.num_rounds > 1, row.has_uncertainty, rows.index(row)))
-
-
-class SummaryTable(NamedTuple):
-    """The summary as text: the names of the columns, and a list of cells for each row, its name first."""
-
-    header: list[str]
-    lines: list[list[str]]
+SummaryTable: TypeAlias = TextTable
+"""The summary as text."""
 
 
 def summary_table(rows: Sequence[Row]) -> SummaryTable:
@@ -113,20 +106,21 @@ def _cell(summary: SummaryRow, name: str, form: str) -> str:
     if value is None:
         return "–"
     if form == "%" and isinstance(value, Statistic):
-        hundred = Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
-        return f"{hundred:.2f}"
+        return f"{percent(value):.2f}"
     if isinstance(value, Statistic) and (name == "minutes" or not value.std):
         return f"{value.mean:.2f}" if name == "minutes" else f"{value.mean:.0f}"
     return format(value, form)
 
 
-def _figures(main: Row, call_functions: bool) -> list[ReportFigure]:
+def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
+    tables = [first_labels_section(main, runs), pool_use_section(main)]
     return [
         calibration_figure(main),
         distributions_figure(main),
         reliability_figure(main),
         risk_coverage_figure(main),
         balance_figure(main),
+        *(section for section in tables if section.tables),
         pictures_figure(main, call_functions=call_functions),
     ]
 

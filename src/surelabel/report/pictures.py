@@ -1,7 +1,5 @@
 """Appendix figure 4: pictures that are wrong at a confidence above 0.9, and that only their uncertainty keeps out."""
 
-import base64
-import io
 from typing import Any
 
 import numpy as np
@@ -10,11 +8,16 @@ import numpy.typing as npt
 from surelabel.data.reference import FunctionData, RunData
 from surelabel.data.source import as_source
 from surelabel.errors import SurelabelError
-from surelabel.report.figures import NO_TRUTH, NO_UNCERTAINTY, Picture, ReportFigure
+from surelabel.report.drawing import Picture
+from surelabel.report.figures import NO_TRUTH, NO_UNCERTAINTY, ReportFigure
 from surelabel.report.tables import Row, wrong_and_kept_out
 from surelabel.runs import RunFolder
 
-OWN_DATA = ("surelabel.recipes.demo:digits",)
+OWN_DATA = (
+    "surelabel.recipes.demo:digits",
+    "surelabel.recipes.datasets:cifar10",
+    "surelabel.recipes.datasets:cifar100",
+)
 """Functions that are called without being asked: a run folder from elsewhere could name any code as its data."""
 CONFIDENT = 0.9
 LARGEST_SIDE = 1024
@@ -41,7 +44,7 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> 
                     data = loaded.setdefault(index, loaded.get(index) or run.data())
                 except (SurelabelError, OSError) as error:
                     return ReportFigure(title, note=f"Not drawn: the run's data cannot be read. {error}")
-                pictures += _of_run(run, network, data)[: limit - len(pictures)]
+                pictures += _of_run(run, network, data, limit - len(pictures))
     if not pictures:
         return ReportFigure(
             title, note=f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
@@ -79,15 +82,15 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3) and max(shape) <= LARGEST_SIDE
 
 
-def _of_run(run: RunFolder, network: int, data: RunData) -> list[Picture]:
+def _of_run(run: RunFolder, network: int, data: RunData, limit: int) -> list[Picture]:
     labels, truth, classes = run.pool(network), run.truth, run.settings.classes
     assert truth is not None
     assert labels.uncertainty is not None
     source = as_source("unlabeled", data.unlabeled)
-    found = wrong_and_kept_out(labels, truth, run.settings.config.kappa_p, CONFIDENT)
+    found = wrong_and_kept_out(labels, truth, run.settings.config.kappa_p, CONFIDENT)[:limit]
     return [
         Picture(
-            source=_png(np.asarray(source[np.array([i])])[0]),
+            pixels=to_pixels(np.asarray(source[np.array([i])])[0]),
             caption=f"{classes[truth[i]]} taken for {classes[labels.label[i]]}, confidence {labels.confidence[i]:.2f}, "
             f"u {labels.uncertainty[i]:.2f} (round {network})",
         )
@@ -95,18 +98,16 @@ def _of_run(run: RunFolder, network: int, data: RunData) -> list[Picture]:
     ]
 
 
-def _png(sample: npt.NDArray[Any]) -> str:
-    """Return a sample (H, W), (1, H, W) or (3, H, W) as a PNG inside an address (data:image/png)."""
-    from PIL import Image
-
-    values = sample.astype(np.float64)
-    low, high = values.min(), values.max()
-    gray = np.zeros_like(values) if high == low else (values - low) / (high - low)
-    pixels = np.round(255 * gray).astype(np.uint8)
-    pixels = pixels if pixels.ndim == 2 else pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
-    image = Image.fromarray(pixels)
-    scale = max(1, SHOWN_SIDE // max(image.size))
-    image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
-    stream = io.BytesIO()
-    image.save(stream, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+def to_pixels(sample: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return a sample (H, W), (1, H, W) or (3, H, W) as pixels, enlarged; uint8 as it is, else from black to white."""
+    if sample.dtype == np.uint8:
+        pixels = sample
+    else:
+        values = sample.astype(np.float64)
+        low, high = values.min(), values.max()
+        gray = np.zeros_like(values) if high == low else (values - low) / (high - low)
+        pixels = np.round(255 * gray).astype(np.uint8)
+    if pixels.ndim == 3:
+        pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
+    scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
+    return pixels.repeat(scale, axis=0).repeat(scale, axis=1)

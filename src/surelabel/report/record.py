@@ -10,7 +10,7 @@ from typing import Any
 from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
-from surelabel.report.results import append_rows
+from surelabel.report.results import append_rows, read_rows
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
 
@@ -28,12 +28,37 @@ def record_runs(
         num_labels: how many labeled samples.
     """
     path = Path(path)
-    text = json.dumps({run.settings.name: _without_seed(run) for run in runs}, indent=2, sort_keys=True) + "\n"
-    # Named by its content: other settings later get a file of their own, and old rows keep theirs.
-    name = f"{experiment}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    name, text = _settings_file(experiment, {run.settings.name: _without_seed(run) for run in runs})
     make_folder(path.parent)
-    write_file(path.parent / name, text.encode())
+    write_file(path.parent / name, text)
     append_rows(path, [_row(run, experiment, dataset, num_labels, name) for run in runs])
+
+
+def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **values: Any) -> None:
+    """Append a row for one run unless it is there already; its settings go into a JSON file beside.
+
+    Args:
+        path: the CSV file, `results/runs.csv`.
+        run: finished, with a test score.
+        row: what the table calls it.
+        values: experiment, dataset, num_labels, and the metric, value and paper's figure of the row.
+    """
+    path = Path(path)
+    name, text = _settings_file(values["experiment"], {row: _without_seed(run)})
+    line = {**_row(run, values["experiment"], values["dataset"], values["num_labels"], name), "row": row}
+    line |= {key: values[key] for key in ("metric", "value", "paper")}
+    same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit")
+    if any(all(old[key] == str(line[key]) for key in same) for old in read_rows(path)):
+        return
+    make_folder(path.parent)
+    write_file(path.parent / name, text)
+    append_rows(path, [line])
+
+
+def _settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
+    text = (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
+    # Named by its content: other settings later get a file of their own, and old rows keep theirs.
+    return f"{experiment}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
 
 
 def _without_seed(run: RunFolder) -> dict[str, Any]:
@@ -75,7 +100,10 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
     if run.settings.config.task == "single":
-        return samples_trained_on(num_labels + record.num_positive, record.num_negative_only, learner.training)
-    # Several labels a sample: positives are counted by entries, and all rows are drawn alike.
-    with_positive = round(record.positive_share * run.pool_table().num_rows)
-    return samples_trained_on(num_labels + with_positive + record.num_negative_only, 0, learner.training)
+        rows = num_labels + record.num_positive, record.num_negative_only
+    else:
+        # Several labels a sample: positives are counted by entries, and all rows are drawn alike.
+        with_positive = round(record.positive_share * run.pool_table().num_rows)
+        rows = num_labels + with_positive + record.num_negative_only, 0
+    epochs, samples = samples_trained_on(*rows, learner.training)
+    return learner.members * epochs, learner.members * samples

@@ -1,8 +1,10 @@
 """A report's numbers, from run folders alone: runs grouped into rows, means and deviations, judged labels."""
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,8 @@ from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder
 
 Mask = npt.NDArray[np.bool_]
+Variant = Literal["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
+"""The rows of the paper's table 5."""
 
 
 class Statistic(NamedTuple):
@@ -57,6 +61,25 @@ class Row:
     def has_uncertainty(self) -> bool:
         """Whether every run estimated uncertainties."""
         return all(run.pool(0).uncertainty is not None for run in self.runs)
+
+
+class TextTable(NamedTuple):
+    """A table as text: the names of the columns, and a list of cells for each line, its name first."""
+
+    header: list[str]
+    lines: list[list[str]]
+
+    def markdown(self) -> str:
+        """Return the table in Markdown.
+
+        Example:
+            >>> print(TextTable(["row", "labels"], [["UPS", "20"]]).markdown())
+            | row | labels |
+            |---|---|
+            | UPS | 20 |
+        """
+        lines = ["| " + " | ".join(cells) + " |" for cells in (self.header, *self.lines)]
+        return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
 
 
 class SummaryRow(NamedTuple):
@@ -106,6 +129,44 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
     for run in runs:
         groups.setdefault(run.settings.name or run.path.name, []).append(run)
     return [Row(name, tuple(members)) for name, members in groups.items()]
+
+
+def main_row(rows: Sequence[Row]) -> Row:
+    """Return the row that is looked at closely: the last one with uncertainties, else the last one with rounds."""
+    return max(rows, key=lambda row: (row.num_rounds > 1, row.has_uncertainty, rows.index(row)))
+
+
+def variant_of(run: RunFolder) -> Variant:
+    """Say which variant of the method (table 5) a run is, by its settings and not by its name."""
+    config = run.settings.config
+    if config.max_rounds == 0:
+        return "supervised"
+    if config.kappa_p < math.inf:
+        return "UPS" if config.negatives else "no NL"
+    if config.tau_p == 0:
+        return "no selection"
+    return "no UA" if run.pool(0).uncertainty is None else "no UA (Cal.)"
+
+
+def percent(value: Statistic) -> Statistic:
+    """Return a share, and its deviation, in percent.
+
+    Example:
+        >>> f"{percent(Statistic(0.9132, 0.0117, 3)):.2f}"
+        '91.32 ± 1.17'
+    """
+    return Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
+
+
+def all_but_seed(run: RunFolder, *others: str) -> str:
+    """Return all settings as text but for the name, the seed and what follows from it, and these of the config."""
+    settings: dict[str, Any] = run.settings.to_json()
+    for name in ("name", "fingerprint", "keep_models"):
+        settings.pop(name)
+    for name in ("seed", *others):
+        settings["config"].pop(name)
+    ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)
+    return json.dumps(settings, sort_keys=True)
 
 
 def summarize(row: Row) -> SummaryRow:
@@ -175,10 +236,10 @@ def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
     truth = run.validation_truth if validation else run.truth
     assert truth is not None
     known = truth >= 0
-    confidence, selected = labels.confidence, labels.selection.positive.any(axis=1)
+    confidence, selected = labels.confidence, labels.positive
     if labels.label.ndim == 2:
         confidence = np.maximum(confidence, 1 - confidence)
-        selected = labels.selection.positive | labels.selection.negative
+        selected = labels.positive | labels.selection.negative
     return JudgedLabels(
         confidence=confidence[known],
         uncertainty=None if labels.uncertainty is None else labels.uncertainty[known],

@@ -63,10 +63,7 @@ def start(
         if settings.data is None:
             raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
         data = settings.data.load()
-    learner: Any = settings.learner.build(data.task, progress)
-    if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
-        learner = SharedFits(learner, complete(settings, data), Path(shared))
-    return _begin(path, settings, learner, data, callbacks)
+    return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
 
 
 def resume(
@@ -76,6 +73,7 @@ def resume(
     progress: Progress | None = None,
     max_rounds: int | None = None,
     max_minutes: float | None = None,
+    shared: Folder | None = None,
 ) -> Iterator[RoundRecord]:
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
 
@@ -85,6 +83,7 @@ def resume(
         progress: as for `start`.
         max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
         max_minutes: a new limit, kept in the settings; the minutes of all parts count.
+        shared: as for `start`.
     """
     run = RunFolder.open(folder)
     settings = _with_limits(run, max_rounds, max_minutes)
@@ -99,7 +98,9 @@ def resume(
         return _close(run.path, settings)
     data = settings.data.load()
     check_same_data(run, data)
-    return _go_on(run.path, settings, settings.learner.build(data.task, progress), data, callbacks)
+    if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
+        shared = None  # a fit that begins with the last one's weights is only known by the whole chain of fits
+    return _go_on(run.path, settings, _learner(settings, data, progress, shared), data, callbacks)
 
 
 def run(
@@ -151,6 +152,14 @@ def run(
     if _finished(existing, settings):
         return _close(path, settings)
     return _go_on(path, settings, learner, data, callbacks)
+
+
+def _learner(settings: RunSettings, data: RunData, progress: Progress | None, shared: Folder | None) -> Any:
+    assert settings.learner is not None
+    learner = settings.learner.build(data.task, progress)
+    if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
+        return SharedFits(learner, complete(settings, data), Path(shared))
+    return learner
 
 
 def _begin(

@@ -12,6 +12,9 @@ from typing import Any
 
 from surelabel._version import __version__
 
+COMMIT = "SURELABEL_COMMIT"
+"""The environment variable that names the commit where the code is a copy that git knows nothing of."""
+
 _PACKAGES = ("torch", "numpy", "scikit-learn", "pyarrow", "safetensors", "skops")
 
 
@@ -23,7 +26,7 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
     """
     return {
         **_machine(),
-        "commit": _commit(os.getcwd()),
+        "commit": os.environ.get(COMMIT) or _commit(os.getcwd()),
         "command": list(sys.argv),
         "device": _device(learner),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

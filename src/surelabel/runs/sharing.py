@@ -34,6 +34,7 @@ class SharedFits:
     def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
         self.learner, self.folder = learner, folder
         self.model_file: str = learner.model_file
+        self.device = learner.device
         self.negatives_use: NegativesUse = learner.negatives_use
         assert isinstance(settings.learner, TorchLearnerSettings)
         data = None if settings.data is None else settings.data.model_dump(mode="json")

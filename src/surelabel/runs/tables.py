@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.pool import Floats, PoolLabels
+from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
-from surelabel.selection import Selection
 
 Table: TypeAlias = Any
 """A pyarrow.Table; pyarrow is loaded only when one is made or read."""
@@ -50,12 +49,11 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
     for name in _FLOATS:
         columns[name] = _float_column(getattr(pool, name), pool.confidence)
     columns["selected"] = _names(_selected(pool).ravel(), SELECTED)
-    columns["before_balancing"] = pa.array(pool.before.ravel() if multi else pool.before.any(axis=1))
+    columns["before_balancing"] = pa.array(pool.positive_before.ravel())
     columns["truth"] = _label_column(np.full(pool.label.shape, -1) if truth is None else truth, classes)
-    rows, negative_classes = np.nonzero(pool.selection.negative)
     negatives = {
-        "id": ids.take(pa.array(rows)),
-        "class": _names(negative_classes, classes),
+        "id": ids.take(pa.array(pool.negative.rows)),
+        "class": _names(pool.negative.classes, classes),
         "confidence_soft": pa.array(pool.negative_p),
         "uncertainty_soft": _float_column(pool.negative_u, pool.negative_p),
     }
@@ -72,19 +70,15 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
     shape = (num_rows, len(classes)) if multi else (num_rows,)
     label = _label_codes(table["label"], about["task"], classes).reshape(shape)
     ids = table["id"][:: len(classes)] if multi else table["id"]
-    positive, before = (
-        _mask(values, label, len(classes))
-        for values in (_codes(table["selected"], SELECTED) == 2, table["before_balancing"].to_numpy())
-    )
-    negative = np.zeros_like(positive)
-    negative[_positions(negatives["id"], ids), _codes(negatives["class"], classes)] = True
+    negative = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
     floats = {name: _floats(table[name], shape) for name in _FLOATS}
     has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
         ids=np.array(ids.to_pylist(), dtype=about["ids"]),
         label=label,
-        selection=Selection(positive, negative),
-        before=before,
+        positive=(_codes(table["selected"], SELECTED) == 2).reshape(shape),
+        positive_before=table["before_balancing"].to_numpy().reshape(shape),
+        negative=Entries.at(*negative, (num_rows, len(classes))),
         negative_p=negatives["confidence_soft"].to_numpy(),
         negative_u=negatives["uncertainty_soft"].to_numpy() if has_soft else None,
         **floats,
@@ -133,19 +127,8 @@ def table_from_bytes(data: bytes) -> Table:
 
 def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:
     """Index into SELECTED of each row (entry); a row with a positive counts as positive, whatever else it has."""
-    positive, negative = pool.selection
-    if pool.label.ndim == 1:
-        positive, negative = positive.any(axis=1), negative.any(axis=1)
-    return np.where(positive, 2, np.where(negative, 1, 0)).astype(np.int8)
-
-
-def _mask(values: npt.NDArray[np.bool_], label: npt.NDArray[np.int64], num_classes: int) -> npt.NDArray[np.bool_]:
-    """The (N, C) mask of marked rows, at each row's label; for task "multi" of marked entries."""
-    if label.ndim == 2:
-        return values.reshape(label.shape).copy()
-    mask = np.zeros((len(label), num_classes), dtype=bool)
-    mask[np.arange(len(label)), label] = values
-    return mask
+    negative = pool.negative.counts > 0 if pool.label.ndim == 1 else pool.negative[:]
+    return np.where(pool.positive, 2, np.where(negative, 1, 0)).astype(np.int8)
 
 
 def _label_column(codes: Codes, classes: Sequence[str]) -> Any:

@@ -1,28 +1,38 @@
-"""A network and a batch in, mean probabilities p and uncertainty u out; one estimator a file."""
+"""A network and a batch in, mean probabilities p and uncertainty u out; one estimator a file.
 
-from typing import Protocol
+A new estimator is a class that derives from `UncertaintyEstimator` and has its `estimate`. Settings name it as
+"file.py:Class", or by a short name where it has one in `ESTIMATORS`.
+"""
 
-from torch import Tensor, nn
-
-from surelabel.uncertainty.deterministic import Deterministic, Uncertainty, predict_proba
+from surelabel.uncertainty.augmentation import RandomAugmentation
+from surelabel.uncertainty.deep_ensemble import DeepEnsemble
+from surelabel.uncertainty.deterministic import Deterministic, Uncertainty, UncertaintyEstimator, predict_proba
+from surelabel.uncertainty.mc_dropblock import MCDropBlock
 from surelabel.uncertainty.mc_dropout import MCDropout
+from surelabel.uncertainty.mc_spatial_dropout import MCSpatialDropout
 from surelabel.uncertainty.moments import RunningMoments
 from surelabel.uncertainty.plan import Plan
 from surelabel.uncertainty.sharing import Way
 
-
-class UncertaintyEstimator(Protocol):
-    """What a learner asks of an estimator; a new one needs no more than this method."""
-
-    def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
-        """Return p, u, p_soft and u_soft (N, C); with `check`, raise where u could not mean anything."""
-        ...
-
+ESTIMATORS: dict[str, type[UncertaintyEstimator]] = {
+    "mc-dropout": MCDropout,
+    "mc-spatial-dropout": MCSpatialDropout,
+    "mc-dropblock": MCDropBlock,
+    "augmentation": RandomAugmentation,
+    "deep-ensemble": DeepEnsemble,
+    "none": Deterministic,
+}
+"""What settings call the estimators."""
 
 __all__ = [
+    "ESTIMATORS",
+    "DeepEnsemble",
     "Deterministic",
+    "MCDropBlock",
     "MCDropout",
+    "MCSpatialDropout",
     "Plan",
+    "RandomAugmentation",
     "RunningMoments",
     "Uncertainty",
     "UncertaintyEstimator",

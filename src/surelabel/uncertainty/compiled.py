@@ -25,14 +25,13 @@ Function: TypeAlias = Callable[[nn.Module, Tensor, int, Way, Task, float], Sums]
 
 
 class CompiledPasses:
-    """The compiled function of one network, and the number of rows that it runs with for each kind of sample."""
+    """The compiled function of one network, and what stands in the place of its norms."""
 
     def __init__(self) -> None:
         # Else all networks would share a limit: torch counts recompilations by code object.
         function = with_code_of_its_own(shared_sums)
         self.function: Function = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
         self._affine: dict[str, _Affine] = {}
-        self._rows: dict[tuple[object, ...], int] = {}
 
     @contextmanager
     def affine_norms(self, model: nn.Module) -> Iterator[None]:
@@ -44,7 +43,7 @@ class CompiledPasses:
             (parent, name, norm, self._affine.setdefault(f"{path}.{name}", _Affine()))
             for path, parent in model.named_modules()
             for name, norm in parent.named_children()
-            if isinstance(norm, _BatchNorm) and norm.running_mean is not None and not norm.training
+            if _is_affine(norm)
         ]
         try:
             for parent, name, norm, affine in places:
@@ -55,11 +54,16 @@ class CompiledPasses:
             for parent, name, norm, _ in places:
                 parent._modules[name] = norm
 
-    def rows(self, batch: Tensor, wanted: int) -> int:
-        """Return the rows of one call: the most ever wanted, so that a smaller last batch needs no other shape."""
-        kind = (batch.shape[1:], batch.dtype, batch.device)
-        self._rows[kind] = max(wanted, self._rows.get(kind, 0))
-        return self._rows[kind]
+
+def _is_affine(module: nn.Module) -> bool:
+    """Tell whether a module does what BatchNorm in evaluation mode does, and nothing else.
+
+    A class derived from it may add an activation, a hook may do anything.
+    """
+    if type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        return False
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return not hooks and module.running_mean is not None and not module.training
 
 
 class _Affine(nn.Module):

@@ -5,7 +5,7 @@ What every estimator shares lives here too: one pass's logits, checked, and the 
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,26 @@ class Uncertainty(NamedTuple):
     u_soft: Tensor | None
 
 
+@runtime_checkable
+class UncertaintyEstimator(Protocol):
+    """What a learner asks of an estimator; one that derives from this class needs `estimate` alone."""
+
+    @property
+    def members(self) -> int:
+        """How many networks the learner trains in a round; above 1, `estimate` gets them as one `Ensemble`."""
+        return 1
+
+    def prepare(self, model: nn.Module) -> None:
+        """Change a network, in place, before it is trained or takes trained weights; by default it stays as it is."""
+        return
+
+    def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
+        """Return p, u, p_soft and u_soft (N, C); with `check`, raise where u could not mean anything."""
+        ...
+
+
 @dataclass(frozen=True)
-class Deterministic:
+class Deterministic(UncertaintyEstimator):
     """One pass in evaluation mode and no uncertainty: the selection of eq. 2.
 
     Args:
@@ -106,6 +124,12 @@ def check_finite(finite: Tensor) -> None:
             f"If its training diverged, lower the learning rate; otherwise look for missing or infinite "
             f"values in the data."
         )
+
+
+def check_not_empty(batch: Tensor) -> None:
+    """Refuse a batch without samples, on which nothing can be checked."""
+    if len(batch) == 0:
+        raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
 
 
 def check_temperature(temperature: float) -> None:

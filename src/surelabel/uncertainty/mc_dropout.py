@@ -3,10 +3,11 @@
 p_soft and u_soft are the same of the softened probabilities: softmax(z / T), multi-label sigmoid(z / T).
 """
 
+import logging
 import operator
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,17 +17,27 @@ from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_layers, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
-from surelabel.uncertainty.deterministic import Uncertainty, check_finite, check_task, check_temperature, logits
+from surelabel.uncertainty.deterministic import (
+    Uncertainty,
+    UncertaintyEstimator,
+    check_finite,
+    check_not_empty,
+    check_task,
+    check_temperature,
+    logits,
+)
 from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
 from surelabel.uncertainty.sharing import Way, repeating, row_blocks
 from surelabel.uncertainty.tally import Tally
+
+_logger = logging.getLogger("surelabel")
 
 ROUNDING = 1e-3
 """A largest u below this may come from copies of a row that were rounded differently: look at plain passes too."""
 
 
 @dataclass(frozen=True)
-class MCDropout:
+class MCDropout(UncertaintyEstimator):
     """Mean and spread over repeated passes of any network with dropout; the passes are not kept.
 
     What comes before the first stochastic layer runs once for a whole chunk of passes, where the network allows it
@@ -44,6 +55,8 @@ class MCDropout:
         chunk: how many passes run at once; 1 runs plain passes. The rows are cut into blocks, so that no more of
             them are in the network at once than the batch has, or than one sample has passes in a chunk.
         compile: whether shared passes run as one function made by torch.compile; None: on CUDA only.
+        block: how many rows a compiled function takes; a smaller batch is filled up to it. None: those of each batch,
+            so that a batch of another size is compiled anew.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -59,9 +72,10 @@ class MCDropout:
     task: Task = "single"
     chunk: int = 10
     compile: bool | None = None
+    block: int | None = None
 
     def __post_init__(self) -> None:
-        _check_passes(self.passes)
+        check_passes(self.passes)
         check_temperature(self.temperature)
         check_layer_types(self.stochastic_layers)
         check_task(self.task)
@@ -77,8 +91,8 @@ class MCDropout:
             batch: samples, on the network's device. It is not changed.
             check: raise NotStochasticError when the logits of all passes are identical, and u silently 0.
         """
-        if check and len(batch) == 0:
-            raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
+        if check:
+            check_not_empty(batch)
         layers = stochastic_layers(model, self.stochastic_layers)
         with stochastic_mode(model, self.stochastic_layers):
             tally = self._tally(model, layers, batch)
@@ -96,6 +110,12 @@ class MCDropout:
             >>> MCDropout().plan(model, torch.ones(5, 4)).way
             'repeated'
         """
+        plan = self._plan(model, batch)
+        if plan.way == "one by one" and self._compiles(batch):
+            return replace(self, compile=False).plan(model, batch)
+        return plan
+
+    def _plan(self, model: nn.Module, batch: Tensor) -> Plan:
         if self.chunk == 1:
             return Plan("one by one", "chunk=1 asks for it")
         if len(batch) == 0:
@@ -111,7 +131,7 @@ class MCDropout:
         return batch[:rows] if len(batch) > 1 else filled(batch, 2)
 
     def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Tally:
-        plan = self.plan(model, batch)
+        plan = self._plan(model, batch)
         if plan.way != "one by one":
             try:
                 with generators_restored(batch.device, only_after_failure=True):
@@ -124,6 +144,10 @@ class MCDropout:
                 check_finite(tally.finite)
                 self._remember(model, layers, batch, plan)
                 return tally
+        if self._compiles(batch) and self.chunk > 1:
+            # What the compiler cannot take may still share its beginning.
+            self._remember(model, layers, batch, plan)
+            return replace(self, compile=False)._tally(model, layers, batch)
         tally = Tally(self.task, self.temperature)
         for _ in range(self.passes):
             tally.add(logits(model, batch))
@@ -134,15 +158,23 @@ class MCDropout:
         return tally
 
     def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> None:
+        """Keep a plan for this network, and say once why its passes do not run as they might."""
+        key = self._key(layers, batch)
         # A single row does not tell whether rows depend on one another.
-        if len(batch) > 1:
-            remember(model, self._key(layers, batch), plan)
+        if len(batch) == 1 or known_plan(model, key) == plan:
+            return
+        remember(model, key, plan)
+        if plan.way == "one by one" and layers:
+            compiles = self._compiles(batch)
+            how = "without the compiler, and slower" if compiles else "one by one"
+            level = logging.WARNING if compiles else logging.INFO
+            _logger.log(level, "%s: the stochastic passes run %s, because %s", type(model).__name__, how, plan.reason)
 
     def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way) -> Tally:
         """Return the tally of passes that share their beginning; no more of them are kept than a block of rows has."""
-        rows = row_blocks(batch, min(self.chunk, self.passes))
         compiled = compiled_passes(model) if self._compiles(batch) else None
-        rows = rows if compiled is None else compiled.rows(batch, rows)
+        rows = row_blocks(batch, min(self.chunk, self.passes))
+        rows = rows if compiled is None or self.block is None else self.block
         sums = shared_sums if compiled is None else compiled.function
         total = Tally(self.task, self.temperature)
         with nullcontext() if compiled is None else compiled.affine_norms(model):
@@ -166,9 +198,8 @@ class MCDropout:
         return batch.is_cuda if self.compile is None else self.compile
 
     def _differs(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, tally: Tally) -> bool:
-        plan, differs = known_plan(model, self._key(layers, batch)), bool(tally.differs.any())
-        shared = self.chunk > 1 and plan is not None and plan.way != "one by one"
-        if not (differs and shared and float(tally.plain.std.max()) < ROUNDING):
+        differs = bool(tally.differs.any())
+        if not differs or float(tally.plain.std.max()) >= ROUNDING or self.plan(model, batch).way == "one by one":
             return differs
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
@@ -197,7 +228,8 @@ def chunk_sizes(passes: int, chunk: int) -> list[int]:
     return [passes // chunks + (index < passes % chunks) for index in range(chunks)]
 
 
-def _check_passes(passes: Any) -> None:
+def check_passes(passes: Any) -> None:
+    """Refuse a number of passes that has no spread."""
     if not _is_whole(passes, 2):
         raise InvalidInputError(
             f"The 'passes' argument must be a whole number of at least 2: a single pass has no spread. "

@@ -4,7 +4,6 @@ A way is taken only where it cannot change the statistics. Trials leave torch's 
 """
 
 import functools
-import logging
 import random
 import warnings
 import weakref
@@ -25,8 +24,6 @@ from surelabel.uncertainty.sharing import NotSharedError, Way, repeated_logits, 
 
 Key: TypeAlias = tuple[str, ...]
 """What a plan holds for besides the network: the ways that it could choose, and the names of the layers switched on."""
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,12 +48,8 @@ def known_plan(model: nn.Module, key: Key) -> Plan | None:
 
 
 def remember(model: nn.Module, key: Key, plan: Plan) -> None:
-    """Keep a plan as long as the network lives; say once why its passes share nothing."""
-    if known_plan(model, key) == plan:
-        return
+    """Keep a plan as long as the network lives."""
     _PLANS.setdefault(model, {})[key] = plan
-    if plan.way == "one by one":
-        _logger.info("%s: the stochastic passes run one by one, because %s", type(model).__name__, plan.reason)
 
 
 def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, ways: Sequence[Way]) -> Plan:
@@ -145,19 +138,20 @@ def _tolerance(model: nn.Module, batch: Tensor, z: Tensor) -> float:
 
 def _try_vectorized(model: nn.Module, batch: Tensor) -> None:
     """Refuse networks in which vmap would give all passes the same draws, or leave its tensors behind."""
-    before = _other_generators()
+    before = other_generators()
     with warnings.catch_warnings(), _DrawsForEachPass(batch.device):
         # An operation without a batching rule runs once a pass, and slowly: then better pass by pass.
         warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
         z = vectorized(model, batch, 2)
-    if _other_generators() != before:
+    if other_generators() != before:
         raise NotSharedError("it draws from a generator of Python or numpy, once for all passes")
     _check_nothing_kept(model)
     if torch.equal(z[0], z[1]):
         raise NotSharedError("vmap found nothing random in it")
 
 
-def _other_generators() -> tuple[Any, ...]:
+def other_generators() -> tuple[Any, ...]:
+    """Return the states of Python's generator and of numpy's, to be compared."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return (random.getstate(), name, np.asarray(keys).tobytes(), *rest)
 

@@ -37,8 +37,16 @@ def row_blocks(batch: Tensor, passes: int) -> int:
         >>> row_blocks(torch.zeros(1000, 3, 32, 32), passes=10), row_blocks(torch.zeros(1000, 4), passes=10)
         (100, 410)
     """
-    values = max(1, batch[0].numel())
-    return min(len(batch), -(-max(len(batch), SMALL_BATCH // values) // passes))
+    return min(len(batch), block_rows(len(batch), batch[0].numel(), passes))
+
+
+def block_rows(size: int, values: int, passes: int) -> int:
+    """Return how many rows of a batch of `size` rows, of so many values each, go together.
+
+    >>> block_rows(20_480, 3 * 32 * 32, passes=10)
+    2048
+    """
+    return -(-max(size, SMALL_BATCH // max(1, values)) // passes)
 
 
 def shared_logits(model: nn.Module, batch: Tensor, passes: int, way: Way) -> Tensor:

@@ -1,0 +1,86 @@
+"""coco18: photographs of COCO with 18 object classes, several a picture, which stand in for VOC2007 and are not it.
+
+5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
+(N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.
+"""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._columns import check_file, damaged
+from surelabel.data.images import data_folder
+from surelabel.data.pictures import Fit, decode_pictures
+from surelabel.data.reference import RunData
+from surelabel.data.source import ArraySource
+from surelabel.errors import DataError
+from surelabel.recipes.datasets import several_labels_data
+
+PARTS = ("trainval", "test")
+
+
+class Part(NamedTuple):
+    """Pictures and their labels.
+
+    Attributes:
+        pictures: uint8, (N, 3, S, S); their ids are COCO's names.
+        y: 1 and 0, int64, shape (N, 18).
+    """
+
+    pictures: ArraySource
+    y: npt.NDArray[np.int64]
+
+
+def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = 128, fit: Fit = "squash") -> RunData:
+    """Return some of coco18's trainval pictures labeled, the rest as the pool, and its test pictures."""
+    train, test, classes = read_coco18(data_folder() / "coco18", side, fit)
+    return several_labels_data(train, test, classes, seed, labels, num_validation)
+
+
+def read_coco18(folder: Path, side: int = 128, fit: Fit = "squash") -> tuple[Part, Part, tuple[str, ...]]:
+    """Return the two parts and the classes; decoding takes seconds, so that nothing is kept on the disk."""
+    if not folder.is_dir():
+        raise DataError(
+            f"coco18 is not in '{folder}'; put its folder (trainval.bin, test.bin, index.npz) there, or name the "
+            "folder above it in SURELABEL_DATA."
+        )
+    index = _read_index(folder / "index.npz")
+    train, test = (
+        _read_part(folder / f"{name}.bin", index, np.flatnonzero(index["split"] == number), side, fit)
+        for number, name in enumerate(PARTS)
+    )
+    return train, test, tuple(str(name) for name in index["names"])
+
+
+def _read_index(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    check_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            index = {name: np.asarray(archive[name]) for name in ("y", "split", "length", "image_id", "names")}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, "an .npz archive of coco18's labels", error) from error
+    count, labels = len(index["split"]), index["y"]
+    if labels.shape != (count, len(index["names"])) or not np.isin(labels, (0, 1)).all():
+        raise DataError(
+            f"File '{path}' must hold 0 or 1 for each of {count} pictures and {len(index['names'])} classes. Got "
+            f"{labels.dtype} of shape {labels.shape}."
+        )
+    return index
+
+
+def _read_part(
+    path: Path, index: dict[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.int64], side: int, fit: Fit
+) -> Part:
+    check_file(path)
+    data, stops = path.read_bytes(), np.cumsum(index["length"][rows].astype(np.int64))
+    if not len(rows) or stops[-1] != len(data):
+        raise DataError(f"File '{path}' has {len(data)} bytes; the index says {stops[-1] if len(rows) else 0}.")
+    starts = np.concatenate([[0], stops[:-1]])
+    files = [io.BytesIO(data[start:stop]) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    names = [str(name) for name in index["image_id"][rows]]
+    decoded = decode_pictures([f"{path}: {name}" for name in names], files, side, fit)
+    return Part(ArraySource(decoded.x, ids=np.array(names)), index["y"][rows].astype(np.int64))

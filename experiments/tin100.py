@@ -1,0 +1,115 @@
+"""tin100: the first 100 classes of Tiny-ImageNet at 32 x 32 pixels, which stands in for CIFAR-100 and is not it.
+
+500 training and 50 test pictures a class, in grids of tiles: `train_1.jpg` to `train_5.jpg` and `test.jpg`, 100 tiles a
+row; `labels.npz` with `train` and `test`, and `classes.json`. SURELABEL_DATA names the folder above.
+
+    python experiments/tin100.py table --budget 6 --results results/runs.csv
+    python experiments/tin100.py first-selection --budget 6
+"""
+
+import argparse
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._columns import check_file, damaged
+from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
+from surelabel.data.reference import RunData
+from surelabel.errors import DataError
+from surelabel.recipes.cifar import DataSet
+from surelabel.recipes.datasets import run_data
+from surelabel.recipes.paper import CONFIDENCE, FIRST, SUPERVISED, UPS, Experiment, rows
+from surelabel.report.reproduce import Options, cell_texts, reproduce, write_outcome
+
+TIN100 = DataSet("tin100", f"{Path(__file__).resolve()}:tin100", (0.4747, 0.4463, 0.3913), (0.2545, 0.2453, 0.2568))
+EXPERIMENTS = {
+    "table": Experiment("tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS)),
+    "first-selection": Experiment("first-selection-tin100", "The first selection, tin100", rows(TIN100, 4000, *FIRST)),
+}
+
+SIDE, TILES = 32, 100
+_TRAIN = tuple(f"train_{number}.jpg" for number in range(1, 6))
+_TEST = ("test.jpg",)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0, 1, … this many")
+    parser.add_argument("--budget", type=float, help="minutes for each run")
+    parser.add_argument("--device", help="cpu or cuda")
+    parser.add_argument("--out", type=Path, default=Path("runs/tin100"))
+    parser.add_argument("--results", type=Path, help="append a row for each run to this CSV file")
+    given = parser.parse_args()
+    experiment = EXPERIMENTS[given.experiment]
+    options = Options(tuple(range(given.seeds)), "fast", given.budget, given.device)
+    cells = reproduce(experiment, given.out, options, progress=lambda *_: None, results=given.results)
+    for cell in cells:
+        print(*cell_texts(experiment, cell), sep=" | ")
+    print(*write_outcome(experiment, cells, given.out, call_functions=True), sep="\n")
+
+
+def tin100(seed: int = 0, labels: int = 4000, num_validation: int = 0) -> RunData:
+    """Return some of tin100's training pictures labeled, the rest as the pool, and its test pictures."""
+    return run_data(read_tin100(data_folder() / "tin100"), seed, labels, num_validation)
+
+
+def read_tin100(folder: Path) -> ImageSet:
+    """Return tin100 from its folder: (50000, 3, 32, 32) training and (5000, 3, 32, 32) test pictures."""
+    if not folder.is_dir():
+        raise DataError(
+            f"tin100 is not in '{folder}'; put its folder (train_1.jpg to train_5.jpg, test.jpg, labels.npz, "
+            "classes.json) there, or name the folder above it in SURELABEL_DATA."
+        )
+    classes = _read_classes(folder / "classes.json")
+
+    def read(part: str, names: tuple[str, ...]) -> Pictures:
+        x = np.concatenate([_read_grid(folder / name) for name in names])
+        return Pictures(x, _read_labels(folder / "labels.npz", part, len(x), len(classes)))
+
+    return ImageSet(read("train", _TRAIN), read("test", _TEST), classes, origin=str(folder))
+
+
+def _read_grid(path: Path) -> npt.NDArray[np.uint8]:
+    """Return the tiles of a grid, row by row, (N, 3, 32, 32)."""
+    check_file(path)
+    pixels = read_pixels(str(path), path.read_bytes(), "JPEG", width=SIDE * TILES, most_rows=SIDE * TILES)
+    if len(pixels) % SIDE:
+        raise DataError(f"File '{path}' must have rows of tiles {SIDE} pixels high. Got {len(pixels)} pixels.")
+    tiles = pixels.reshape(-1, SIDE, TILES, SIDE, 3)
+    return np.ascontiguousarray(tiles.transpose(0, 2, 4, 1, 3)).reshape(-1, 3, SIDE, SIDE)
+
+
+def _read_labels(path: Path, part: str, count: int, num_classes: int) -> npt.NDArray[np.int64]:
+    check_file(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            labels = np.asarray(archive[part])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise damaged(path, "an .npz archive of labels", error) from error
+    if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= num_classes:
+        raise DataError(
+            f"File '{path}': {part} must hold {count} labels from 0 to {num_classes - 1}. Got {labels.dtype} of shape "
+            f"{labels.shape}."
+        )
+    return labels.astype(np.int64)
+
+
+def _read_classes(path: Path) -> tuple[str, ...]:
+    """Return a class's first name, with its id where two share that name."""
+    check_file(path)
+    try:
+        entries = [
+            (str(entry["wnid"]), str(entry["name"]).partition(",")[0]) for entry in json.loads(path.read_bytes())
+        ]
+    except (ValueError, TypeError, KeyError) as error:
+        raise damaged(path, "a JSON list of classes", error) from error
+    names = [name for _, name in entries]
+    return tuple(name if names.count(name) == 1 else f"{name} ({wnid})" for wnid, name in entries)
+
+
+if __name__ == "__main__":
+    main()

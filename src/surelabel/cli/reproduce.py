@@ -1,0 +1,105 @@
+"""`surelabel reproduce`: the paper's tables and figures, run again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich import box
+from rich.table import Table
+
+from surelabel.cli._console import command_line, say
+from surelabel.cli._console import out as screen
+from surelabel.cli._errors import Interrupted
+from surelabel.cli._fit_options import check_device
+from surelabel.cli._work import shown_work
+
+if TYPE_CHECKING:
+    from surelabel.recipes.paper import Experiment
+    from surelabel.report.reproduce import Result
+
+EXAMPLE = """[bold]Examples[/bold]
+
+surelabel reproduce
+
+surelabel reproduce table5 --labels 1000 --budget 6
+
+surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper"""
+
+
+def _option(flag: str, text: str, metavar: str | None = None) -> Any:
+    return typer.Option(flag, help=text, metavar=metavar, show_default=False)
+
+
+def command(
+    experiment: Annotated[str | None, typer.Argument(help="table5, figure2, …; left out: the list of all.")] = None,
+    rows: Annotated[list[str] | None, _option("--rows", "Only this row; given several times: these.")] = None,
+    labels: Annotated[list[int] | None, _option("--labels", "Only this number of labels; may be repeated.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")] = 1,
+    seed: Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")] = None,
+    recipe: Annotated[
+        Literal["fast", "paper"],
+        typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so. paper: days."),
+    ] = "fast",
+    budget: Annotated[
+        float | None, _option("--budget", "Minutes for each run; rounds and steps are cut to fit.", "MINUTES")
+    ] = None,
+    device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
+        "runs/reproduce"
+    ),
+    results: Annotated[Path | None, _option("--results", "Append a row for each run to this CSV file.")] = None,
+) -> None:
+    """Run a table or figure of the paper again, and show the paper's figures beside ours.
+
+    Every finished round is kept: after Ctrl-C or a crash the same command goes on.
+    Rows that share rounds train them once. Other methods' rows are not run.
+    """
+    from surelabel.recipes.paper import EXPERIMENTS
+    from surelabel.recipes.paper import experiment as named
+
+    if experiment is None:
+        screen.print(_listed(list(EXPERIMENTS.values())))
+        say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10.")
+        return
+    if device is not None:
+        check_device(device)
+    from surelabel.report.reproduce import Options, reproduce, write_outcome
+
+    wanted = named(experiment)
+    options = Options(tuple(seed or range(seeds)), recipe, budget, device, tuple(rows or ()), tuple(labels or ()))
+    try:
+        with shown_work("rounds") as progress:
+            cells = reproduce(wanted, out, options, progress=progress, results=results)
+    except KeyboardInterrupt:
+        error = Interrupted()
+        again = command_line("reproduce", experiment)
+        error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
+        raise error from None
+    say(f"{wanted.title}: test {wanted.metric} in %", style="bold")
+    screen.print(drawn(wanted, cells))
+    for text in {cell.cut: None for cell in cells if cell.cut}:
+        say(f"Each run within {budget:g} minutes: {text}.")
+    for path in write_outcome(wanted, cells, out):
+        say(f"Written: {path}")
+
+
+def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
+    """Return the table: the paper's figure and ours side by side."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for title in ("row", "data", "labels", "paper", "ours", "seeds"):
+        table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
+    from surelabel.report.reproduce import cell_texts
+
+    for cell in cells:
+        table.add_row(*cell_texts(experiment, cell))
+    return table
+
+
+def _listed(experiments: "list[Experiment]") -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for title in ("name", "what it shows", "rows to run"):
+        table.add_column(title)
+    for one in experiments:
+        rows = {entry.row: None for entry in one.entries if entry.variant is not None}
+        table.add_row(one.name, one.title, str(len(rows)))
+    return table

@@ -1,0 +1,206 @@
+"""Sets of pictures with a training and a test part, kept as .npy files that are mapped into memory when read."""
+
+import io
+import json
+import os
+import struct
+import sys
+import tokenize
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._columns import shown
+from surelabel.errors import DataError
+from surelabel.references import file_hash
+
+VARIABLE = "SURELABEL_DATA"
+"""The environment variable that names the folder of data sets."""
+
+_LIST = "dataset.json"
+"""Written last: a folder without it is not complete."""
+
+_PARTS = ("train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
+
+
+class Pictures(NamedTuple):
+    """Pictures and their classes.
+
+    Attributes:
+        x: uint8, shape (N, 3, H, W).
+        y: class indices, int64, shape (N,).
+    """
+
+    x: npt.NDArray[np.uint8]
+    y: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """A training and a test part, and what the class indices stand for.
+
+    Attributes:
+        train: the training pictures in their official order; a picture's index is its id.
+        test: the test pictures.
+        classes: C names.
+        origin: where it came from.
+    """
+
+    train: Pictures
+    test: Pictures
+    classes: tuple[str, ...]
+    origin: str = ""
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Return `folder`, else the folder that $SURELABEL_DATA names, else `surelabel` among the user's caches.
+
+    >>> data_folder("here").name
+    'here'
+    """
+    chosen = folder or os.environ.get(VARIABLE)
+    return Path(chosen).expanduser() if chosen else _caches() / "surelabel"
+
+
+def is_stored(path: Path) -> bool:
+    """Tell whether a folder holds a data set that `store` has finished writing."""
+    return (path / _LIST).is_file()
+
+
+def store(path: Path, images: ImageSet) -> None:
+    """Write a data set into the folder `path`, each file whole or not at all, the list of them last."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / _LIST).unlink(missing_ok=True)
+    arrays: tuple[npt.NDArray[Any], ...] = (*images.train, *images.test)
+    for name, array in zip(_PARTS, arrays, strict=True):
+        write_whole(path / name, partial(np.save, arr=array, allow_pickle=False))
+    sha256 = {name: file_hash(path / name) for name in _PARTS}
+    content = {"origin": images.origin, "classes": list(images.classes), "sha256": sha256}
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_whole(path / _LIST, lambda stream: stream.write(text.encode()))
+
+
+def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
+    """Return the data set in the folder `path`, its arrays mapped, not read.
+
+    Args:
+        path: a folder that `store` wrote.
+        verify: whether to compare every file with its SHA-256.
+
+    >>> import tempfile
+    >>> one = Pictures(np.zeros((1, 3, 2, 2), np.uint8), np.zeros(1, np.int64))
+    >>> path = Path(tempfile.mkdtemp())
+    >>> store(path, ImageSet(one, one, ("cat",)))
+    >>> open_stored(path, verify=True).train.x.shape
+    (1, 3, 2, 2)
+    """
+    content = _read_list(path / _LIST)
+    if verify:
+        for name, expected in content["sha256"].items():
+            _verify(path / name, expected)
+    train_x, train_y, test_x, test_y = (_mapped(path / name) for name in _PARTS)
+    images = ImageSet(
+        Pictures(train_x, train_y), Pictures(test_x, test_y), tuple(content["classes"]), content["origin"]
+    )
+    for part in (images.train, images.test):
+        _check(path, part)
+    return images
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a file under a temporary name, flush it to the disk, and give it its name."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:
+    """Return the pixels of a color picture, uint8 (H, W, 3), if it is as wide as it should be and not too high.
+
+    Args:
+        name: what the file is called in an error.
+        data: its bytes.
+        kind: "PNG" or "JPEG"; nothing else is tried.
+        width: W.
+        most_rows: the largest H.
+    """
+    from PIL import Image
+
+    pixels = None
+    try:
+        with Image.open(io.BytesIO(data), formats=(kind,)) as image:
+            size = image.size
+            # Asked before the pixels are read: a damaged header may claim any size.
+            if image.mode == "RGB" and image.width == width and image.height <= most_rows:
+                pixels = np.asarray(image)
+    except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"File '{name}' is damaged or not really a {kind} picture ({shown(error, quote=False, limit=120)}); get it "
+            "again."
+        ) from error
+    if pixels is None:
+        raise DataError(
+            f"File '{name}' must be a color picture of {width} x {most_rows} pixels at most. Got "
+            f"{size[0]} x {size[1]}, {image.mode}; get it again."
+        )
+    return pixels
+
+
+def _caches() -> Path:
+    """The folder for what can be downloaded again, by each system's convention."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def _read_list(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        complete = (
+            set(content["sha256"]) == set(_PARTS) and isinstance(content["classes"], list) and "origin" in content
+        )
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, shown(error, quote=False, limit=120)) from error
+    if not complete:
+        raise _damaged(path, "an entry is missing")
+    return content
+
+
+def _verify(path: Path, expected: str) -> None:
+    found = file_hash(path) if path.is_file() else "missing"
+    if found != expected:
+        raise _damaged(path, f"its SHA-256 should be {expected} and is {found}")
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise _damaged(path, shown(error, quote=False, limit=120)) from error
+    return array
+
+
+def _check(path: Path, part: Pictures) -> None:
+    x, y = part
+    if x.ndim != 4 or x.dtype != np.uint8 or y.shape != x.shape[:1] or y.dtype != np.int64:
+        raise _damaged(path, f"pictures are {x.dtype} {x.shape}, labels {y.dtype} {y.shape}")
+
+
+def _damaged(path: Path, reason: str) -> DataError:
+    return DataError(f"'{path}' is damaged ({reason}); remove its folder and get the data set again.")

@@ -1,0 +1,227 @@
+"""Pictures from files as uint8 (N, 3, S, S): decoded in one defined way and resized to a square.
+
+What a file may hold, and what becomes of it:
+
+| in the file | in the array |
+|---|---|
+| gray, palette, CMYK, YCbCr, HSV | RGB; color profiles are not applied |
+| transparency | laid on white |
+| 16 bits a channel | the upper 8 |
+| an EXIF orientation | turned upright |
+| several frames or pages | the first |
+| more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, 89 million unless changed | refused |
+| integers beyond 16 bits, floating-point numbers, L*a*b* | refused: which value is white is not said |
+| truncated, damaged, or no picture | refused |
+
+A refused picture stops the work with its name, or is left out and told (`on_error="skip"`). It never becomes zeros.
+Damage that leaves a JPEG of the right length, such as a changed byte, cannot be told from a picture.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data._columns import listed, shown
+from surelabel.data.source import Index
+from surelabel.errors import DataError, InvalidInputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Fit: TypeAlias = Literal["squash", "crop"]
+OnError: TypeAlias = Literal["stop", "skip"]
+File: TypeAlias = Path | BinaryIO
+Progress = Callable[[int, int], None]
+"""Called as pictures are decoded: (how many are, how many there will be)."""
+
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+"""What is tried; Pillow's other formats include some that start other programs."""
+
+_ALPHA = ("LA", "PA", "RGBA", "RGBa")
+_PLAIN = ("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV")
+
+
+def decode_picture(file: File, side: int, fit: Fit = "squash", *, name: str | None = None) -> npt.NDArray[np.uint8]:
+    """Return a picture's pixels, uint8 (3, side, side), by antialiased bilinear resizing.
+
+    A JPEG several times as large as that is decoded at a half, a quarter or an eighth of its size, never below twice
+    the side.
+
+    Args:
+        file: its path, or its bytes as a stream.
+        side: S.
+        fit: "squash" keeps all of the picture and lets its aspect go; "crop" keeps the aspect and lets go what is
+            outside of the largest square in the middle. With several labels a picture, squash: an object at the border
+            is labeled too.
+        name: what an error calls it.
+
+    >>> import io
+    >>> from PIL import Image
+    >>> stream = io.BytesIO()
+    >>> Image.new("L", (30, 20), 7).save(stream, "PNG")
+    >>> x = decode_picture(stream, 4)
+    >>> x.shape, x.max()
+    ((3, 4, 4), np.uint8(7))
+    """
+    from PIL import Image
+
+    check_options(side, fit)
+    called = str(file) if name is None else name
+    image = _rgb(called, _load(called, file, side))
+    if fit == "crop":
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        image = image.crop((left, top, left + short, top + short))
+    small = image.resize((side, side), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
+
+
+class Decoded(NamedTuple):
+    """Pictures in memory.
+
+    Attributes:
+        x: uint8, shape (n, 3, S, S).
+        rows: which of the files these are, shape (n,).
+        skipped: why each of the others is left out, by its name.
+    """
+
+    x: npt.NDArray[np.uint8]
+    rows: Index
+    skipped: dict[str, str]
+
+
+def decode_pictures(
+    names: Sequence[str],
+    files: Sequence[File],
+    side: int,
+    fit: Fit = "squash",
+    *,
+    on_error: OnError = "stop",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Decoded:
+    """Decode pictures on several threads (Pillow lets them run side by side).
+
+    Args:
+        names: what each is called, N different names; an error names the path, where there is one.
+        files: their paths or streams, N.
+        side: as for `decode_picture`.
+        fit: as for `decode_picture`.
+        on_error: "stop" raises the error of the first picture that cannot be decoded; "skip" leaves such pictures out
+            of `x` and names them in `skipped`.
+        workers: how many threads; None: one for each processor, 8 at most.
+        progress: called after each picture.
+    """
+    check_options(side, fit, on_error)
+    check_names(names)
+    x = np.empty((len(files), 3, side, side), dtype=np.uint8)
+
+    def decode(row: int) -> DataError | None:
+        try:
+            file = files[row]
+            x[row] = decode_picture(file, side, fit, name=None if isinstance(file, Path) else names[row])
+        except DataError as error:
+            return error
+        return None
+
+    skipped: dict[str, str] = {}
+    executor = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
+    try:
+        for row, error in enumerate(executor.map(decode, range(len(files)))):
+            if error is not None and on_error == "stop":
+                raise stopped(str(error)) from error
+            if error is not None:
+                skipped[names[row]] = str(error)
+            if progress is not None:
+                progress(row + 1, len(files))
+    finally:
+        executor.shutdown(cancel_futures=True)
+    rows = np.flatnonzero([name not in skipped for name in names])
+    return Decoded(x[rows] if skipped else x, rows, skipped)
+
+
+def stopped(message: str) -> DataError:
+    """The error for a picture that cannot be decoded and was not to be skipped."""
+    return DataError(f"{message} To leave such pictures out, and be told which, pass on_error='skip'.")
+
+
+def check_options(side: int, fit: str, on_error: str = "stop") -> None:
+    """Refuse what no picture could be decoded with."""
+    if side < 1:
+        raise InvalidInputError(f"The 'side' argument must be at least 1 pixel. Got {side} instead.")
+    for name, value, known in (("fit", fit, ("squash", "crop")), ("on_error", on_error, ("stop", "skip"))):
+        if value not in known:
+            raise InvalidInputError(f"The '{name}' argument must be one of {listed(known)}. Got {value!r} instead.")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two pictures of one name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidInputError(f"The 'names' argument must name each picture differently. Got {name!r} twice.")
+        seen.add(name)
+
+
+def _load(name: str, file: File, side: int) -> "Image.Image":
+    """Return a file's first picture upright, its pixels read."""
+    from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise InvalidInputError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is switched on, so that the missing part of a truncated picture would "
+            "be read as gray without a word; switch it off."
+        )
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            # Asked before the pixels are read: a damaged header may claim any size.
+            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise Image.DecompressionBombError(f"{image.width} x {image.height}")
+            image.draft(None, (2 * side, 2 * side))
+            image.load()
+            ImageOps.exif_transpose(image, in_place=True)
+            return image
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(
+            f"Picture '{name}' has more pixels than PIL.Image.MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS} "
+            f"({shown(error, quote=False, limit=120)}); make it smaller, or raise that limit."
+        ) from error
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise DataError(f"Picture '{name}' is not a file; check the path.") from error
+    except PermissionError as error:
+        raise DataError(f"Picture '{name}' may not be read; ask for permission to read it.") from error
+    except UnidentifiedImageError as error:
+        kinds = ", ".join(FORMATS)
+        raise DataError(
+            f"Picture '{name}' is empty, truncated, damaged or none of {kinds}; get it again or convert it."
+        ) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # A damaged file makes Pillow raise almost anything.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # The system's fault, not the picture's: too many open files, a disk that cannot be read.
+        reason = shown(f"{type(error).__name__}: {error}", quote=False, limit=120)
+        raise DataError(f"Picture '{name}' is truncated or damaged ({reason}); get it again.") from error
+
+
+def _rgb(name: str, image: "Image.Image") -> "Image.Image":
+    from PIL import Image
+
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() >= 0 and values.max() < 2**16:
+            return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+    elif image.mode in _ALPHA or (image.mode in _PLAIN and "transparency" in image.info):
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    elif image.mode in _PLAIN:
+        return image.convert("RGB")
+    raise DataError(
+        f"Picture '{name}' has pixels of the kind {image.mode!r}, whose black and white are not known; save it with 8 "
+        "or 16 bits a channel."
+    )

@@ -1,0 +1,169 @@
+"""Dropout of single values, of whole channels, or of blocks of them, each in the place of the others.
+
+DropBlock (Ghiasi et al., 2018) drops squares of b x b values. The chance of a place to become the corner of one is
+
+    gamma = (1 - keep_probability) / b² · H W / ((H - b + 1) (W - b + 1)),
+
+so that about 1 - keep_probability of an H x W map is dropped: a little less, as blocks may overlap.
+"""
+
+import math
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from surelabel.arrays import require_count, require_number
+from surelabel.errors import InvalidInputError
+
+DropoutKind: TypeAlias = Literal["dropout", "spatial", "dropblock"]
+"""Of single values (MC-Dropout), of whole channels (MC-SpatialDropout), of blocks (MC-DropBlock)."""
+
+BLOCK_SIZE = 7
+"""The published side of a block, for maps of 14 x 14 and 7 x 7 values; CNN-13 drops in maps of 16 x 16 and 8 x 8."""
+
+
+class SpatialDropout2d(nn.Dropout2d):
+    """Torch's Dropout2d, which drops each channel of each row with probability p, for maps (N, C, H, W) only.
+
+    Torch itself only warns of other inputs, and then drops something else.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> SpatialDropout2d(0.5)(torch.ones(2, 4, 3, 3)).mean(dim=(2, 3))
+        tensor([[0., 0., 2., 0.],
+                [0., 0., 2., 2.]])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return maps (N, C, H, W) without some of their channels; the others grow by 1 / (1 - p)."""
+        _check_maps(self, x)
+        return super().forward(x)
+
+
+class DropBlock2d(nn.Module):
+    """Drop blocks of neighboring values in maps (N, C, H, W), and let the rest of a row grow to its former size.
+
+    Each channel of each row has blocks of its own, which lie within the map whole. A row's values are divided by the
+    share of them that was kept (published: the share in the whole batch), so that rows do not depend on one another; a
+    row that lost everything is 0. In evaluation mode nothing happens.
+
+    Args:
+        keep_probability: about this share of the values is kept; 0.9 in the paper.
+        block_size: the side of a block. The paper does not say it; DropBlock's own authors take 7 with this keep
+            probability. A side of the map that is shorter clips it: where both are, a channel is dropped as a whole.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> DropBlock2d(0.7, block_size=2)(torch.ones(1, 1, 3, 5))
+        tensor([[[[1.6667, 1.6667, 0.0000, 0.0000, 0.0000],
+                  [1.6667, 1.6667, 0.0000, 0.0000, 0.0000],
+                  [1.6667, 1.6667, 1.6667, 1.6667, 1.6667]]]])
+    """
+
+    def __init__(self, keep_probability: float = 0.9, block_size: int = BLOCK_SIZE) -> None:
+        super().__init__()
+        self.keep_probability = require_number("keep_probability", keep_probability, 0, 1, ends="(]")
+        self.block_size = require_count("block_size", block_size, 1)
+
+    @property
+    def p(self) -> float:
+        """The rate, as torch's dropout layers name it."""
+        return round(1 - self.keep_probability, 12)  # 1 - 0.9 is not 0.1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return maps (N, C, H, W) with blocks of 0."""
+        _check_maps(self, x)
+        if not self.training or self.p == 0:
+            return x
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        height, width = x.shape[2:]
+        rows, columns = min(self.block_size, height), min(self.block_size, width)
+        places = height - rows + 1, width - columns + 1
+        gamma = self.p * height * width / (rows * columns * math.prod(places))
+        corners = torch.rand(*x.shape[:2], *places, dtype=dtype, device=x.device) < gamma
+        kept = 1 - _blocks(corners.to(dtype), rows, columns)
+        share = kept.mean(dim=(1, 2, 3), keepdim=True)
+        # At least one value's share: a row that lost everything is 0, not 0 / 0.
+        return (x * (kept / share.clamp(min=1 / math.prod(x.shape[1:])))).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Return the settings, as they show in the network's description."""
+        return f"keep_probability={self.keep_probability}, block_size={self.block_size}"
+
+
+def dropout_layer(kind: DropoutKind, rate: float, block_size: int = BLOCK_SIZE) -> nn.Module:
+    """Return a layer that drops about this share of what it is given.
+
+    Args:
+        kind: "dropout", "spatial" or "dropblock".
+        rate: the share, at least 0 and below 1. The paper takes 0.3, for DropBlock 0.1.
+        block_size: of DropBlock; the others do without.
+
+    Example:
+        >>> dropout_layer("dropblock", 0.1)
+        DropBlock2d(keep_probability=0.9, block_size=7)
+    """
+    rate = require_number("dropout", rate, 0, 1, ends="[)")
+    require_count("block_size", block_size, 1)
+    if kind == "dropout":
+        return nn.Dropout(rate)
+    if kind == "spatial":
+        return SpatialDropout2d(rate)
+    if kind == "dropblock":
+        return DropBlock2d(1 - rate, block_size)
+    raise InvalidInputError(
+        f"The 'dropout_layer' argument must be one of {', '.join(map(repr, get_args(DropoutKind)))}. "
+        f"Got {kind!r} instead; choose one of them."
+    )
+
+
+def replace_dropout(
+    model: nn.Module, kind: DropoutKind, rate: float | None = None, block_size: int = BLOCK_SIZE
+) -> int:
+    """Put layers of this kind in the place of a network's Dropout, Dropout2d and DropBlock2d layers; return how many.
+
+    The network is changed in place. Whether a layer is given maps shows when the network runs: dropout of channels or
+    blocks behind a flattened map raises InvalidInputError then.
+
+    Args:
+        model: any network that has such layers within it.
+        kind: "dropout", "spatial" or "dropblock".
+        rate: of the new layers; None: each has the rate of the one before it.
+        block_size: of DropBlock; the others do without.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout(0.3), nn.Flatten())
+        >>> replace_dropout(model, "dropblock", rate=0.1), model[1]
+        (1, DropBlock2d(keep_probability=0.9, block_size=7))
+    """
+    new: dict[nn.Module, nn.Module] = {}
+    # Every name: a layer that stands in two places stays one layer.
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
+        if name and isinstance(layer, (nn.Dropout, nn.Dropout2d, DropBlock2d)):
+            if layer not in new:
+                new[layer] = dropout_layer(kind, layer.p if rate is None else rate, block_size).train(layer.training)
+            model.set_submodule(name, new[layer])
+    if not new:
+        raise InvalidInputError(
+            f"The 'model' argument must have nn.Dropout, nn.Dropout2d or DropBlock2d layers within it, in whose place "
+            f"'{kind}' layers can stand. Got {type(model).__name__} without any instead; add dropout where the network "
+            f"is to be random."
+        )
+    return len(new)
+
+
+def _blocks(corners: Tensor, rows: int, columns: int) -> Tensor:
+    """Return 1 where a block covers a value (N, C, H, W), given the blocks' corners (N, C, H - rows + 1, ...)."""
+    padded = functional.pad(corners, (columns - 1, columns - 1, rows - 1, rows - 1))
+    # One side after the other: rows + columns values to compare instead of rows · columns.
+    return functional.max_pool2d(functional.max_pool2d(padded, (rows, 1), stride=1), (1, columns), stride=1)
+
+
+def _check_maps(layer: nn.Module, x: Tensor) -> None:
+    if x.ndim != 4:
+        raise InvalidInputError(
+            f"{type(layer).__name__} takes maps (N, channels, height, width). Got an input of shape {tuple(x.shape)} "
+            f'instead; use it before maps are flattened or averaged, or the kind "dropout", which takes any shape.'
+        )

@@ -1,0 +1,126 @@
+"""Begin with the weights of a file, by the names of the parameters; what has no place in the network is an error.
+
+A file is .safetensors, or .pth and .pt as torch.save writes a state dict; these are read with `weights_only`, which
+runs no code. Nothing is downloaded.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from surelabel.errors import InvalidInputError
+
+SUFFIXES = (".safetensors", ".pth", ".pt")
+"""How the names of weights files end."""
+
+_SHOWN = 3
+_COUNTER = ".num_batches_tracked"
+_logger = logging.getLogger("surelabel")
+
+
+@torch.no_grad()
+def load_pretrained(network: nn.Module, path: str | os.PathLike[str], *, last: str = "fc") -> None:
+    """Copy a file's weights into a network, in place; the last layer stays as it is where it has other classes.
+
+    That is logged. BatchNorm's counters of batches may be missing, as they are in older files; nothing else may.
+
+    Args:
+        network: its parameters and buffers are changed, in whatever memory format they have.
+        path: of the file.
+        last: the name of the last layer.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
+        >>> safetensors.torch.save_file({"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, path)
+        >>> layer = nn.Linear(2, 1)
+        >>> load_pretrained(layer, path)
+        >>> layer.weight
+        Parameter containing:
+        tensor([[1., 1.]], requires_grad=True)
+    """
+    mine, given = network.state_dict(), read_weights(path)
+    names = {f"{last}.weight", f"{last}.bias"} & mine.keys()
+    if names <= given.keys() and _has_other_classes(mine, given, names):
+        classes = " and ".join(str(len(state[f"{last}.weight"])) for state in (given, mine))
+        _logger.info("'%s' has another number of classes (%s): its last layer '%s' is left out", path, classes, last)
+        mine, given = ({name: state[name] for name in state.keys() - names} for state in (mine, given))
+    _check_fit(path, mine, given)
+    for name in mine.keys() & given.keys():
+        mine[name].copy_(given[name])
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Return the tensors of a weights file by their names, on the CPU.
+
+    >>> read_weights("weights.onnx")
+    Traceback (most recent call last):
+    surelabel.errors.InvalidInputError: The 'pretrained' argument must be the path of a weights file (.safetensors,
+    .pth, .pt). Got 'weights.onnx' instead; save the weights as one, or leave it out.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path).endswith(SUFFIXES):
+        raise InvalidInputError(
+            f"The 'pretrained' argument must be the path of a weights file ({', '.join(SUFFIXES)}). Got {path!r} "
+            "instead; save the weights as one, or leave it out."
+        )
+    if not os.path.isfile(path):
+        raise InvalidInputError(
+            f"The 'pretrained' argument names the file '{path}', which does not exist; check the path and the folder "
+            "that it starts from."
+        )
+    try:
+        content = _read(os.fspath(path))
+    # Whatever the readers raise on a damaged file, or on one that holds more than tensors.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidInputError(
+            f"The 'pretrained' file '{path}' cannot be read as weights ({type(error).__name__}: {reason}); get it "
+            "again, or save the network's state_dict() alone."
+        ) from error
+    if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
+        held = _listed(list(content)) if isinstance(content, Mapping) else type(content).__name__
+        raise InvalidInputError(
+            f"The 'pretrained' file '{path}' must hold tensors by their names, and nothing else. Got {held} instead; "
+            "save the network's state_dict() alone."
+        )
+    return dict(content)
+
+
+def _read(path: str) -> Any:
+    if path.endswith(".safetensors"):
+        return safetensors.torch.load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _has_other_classes(mine: Mapping[str, Tensor], given: Mapping[str, Tensor], names: set[str]) -> bool:
+    """Tell whether the last layer differs in its number of classes, and in nothing else."""
+    return any(mine[name].shape != given[name].shape for name in names) and all(
+        mine[name].ndim == given[name].ndim and mine[name].shape[1:] == given[name].shape[1:] for name in names
+    )
+
+
+def _check_fit(path: str | os.PathLike[str], mine: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    missing = [name for name in mine if name not in given and not name.endswith(_COUNTER)]
+    unexpected = [name for name in given if name not in mine]
+    shapes = [
+        f"{name} {tuple(given[name].shape)} for {tuple(value.shape)}"
+        for name, value in mine.items()
+        if name in given and given[name].shape != value.shape
+    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
+    if problems:
+        raise InvalidInputError(
+            f"The weights of the 'pretrained' file '{path}' do not fit the network: {'; '.join(problems)}. Use the "
+            "weights of this very network, named as torchvision names them."
+        )
+
+
+def _listed(names: list[Any]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more

@@ -1,0 +1,168 @@
+"""ResNet-50 (He et al., 2016), the network of the paper's VOC2007 table: residual blocks of three convolutions.
+
+    conv 7 x 7, 64, stride 2 -> max pool 3 x 3, stride 2 -> four groups of 3, 4, 6 and 3 blocks, of 256, 512, 1024 and
+    2048 channels -> average pool -> dropout -> linear
+    block: x -> conv 1 x 1 -> conv 3 x 3 -> conv 1 x 1 -> + x -> ReLU
+
+BatchNorm follows every convolution, and ReLU every BatchNorm but those right before + x. The second to fourth group
+begin with a stride of 2, in the 3 x 3 convolution ("v1.5"; at first it was in the 1 x 1 before it). Where the size or
+the number of channels changes, x goes through a convolution of 1 x 1 and a BatchNorm. Parameters are named as in
+torchvision, and the same weights give the same logits. For pictures in color and 1000 classes it has 25,557,032
+parameters.
+"""
+
+import os
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.arrays import require_count
+from surelabel.models.dropout import DropoutKind
+from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.image import check_pictures
+from surelabel.models.pretrained import load_pretrained
+
+SMALLEST_SIDE = 32
+"""The network halves a picture five times: of a smaller one, less than one value would be left."""
+
+EXPANSION = 4
+"""A block has so many times the channels of its 3 x 3 convolution."""
+
+
+class ResNet(nn.Module):
+    """Logits from pictures, by a residual network of bottleneck blocks.
+
+    Weights start as torchvision's do: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
+    the linear layer as torch's own, uniform within 1 / sqrt(fan_in) of 0, BatchNorm as the identity.
+
+    Args:
+        sample_shape: (channels, height, width) of a picture, at least 32 x 32 pixels.
+        num_classes: C, the number of logits.
+        blocks: of the four groups; ResNet-101 has 3, 4, 23 and 3.
+        width: channels of the first convolution, and of the 3 x 3 convolutions of the first group.
+        dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
+            comes before it.
+        dropout_layer: what it drops. Each map is a single value there: "spatial" is "dropout" by another name, and
+            "dropblock" differs in dividing by the share that was really kept.
+
+    Example:
+        >>> ResNet((3, 64, 64), 20, blocks=(1, 1, 1, 1), width=8)(torch.zeros(4, 3, 64, 64)).shape
+        torch.Size([4, 20])
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        blocks: tuple[int, int, int, int] = (3, 4, 6, 3),
+        width: int = 64,
+        dropout: float = 0.3,
+        dropout_layer: DropoutKind = "dropout",
+    ) -> None:
+        super().__init__()
+        check_pictures(sample_shape, SMALLEST_SIDE)
+        require_count("width", width, 1)
+        first, second, third, fourth = blocks
+        self.conv1 = nn.Conv2d(sample_shape[0], width, 7, stride=2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.layer1 = _group(width, width, first, stride=1)
+        self.layer2 = _group(EXPANSION * width, 2 * width, second, stride=2)
+        self.layer3 = _group(EXPANSION * 2 * width, 4 * width, third, stride=2)
+        self.layer4 = _group(EXPANSION * 4 * width, 8 * width, fourth, stride=2)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.dropout = make_dropout(dropout_layer, dropout)
+        self.fc = nn.Linear(EXPANSION * 8 * width, num_classes)
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        logits: Tensor = self.fc(self.dropout(self.avgpool(x)).flatten(1))
+        return logits
+
+    def reset_parameters(self) -> None:
+        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
+        draw_residual_weights(self)
+
+
+class _Bottleneck(nn.Module):
+    """Return ReLU(x + conv3(ReLU(conv2(ReLU(conv1(x)))))) for x (N, C, H, W), BatchNorm behind each convolution."""
+
+    def __init__(self, channels: int, inner: int, stride: int) -> None:
+        super().__init__()
+        wider = EXPANSION * inner
+        self.conv1 = nn.Conv2d(channels, inner, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(inner)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(inner)
+        self.conv3 = nn.Conv2d(inner, wider, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(wider)
+        # Not in place: x is needed again.
+        self.relu = nn.ReLU()
+        changes = stride != 1 or channels != wider
+        around = [nn.Conv2d(channels, wider, 1, stride=stride, bias=False), nn.BatchNorm2d(wider)] if changes else []
+        self.downsample = nn.Sequential(*around)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.relu(self.bn1(self.conv1(x)))
+        inner = self.relu(self.bn2(self.conv2(inner)))
+        result: Tensor = self.relu(self.bn3(self.conv3(inner)) + self.downsample(x))
+        return result
+
+
+def resnet50(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    dropout: float = 0.3,
+    dropout_layer: DropoutKind = "dropout",
+    pretrained: str | os.PathLike[str] | None = None,
+) -> ResNet:
+    """Return a ResNet-50 for samples of this shape: a model factory by reference.
+
+    Args:
+        sample_shape: (channels, height, width) of a picture, at least 32 x 32 pixels.
+        num_classes: C, the number of logits.
+        dropout: the rate behind the average pool.
+        dropout_layer: what is dropped there, see `ResNet`.
+        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in resnet50((3, 224, 224), 1000).parameters())
+        25557032
+    """
+    network = ResNet(sample_shape, num_classes, dropout=dropout, dropout_layer=dropout_layer)
+    if pretrained is not None:
+        load_pretrained(network, pretrained)
+    return network
+
+
+@torch.no_grad()
+def draw_residual_weights(network: nn.Module) -> None:
+    """Draw new weights into the same memory: convolutions normal with sqrt(2 / fan_out), the rest as torch's layers do.
+
+    fan_out is the number of a convolution's channels times the values of its kernel.
+
+    Example:
+        >>> layer = nn.Conv2d(50, 200, 1, bias=False)
+        >>> draw_residual_weights(layer)
+        >>> round(layer.weight.std().item(), 1)
+        0.1
+    """
+    for layer in network.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Conv3d)):
+            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
+            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
+            layer.weight.copy_(nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu"))
+        elif isinstance(layer, (nn.BatchNorm2d, nn.BatchNorm3d, nn.Linear)):
+            layer.reset_parameters()
+
+
+def _group(channels: int, inner: int, count: int, stride: int) -> nn.Sequential:
+    require_count("blocks", count, 1)
+    rest = (_Bottleneck(EXPANSION * inner, inner, 1) for _ in range(count - 1))
+    return nn.Sequential(_Bottleneck(channels, inner, stride), *rest)

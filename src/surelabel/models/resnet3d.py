@@ -1,0 +1,204 @@
+"""3-D ResNet-18, the network of the paper's UCF-101 table: residual blocks of two convolutions over time and space.
+
+    stem -> four groups of two blocks, of 64, 128, 256 and 512 channels -> average pool -> dropout -> linear
+    block: x -> conv 3 x 3 x 3 -> conv 3 x 3 x 3 -> + x -> ReLU
+
+BatchNorm follows every convolution, and ReLU every BatchNorm but those right before + x. The second to fourth group
+begin with a stride of 2 in time and space. There are two stems, each with BatchNorm and ReLU behind its convolution:
+
+- "torchvision": conv 3 x 7 x 7, stride 1 x 2 x 2. Parameters are named as in torchvision's r3d_18 (Tran et al., 2018),
+  and the same weights give the same logits. For clips in color and 400 classes it has 33,371,472 parameters.
+- "paper": conv 7 x 7 x 7, stride 1 x 2 x 2, then max pool 3 x 3 x 3, stride 2, of the work that the paper cites (Hara
+  et al., 2018): the blocks see an eighth of the values. In that work's network of 18 layers x also passes without
+  weights where its shape changes (`shortcut="padded"`), which leaves 33,235,280 parameters for 400 classes.
+"""
+
+import os
+from typing import Any, Literal, TypeAlias, get_args
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from surelabel.arrays import require_count
+from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import DropoutKind
+from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.pretrained import load_pretrained
+from surelabel.models.resnet import draw_residual_weights
+
+Stem: TypeAlias = Literal["torchvision", "paper"]
+Shortcut: TypeAlias = Literal["projection", "padded"]
+
+SMALLEST: dict[Stem, tuple[int, int]] = {"torchvision": (8, 16), "paper": (16, 32)}
+"""Frames and pixels a side: with each stem the network shortens a clip by this much, and leaves nothing of less."""
+
+
+class ResNet3d(nn.Module):
+    """Logits from clips, by a 3-D ResNet with 18 layers.
+
+    Weights start as torchvision's do: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
+    the linear layer normal with 0.01 and without bias, BatchNorm as the identity.
+
+    Args:
+        sample_shape: (channels, frames, height, width) of a clip, at least 8 frames of 16 x 16 pixels, with the paper's
+            stem 16 frames of 32 x 32.
+        num_classes: C, the number of logits.
+        stem: "torchvision" or "paper".
+        shortcut: how x passes where its shape changes: "projection" by a convolution of 1 x 1 x 1 and a BatchNorm, as
+            in torchvision; "padded" by every other value, with channels of 0 added to it (He et al.'s type A).
+        width: channels of the stem and of the first group; the others have twice, four and eight times as many.
+        dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
+            comes before it.
+        dropout_layer: what it drops. Each map is a single value there: "spatial" is "dropout" by another name, and
+            "dropblock" differs in dividing by the share that was really kept.
+
+    Example:
+        >>> import torch
+        >>> ResNet3d((3, 16, 32, 32), 101, width=4, stem="paper")(torch.zeros(2, 3, 16, 32, 32)).shape
+        torch.Size([2, 101])
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        stem: Stem = "torchvision",
+        shortcut: Shortcut = "projection",
+        width: int = 64,
+        dropout: float = 0.3,
+        dropout_layer: DropoutKind = "dropout",
+    ) -> None:
+        super().__init__()
+        _check_choice("stem", stem, Stem)
+        _check_choice("shortcut", shortcut, Shortcut)
+        _check_clips(sample_shape, stem)
+        require_count("width", width, 1)
+        self.stem = _stem(stem, sample_shape[0], width)
+        self.layer1 = _group(width, width, 1, shortcut)
+        self.layer2 = _group(width, 2 * width, 2, shortcut)
+        self.layer3 = _group(2 * width, 4 * width, 2, shortcut)
+        self.layer4 = _group(4 * width, 8 * width, 2, shortcut)
+        self.avgpool = nn.AdaptiveAvgPool3d(1)
+        self.dropout = make_dropout(dropout_layer, dropout)
+        self.fc = nn.Linear(8 * width, num_classes)
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for clips (N, channels, frames, height, width)."""
+        x = self.layer4(self.layer3(self.layer2(self.layer1(self.stem(x)))))
+        # As maps (N, channels, 1, 1), which every kind of dropout takes.
+        logits: Tensor = self.fc(self.dropout(self.avgpool(x).flatten(3)).flatten(1))
+        return logits
+
+    def reset_parameters(self) -> None:
+        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
+        draw_residual_weights(self)
+        nn.init.normal_(self.fc.weight, std=0.01)
+        nn.init.zeros_(self.fc.bias)
+
+
+class _Block(nn.Module):
+    """Return ReLU(x + conv2(ReLU(conv1(x)))) for x (N, C, T, H, W), with BatchNorm behind each convolution."""
+
+    def __init__(self, channels: int, wider: int, stride: int, shortcut: Shortcut) -> None:
+        super().__init__()
+        self.conv1 = nn.Sequential(*_convolution(channels, wider, stride), nn.ReLU())
+        self.conv2 = nn.Sequential(*_convolution(wider, wider, 1))
+        self.relu = nn.ReLU()
+        self.downsample = nn.Sequential(*_around(channels, wider, stride, shortcut))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.relu(self.conv2(self.conv1(x)) + self.downsample(x))
+        return result
+
+
+class _Padded(nn.Module):
+    """Return every stride-th value of x (N, C, T, H, W), with channels of 0 behind its own."""
+
+    def __init__(self, more: int, stride: int) -> None:
+        super().__init__()
+        self.more, self.stride = more, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = self.stride
+        return functional.pad(x[..., ::step, ::step, ::step], (0, 0, 0, 0, 0, 0, 0, self.more))
+
+
+def resnet3d18(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    stem: Stem = "torchvision",
+    shortcut: Shortcut = "projection",
+    dropout: float = 0.3,
+    dropout_layer: DropoutKind = "dropout",
+    pretrained: str | os.PathLike[str] | None = None,
+) -> ResNet3d:
+    """Return a 3-D ResNet-18 for samples of this shape: a model factory by reference.
+
+    Args:
+        sample_shape: (channels, frames, height, width) of a clip.
+        num_classes: C, the number of logits.
+        stem: "torchvision" or "paper".
+        shortcut: "projection" or "padded", see `ResNet3d`.
+        dropout: the rate behind the average pool.
+        dropout_layer: what is dropped there, see `ResNet3d`.
+        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in resnet3d18((3, 16, 112, 112), 400).parameters())
+        33371472
+    """
+    network = ResNet3d(
+        sample_shape, num_classes, stem=stem, shortcut=shortcut, dropout=dropout, dropout_layer=dropout_layer
+    )
+    if pretrained is not None:
+        load_pretrained(network, pretrained)
+    return network
+
+
+def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
+    time = 3 if kind == "torchvision" else 7
+    layers: list[nn.Module] = [
+        nn.Conv3d(channels, width, (time, 7, 7), stride=(1, 2, 2), padding=(time // 2, 3, 3), bias=False),
+        nn.BatchNorm3d(width),
+        nn.ReLU(),
+    ]
+    if kind == "paper":
+        layers.append(nn.MaxPool3d(3, stride=2, padding=1))
+    return nn.Sequential(*layers)
+
+
+def _group(channels: int, wider: int, stride: int, shortcut: Shortcut) -> nn.Sequential:
+    return nn.Sequential(_Block(channels, wider, stride, shortcut), _Block(wider, wider, 1, shortcut))
+
+
+def _convolution(channels: int, wider: int, stride: int) -> list[nn.Module]:
+    return [nn.Conv3d(channels, wider, 3, stride=stride, padding=1, bias=False), nn.BatchNorm3d(wider)]
+
+
+def _around(channels: int, wider: int, stride: int, shortcut: Shortcut) -> list[nn.Module]:
+    if stride == 1 and channels == wider:
+        return []
+    if shortcut == "padded":
+        return [_Padded(wider - channels, stride)]
+    return [nn.Conv3d(channels, wider, 1, stride=stride, bias=False), nn.BatchNorm3d(wider)]
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise InvalidInputError(
+            f"The '{name}' argument must be one of {', '.join(map(repr, get_args(choices)))}. Got {value!r} instead; "
+            "choose one of them."
+        )
+
+
+def _check_clips(sample_shape: tuple[int, ...], stem: Stem) -> None:
+    frames, side = SMALLEST[stem]
+    if len(sample_shape) != 4 or sample_shape[1] < frames or min(sample_shape[2:]) < side:
+        raise InvalidInputError(
+            f"The 'sample_shape' argument must be (channels, frames, height, width) with at least {frames} frames of "
+            f"{side} x {side} pixels for the stem '{stem}'. Got {tuple(sample_shape)} instead; take longer or larger "
+            "clips, or for pictures use resnet50."
+        )

@@ -1,0 +1,183 @@
+"""Shake-Shake (Gastaldi, 2017): residual blocks of two branches, mixed by chance; 26 2x96d is 26 layers, 96 channels.
+
+    conv 3 x 3, 16, BatchNorm -> three groups of four blocks, of 1, 2 and 4 x width channels -> ReLU -> average pool
+    -> linear
+    block: x -> alpha · branch 1 + (1 - alpha) · branch 2 + x
+    branch: ReLU, conv 3 x 3, BatchNorm -> ReLU, dropout, conv 3 x 3, BatchNorm
+
+alpha is drawn for each picture, and again for the way back ("Shake-Shake-Image"); in evaluation mode it is 0.5. The
+second and third group begin with a stride of 2. For 32 x 32 pictures in color and 10 classes it has 26.2 M parameters.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from surelabel.arrays import require_count
+from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
+from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.image import check_pictures, draw_weights
+
+BLOCKS = 4
+"""In each of the three groups: with two convolutions each, the first one and the linear layer they are 26 layers."""
+
+SMALLEST_SIDE = 5
+"""Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+
+
+class ShakeShake(nn.Module):
+    """Logits from pictures, by Shake-Shake with 26 layers.
+
+    Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
+    1 / sqrt(fan_in) and without bias, BatchNorm as the identity.
+
+    Args:
+        sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
+        num_classes: C, the number of logits.
+        width: channels of the first group, an even number; the second has twice as many, the third four times.
+        dropout: the rate before the second convolution of each branch. These layers alone are random in MC passes: the
+            branches are mixed as in evaluation mode.
+        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
+            probability of 0.9 is `dropout=0.1`).
+        block_size: the side of DropBlock's blocks.
+
+    Example:
+        >>> ShakeShake((3, 32, 32), 10, width=4)(torch.zeros(4, 3, 32, 32)).shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        width: int = 96,
+        dropout: float = 0.3,
+        dropout_layer: DropoutKind = "dropout",
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        super().__init__()
+        check_pictures(sample_shape, SMALLEST_SIDE)
+        _check_width(width)
+        channels = 16
+        layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
+        layers.append(nn.BatchNorm2d(channels))
+        for group in range(3):
+            for block in range(BLOCKS):
+                stride = 2 if group > 0 and block == 0 else 1
+                wider = width * 2**group
+                first, second = (
+                    _branch(channels, wider, stride, make_dropout(dropout_layer, dropout, block_size)) for _ in range(2)
+                )
+                around = nn.Identity() if channels == wider else _Shortcut(channels, wider, stride)
+                layers.append(_Block(first, second, around))
+                channels = wider
+        self.layers = nn.Sequential(
+            *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)
+        )
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        logits: Tensor = self.layers(x)
+        return logits
+
+    def reset_parameters(self) -> None:
+        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
+        draw_weights(self)
+
+
+def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
+    """Return alpha · first + (1 - alpha) · second; the gradients are those of beta · first + (1 - beta) · second.
+
+    In training alpha and beta are drawn for each row, uniform in [0, 1); otherwise both are 0.5.
+
+    Args:
+        first: shape (N, C, H, W).
+        second: of the same shape.
+        training: whether to draw.
+
+    Example:
+        >>> shake(torch.ones(1, 1, 1, 2), torch.zeros(1, 1, 1, 2), training=False)
+        tensor([[[[0.5000, 0.5000]]]])
+    """
+    if not training:
+        return (first + second) / 2
+    alpha, beta = torch.rand(2, len(first), 1, 1, 1, device=first.device).unbind()
+    difference = first - second
+    # The gradient sees beta alone; what is detached makes it alpha on the way forward.
+    mixed = second + beta * difference + (alpha - beta) * difference.detach()
+    return mixed.to(first.dtype)
+
+
+class _Block(nn.Module):
+    """Return shortcut(x) + shake(branch 1(x), branch 2(x)) for x (N, C, H, W)."""
+
+    def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second, self.shortcut = first, second, shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.shortcut(x) + shake(self.first(x), self.second(x), self.training)
+        return result
+
+
+class _Shortcut(nn.Module):
+    """x with other channels: half of them from every stride-th pixel, half from those one down and right of them."""
+
+    def __init__(self, channels: int, wider: int, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.here = nn.Conv2d(channels, wider // 2, 1, bias=False)
+        self.beside = nn.Conv2d(channels, wider // 2, 1, bias=False)
+        self.norm = nn.BatchNorm2d(wider)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = functional.relu(x)
+        shifted = functional.pad(active, (1, -1, 1, -1))
+        step = self.stride
+        halves = self.here(active[..., ::step, ::step]), self.beside(shifted[..., ::step, ::step])
+        result: Tensor = self.norm(torch.cat(halves, dim=1))
+        return result
+
+
+def shake_shake(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    width: int = 96,
+    dropout: float = 0.3,
+    dropout_layer: DropoutKind = "dropout",
+    block_size: int = BLOCK_SIZE,
+) -> ShakeShake:
+    """Return a `ShakeShake` for samples of this shape: a model factory by reference."""
+    return ShakeShake(
+        sample_shape,
+        num_classes,
+        width=width,
+        dropout=dropout,
+        dropout_layer=dropout_layer,
+        block_size=block_size,
+    )
+
+
+def _branch(channels: int, wider: int, stride: int, dropout: nn.Module) -> nn.Sequential:
+    return nn.Sequential(
+        # Not in place: x also goes through the other branch and around both.
+        nn.ReLU(),
+        nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False),
+        nn.BatchNorm2d(wider),
+        nn.ReLU(),
+        dropout,
+        nn.Conv2d(wider, wider, 3, padding=1, bias=False),
+        nn.BatchNorm2d(wider),
+    )
+
+
+def _check_width(width: int) -> None:
+    if require_count("width", width, 2) % 2 != 0:
+        raise InvalidInputError(
+            f"The 'width' argument must be even: half of a shortcut's channels come from each of two places. "
+            f"Got {width!r} instead; the published width is 96."
+        )

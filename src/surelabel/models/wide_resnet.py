@@ -1,0 +1,178 @@
+"""Wide ResNet (Zagoruyko and Komodakis, 2016): residual blocks of two convolutions, normalized and activated first.
+
+    conv 3 x 3, 16 -> three groups of (depth - 4) / 6 blocks, of 16, 32 and 64 x width channels -> BatchNorm, ReLU
+    -> average pool -> linear
+    block: x -> BatchNorm, ReLU, conv 3 x 3, dropout -> BatchNorm, ReLU, conv 3 x 3 -> + x
+
+The second and third group begin with a stride of 2. Where the number of channels changes, x goes through the block's
+first BatchNorm and ReLU and a convolution of 1 x 1. For 32 x 32 pictures in color and 10 classes WRN-28-2 has 1.47 M
+parameters.
+"""
+
+from typing import Literal, TypeAlias, get_args
+
+from torch import Tensor, nn
+
+from surelabel.arrays import require_count, require_number
+from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
+from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.image import check_pictures, draw_weights
+
+Activation: TypeAlias = Literal["relu", "mish"]
+
+SMALLEST_SIDE = 5
+"""Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+
+
+class WideResNet(nn.Module):
+    """Logits from pictures, by a Wide ResNet.
+
+    Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
+    1 / sqrt(fan_in) and without bias, BatchNorm as the identity plus `norm_bias`.
+
+    The network that the paper's code trains has `activation="mish"`, `norm_momentum=0.001` and `norm_bias=0.1`. The
+    defaults are those of the network that the paper cites: with a momentum of 0.001 BatchNorm's statistics need
+    thousands of steps, more than a short round has, and its labels come from those statistics.
+
+    Args:
+        sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
+        num_classes: C, the number of logits.
+        depth: 6 n + 4 layers, for n blocks a group.
+        width: channels of the blocks, in multiples of 16, 32 and 64.
+        dropout: the rate between the convolutions of each block: behind the first, before the BatchNorm of the second.
+            These layers alone are random in MC passes.
+        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
+            probability of 0.9 is `dropout=0.1`).
+        block_size: the side of DropBlock's blocks.
+        activation: "relu" or "mish".
+        norm_momentum: the weight of a batch in BatchNorm's running statistics.
+        norm_bias: where BatchNorm's biases start. Without weight decay on them, 0.1 is the published BatchNorm + 0.1.
+
+    Example:
+        >>> import torch
+        >>> WideResNet((3, 32, 32), 10, depth=10, width=1)(torch.zeros(4, 3, 32, 32)).shape
+        torch.Size([4, 10])
+    """
+
+    def __init__(
+        self,
+        sample_shape: tuple[int, ...],
+        num_classes: int,
+        *,
+        depth: int = 28,
+        width: int = 2,
+        dropout: float = 0.3,
+        dropout_layer: DropoutKind = "dropout",
+        block_size: int = BLOCK_SIZE,
+        activation: Activation = "relu",
+        norm_momentum: float = 0.1,
+        norm_bias: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_pictures(sample_shape, SMALLEST_SIDE)
+        _check_depth(depth)
+        require_count("width", width, 1)
+        make_activation = _activation(activation)
+        momentum = require_number("norm_momentum", norm_momentum, 0, 1, ends="(]")
+        self.norm_bias = float(norm_bias)
+        channels = 16
+        layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
+        for group in range(3):
+            for block in range((depth - 4) // 6):
+                stride = 2 if group > 0 and block == 0 else 1
+                wider = 16 * width * 2**group
+                dropped = make_dropout(dropout_layer, dropout, block_size)
+                layers.append(_Block(channels, wider, stride, dropped, make_activation(), momentum))
+                channels = wider
+        self.layers = nn.Sequential(
+            *layers,
+            nn.BatchNorm2d(channels, momentum=momentum),
+            make_activation(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(channels, num_classes),
+        )
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        logits: Tensor = self.layers(x)
+        return logits
+
+    def reset_parameters(self) -> None:
+        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
+        draw_weights(self)
+        for layer in self.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.constant_(layer.bias, self.norm_bias)
+
+
+class _Block(nn.Module):
+    """Return x + conv2(active(conv1(active(x)))) for x (N, C, H, W), with dropout behind conv1."""
+
+    def __init__(
+        self, channels: int, wider: int, stride: int, dropout: nn.Module, activation: nn.Module, momentum: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(channels, momentum=momentum)
+        self.conv1 = nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False)
+        self.dropout = dropout
+        self.norm2 = nn.BatchNorm2d(wider, momentum=momentum)
+        self.conv2 = nn.Conv2d(wider, wider, 3, padding=1, bias=False)
+        self.activation = activation
+        changes = channels != wider
+        self.shortcut = nn.Conv2d(channels, wider, 1, stride=stride, bias=False) if changes else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.activation(self.norm1(x))
+        around = x if self.shortcut is None else self.shortcut(active)
+        inner = self.dropout(self.conv1(active))
+        result: Tensor = around + self.conv2(self.activation(self.norm2(inner)))
+        return result
+
+
+def wide_resnet(
+    sample_shape: tuple[int, ...],
+    num_classes: int,
+    *,
+    depth: int = 28,
+    width: int = 2,
+    dropout: float = 0.3,
+    dropout_layer: DropoutKind = "dropout",
+    block_size: int = BLOCK_SIZE,
+    activation: Activation = "relu",
+    norm_momentum: float = 0.1,
+    norm_bias: float = 0.0,
+) -> WideResNet:
+    """Return a `WideResNet` for samples of this shape, WRN-28-2 unless told otherwise: a model factory by reference."""
+    return WideResNet(
+        sample_shape,
+        num_classes,
+        depth=depth,
+        width=width,
+        dropout=dropout,
+        dropout_layer=dropout_layer,
+        block_size=block_size,
+        activation=activation,
+        norm_momentum=norm_momentum,
+        norm_bias=norm_bias,
+    )
+
+
+def _activation(name: Activation) -> type[nn.Module]:
+    activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "mish": nn.Mish}
+    if name not in activations:
+        raise InvalidInputError(
+            f"The 'activation' argument must be one of {', '.join(map(repr, get_args(Activation)))}. Got {name!r} "
+            f"instead; choose one of them."
+        )
+    return activations[name]
+
+
+def _check_depth(depth: int) -> None:
+    if depth < 10 or (depth - 4) % 6 != 0:
+        raise InvalidInputError(
+            f"The 'depth' argument must be 6 n + 4, for n blocks in each of three groups. Got {depth!r} instead; "
+            f"choose 10, 16, 22 or 28, for example."
+        )

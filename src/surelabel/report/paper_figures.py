@@ -1,0 +1,235 @@
+"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders alone.
+
+A panel that cannot be drawn says why instead.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from surelabel.errors import InvalidInputError
+from surelabel.report.drawing import FORMATS
+from surelabel.report.figures import (
+    NO_ROUND,
+    NO_TRUTH,
+    NO_UNCERTAINTY,
+    ReportFigure,
+    calibration_figure,
+    distribution_panels,
+    first_selection_figure,
+)
+from surelabel.report.pictures import pictures_figure
+from surelabel.report.plots import gallery, lines_by_round, points
+from surelabel.report.sections import first_labels_section, pool_use_section
+from surelabel.report.tables import (
+    Row,
+    Statistic,
+    Variant,
+    all_but_seed,
+    by_round,
+    group_runs,
+    main_row,
+    statistic,
+    variant_of,
+)
+from surelabel.runs import RunFolder
+from surelabel.runs.files import make_folder, write_file
+
+Threshold = Literal["kappa_p", "tau_p"]
+SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
+COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
+"""The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
+INDEX = "figures.md"
+
+
+class SweepPoint(NamedTuple):
+    """The test error (%) of the last networks of the runs with one value of a threshold."""
+
+    value: float
+    error: Statistic
+
+
+def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
+    """Return figure 1 by its letters: a the ECE of the samples with u <= t, b accuracy and c number of positives.
+
+    Args:
+        rows: of each variant the first one counts; which it is, its settings say.
+    """
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(variant_of(row.runs[0]), row)
+    calibration = calibration_figure(found.get("UPS", main_row(rows)))
+    caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
+    panels = calibration.panels[:1]
+    first = ReportFigure("Figure 1 a", caption if panels else "", panels, note=calibration.note)
+    compared = [found[variant] for variant in COMPARED if variant in found]
+    return {
+        "a": first,
+        "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected"),
+        "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels"),
+    }
+
+
+def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
+    """Return figure 2: the test error over kappa_p, on a logarithmic axis; or over tau_p."""
+    symbol = SYMBOLS[threshold]
+    found = threshold_sweep(runs, threshold)
+    # A logarithmic axis has no place for 0, and no axis for infinity.
+    drawable = [point for point in found if math.isfinite(point.value) and (point.value > 0 or threshold == "tau_p")]
+    title = f"Figure 2, {symbol}"
+    if len(drawable) < 2:
+        return ReportFigure(
+            title,
+            note=f"Not drawn: this needs finished runs with a test score and at least two values of {threshold}, that "
+            f"differ in nothing else but the seed. Found {len(drawable)}.",
+        )
+    values, errors = [point.value for point in drawable], [point.error for point in drawable]
+    score = "100 − test mAP (%)" if runs[0].settings.config.task == "multi" else "test error (%)"
+    panel = points(values, errors, symbol, score, logarithmic=threshold == "kappa_p")
+    seeds = ", ".join(f"{point.value:g}: {point.error.number}" for point in drawable)
+    caption = f"A flat stretch means that the method does not hang on one value of {symbol}; bars are one standard "
+    return ReportFigure(title, caption + f"deviation over the seeds (seeds of each value: {seeds}).", [panel])
+
+
+def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> list[SweepPoint]:
+    """Return the test error for each value of a threshold, of finished runs that differ in nothing else but the seed.
+
+    Where there are several such groups of runs, the one with the most values counts.
+    """
+    if threshold not in SYMBOLS:
+        raise InvalidInputError(
+            f"The 'threshold' argument must be one of {', '.join(map(repr, SYMBOLS))}. Got {threshold!r} instead."
+        )
+    groups: dict[str, dict[float, list[float]]] = {}
+    for run in runs:
+        score = run.records()[-1].test_score if run.num_rounds else None
+        if score is not None and run.finished:
+            values = groups.setdefault(all_but_seed(run, threshold), {})
+            values.setdefault(getattr(run.settings.config, threshold), []).append(100 * (1 - score))
+    largest = max(groups.values(), key=len, default={})
+    found = [(value, statistic(errors)) for value, errors in sorted(largest.items())]
+    return [SweepPoint(value, error) for value, error in found if error is not None]
+
+
+def figure_3(row: Row) -> dict[str, ReportFigure]:
+    """Return figure 3 by its letters: right and wrong labels, a and b on the validation set, c and d on the pool."""
+    panels = distribution_panels(row)
+    known = {
+        "ab": "Not drawn: the runs have no validation set.",
+        "cd": NO_TRUTH,
+    }
+    figures = {}
+    for letters, without in known.items():
+        where = "validation set" if letters == "ab" else "pool"
+        for letter, what in zip(letters, ("confidence", "uncertainty"), strict=True):
+            title = f"Figure 3 {letter}"
+            if letter in panels:
+                caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
+                figures[letter] = ReportFigure(title, caption, [panels[letter]])
+            else:
+                figures[letter] = ReportFigure(title, note=NO_UNCERTAINTY if letters[0] in panels else without)
+    return figures
+
+
+def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
+    """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
+
+    Args:
+        row: runs on pictures.
+        limit: how many pictures.
+        call_functions: as in `pictures_figure`.
+    """
+    figure = pictures_figure(row, limit, call_functions)
+    panels = [gallery(figure.pictures, figure.title)] if figure.pictures else []
+    return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
+
+
+def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) -> dict[str, ReportFigure]:
+    """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
+
+    Two have tables in place of a panel: "first-labels" and "pool-use".
+
+    Args:
+        runs: of one experiment; runs of one name are seeds of one row. The first row of UPS is looked at closely, else
+            the last one with uncertainties.
+        call_functions: for figure 4, also load data by calling a function of yours that a run's settings name.
+    """
+    rows = group_runs(runs)
+    for row in rows:
+        _check_one_experiment(row)
+    ups = next((row for row in rows if variant_of(row.runs[0]) == "UPS"), main_row(rows))
+    return {
+        **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
+        "figure-2-kappa": figure_2(runs, "kappa_p"),
+        "figure-2-tau": figure_2(runs, "tau_p"),
+        **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
+        "figure-4": figure_4(ups, call_functions=call_functions),
+        "first-selection": first_selection_figure(ups, "Classes of the first selection"),
+        "first-labels": first_labels_section(ups, runs),
+        "pool-use": pool_use_section(ups),
+    }
+
+
+def write_figures(
+    runs: Sequence[RunFolder],
+    folder: str | os.PathLike[str],
+    formats: Sequence[str] = ("svg",),
+    *,
+    call_functions: bool = False,
+) -> list[Path]:
+    """Write every figure that the runs allow, and `figures.md` with captions, tables, and why the others are not drawn.
+
+    Args:
+        runs: as in `paper_figures`.
+        folder: made if it is not there; files of the same names are replaced.
+        formats: "svg", "pdf" or both.
+        call_functions: as in `paper_figures`.
+
+    Returns:
+        The files, `figures.md` last.
+    """
+    unknown = [form for form in formats if form not in FORMATS]
+    if unknown or not formats or isinstance(formats, str):
+        raise InvalidInputError(
+            f"The 'formats' argument must be a list of {' and '.join(map(repr, FORMATS))}. Got {formats!r} instead."
+        )
+    folder = Path(folder)
+    figures = paper_figures(runs, call_functions=call_functions)
+    make_folder(folder)
+    written, lines = [], ["# Figures"]
+    for name, figure in figures.items():
+        files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
+        for file in files:
+            figure.panels[0].save(file)
+        links = ", ".join(f"[{file.name}]({file.name})" for file in files)
+        tables = (table.markdown() for table in figure.tables)
+        lines += [f"## {figure.title}", *(text for text in (links, *tables, figure.caption, figure.note) if text)]
+        written += files
+    write_file(folder / INDEX, ("\n\n".join(lines) + "\n").encode())
+    return [*written, folder / INDEX]
+
+
+def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportFigure:
+    """One line a row over the rounds that learn from pseudo-labels."""
+    present = [variant_of(row.runs[0]) for row in rows]
+    missing = [variant for variant in COMPARED if variant not in present]
+    note = f"There are no runs of: {', '.join(missing)}." if missing else ""
+    lines = {row.name: by_round(row, name)[1:] for row in rows}
+    if not any(lines.values()):
+        return ReportFigure(title, note=NO_ROUND if rows else f"Not drawn. {note}")
+    if not any(value is not None for line in lines.values() for value in line):
+        return ReportFigure(title, note=NO_TRUTH)
+    caption = f"The {label}, by round; bands are one standard deviation over the seeds."
+    return ReportFigure(title, caption, [lines_by_round(lines, label, 1)], note=note)
+
+
+def _check_one_experiment(row: Row) -> None:
+    """Refuse a row of runs that are not seeds of one experiment: their mean would mean nothing."""
+    if len({all_but_seed(run) for run in row.runs}) > 1:
+        folders = ", ".join(f"'{run.path}'" for run in row.runs)
+        raise InvalidInputError(
+            f"The runs named {row.name!r} must differ in nothing but their seeds, and they do: {folders}. Give the "
+            "runs of one experiment, with one number of labels, at a time."
+        )

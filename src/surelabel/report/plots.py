@@ -1,0 +1,156 @@
+"""The kinds of panels that figures are made of: lines, levels by round, distributions, reliability, pictures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.calibration import calibration_error, reliability_bins
+from surelabel.report.drawing import COLORS, INK, RIGHT, WRONG, Panel, Picture, panel
+from surelabel.report.tables import Statistic
+
+BINS = 25
+
+
+class Curve(NamedTuple):
+    """A line through the points (x, y), shape (K,) each."""
+
+    x: Any
+    y: Any
+
+
+def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
+    """Draw a line for each name, over an axis that begins at 0."""
+    with panel(f"{ylabel} over {xlabel}") as drawn:
+        for color, (name, line) in zip(COLORS, lines.items(), strict=False):
+            drawn.axes.plot(line.x, line.y, color=color, label=name)
+        drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
+        drawn.axes.set_ylim(bottom=0)
+        _legend_above(drawn.axes)
+    return drawn
+
+
+def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, first: int) -> Panel:
+    """Draw a line for each name with a band of one std, from round `first` on; a single round is a dashed level."""
+    with panel(f"{label} by round") as drawn:
+        axes = drawn.axes
+        longest = max(len(line) for line in lines.values())
+        for index, (name, line) in enumerate(lines.items()):
+            color = COLORS[index % len(COLORS)]
+            points = [(first + i, value) for i, value in enumerate(line) if value is not None]
+            if not points:
+                continue
+            x, means = [i for i, _ in points], np.array([value.mean for _, value in points])
+            if len(points) == 1 and longest > 1:
+                axes.axhline(means[0], color=color, linestyle="--", label=name)
+                continue
+            std = np.array([value.std or 0.0 for _, value in points])
+            axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
+            axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set(xlabel="round", ylabel=label)
+        _legend_above(axes)
+    return drawn
+
+
+def points(x: Sequence[float], y: Sequence[Statistic], xlabel: str, ylabel: str, *, logarithmic: bool) -> Panel:
+    """Draw means with bars of one std over the values x, which are written below the axis."""
+    from matplotlib.ticker import NullLocator
+
+    with panel(f"{ylabel} over {xlabel}") as drawn:
+        axes = drawn.axes
+        bars = [value.std or 0.0 for value in y]
+        axes.errorbar(x, [value.mean for value in y], bars, color=COLORS[0], marker="o", markersize=4, capsize=3)
+        if logarithmic:
+            axes.set_xscale("log")
+        axes.set_xticks(x, [f"{value:g}" for value in x])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+    return drawn
+
+
+def histogram(
+    values: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str, marks: Mapping[str, float] | None = None
+) -> Panel:
+    """Draw the distributions of right and of wrong labels over `values`, on a logarithmic axis.
+
+    Args:
+        values: confidences or uncertainties, shape (N,).
+        right: the label is the true one, shape (N,).
+        label: what the values are.
+        marks: thresholds to draw as lines, by their names; infinite ones are left out.
+    """
+    edges = np.linspace(float(min(values.min(), 0)), float(max(values.max(), 1e-9)), BINS + 1)
+    with panel(f"right and wrong labels over {label}") as drawn:
+        axes = drawn.axes
+        for name, chosen, color in (("right", right, RIGHT), ("wrong", ~right, WRONG)):
+            axes.hist(values[chosen], bins=edges, color=color, alpha=0.55, label=f"{name} ({chosen.sum()})")
+        finite = {name: value for name, value in (marks or {}).items() if np.isfinite(value)}
+        for style, (name, value) in zip(("--", ":"), finite.items(), strict=False):
+            axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
+        axes.set_yscale("log")
+        axes.set(xlabel=label, ylabel="labels")
+        axes.set_ylim(bottom=0.5)
+        _legend_above(axes)
+    return drawn
+
+
+def reliability(confidence: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str) -> Panel:
+    """Draw the share of right labels in ten bins of the confidence; a bar's shade says how many labels it holds."""
+    bins = reliability_bins(confidence, right, bins=10)
+    error = calibration_error(confidence, right)
+    with panel(f"reliability of {label}") as drawn:
+        axes = drawn.axes
+        shade = 0.25 + 0.75 * np.sqrt(bins.count / max(1, bins.count.max()))
+        for lower, upper, accuracy, alpha in zip(bins.lower, bins.upper, bins.accuracy, shade, strict=True):
+            if np.isfinite(accuracy):
+                axes.bar(lower, accuracy, upper - lower, align="edge", color=RIGHT, alpha=alpha, edgecolor=INK, lw=0.4)
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle="--")
+        axes.set(xlabel=f"confidence ({label})", ylabel="share right", xlim=(0, 1), ylim=(0, 1.02))
+        axes.set_title(f"ECE {error:.3f} over {len(right)} labels", fontsize=9)
+    return drawn
+
+
+def classes(names: Sequence[str], before: Sequence[float], after: Sequence[float], label: str) -> Panel:
+    """Draw two bars for each class, before and after balancing."""
+    with panel(label, width=6.5) as drawn:
+        place = np.arange(len(before))
+        drawn.axes.bar(place - 0.2, before, 0.4, color=COLORS[5], label="before balancing")
+        drawn.axes.bar(place + 0.2, after, 0.4, color=COLORS[0], label="after")
+        step = max(1, len(before) // 20)
+        shown = [_short(name) for name in names[::step]]
+        crowded = max(map(len, shown)) * len(shown) > 70
+        slanted = {"rotation": 30, "ha": "right"} if crowded else {}
+        drawn.axes.set_xticks(place[::step], shown, **slanted)
+        drawn.axes.set(xlabel="class", ylabel="positive labels")
+        drawn.axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2)
+    return drawn
+
+
+def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
+    """Show pictures in rows, each above its caption."""
+    rows = -(-len(pictures) // columns)
+    with panel(label, width=1.55 * columns, height=2.3 * rows) as drawn:
+        axes = drawn.axes
+        for index, picture in enumerate(pictures):
+            top, left = 1.5 * (index // columns), index % columns
+            gray = {"cmap": "gray", "vmin": 0, "vmax": 255} if picture.pixels.ndim == 2 else {}
+            extent = (left + 0.05, left + 0.95, top + 0.95, top + 0.05)
+            axes.imshow(picture.pixels, extent=extent, interpolation="nearest", **gray)
+            caption = picture.caption.replace(", ", "\n").replace(" taken for ", "\ntaken for ")
+            axes.text(left + 0.05, top + 1, caption, fontsize=7, va="top")
+        axes.set(xlim=(0, min(columns, len(pictures))), ylim=(1.5 * rows, 0), aspect="equal")
+        axes.axis("off")
+    return drawn
+
+
+def _legend_above(axes: Any) -> None:
+    names = axes.get_legend_handles_labels()[1]
+    if names:
+        columns = 2 if len(names) > 1 else 1
+        axes.figure.legend(loc="outside upper center", ncols=columns)
+
+
+def _short(name: str, length: int = 12) -> str:
+    return name if len(name) <= length else name[: length - 1] + "…"

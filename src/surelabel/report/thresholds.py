@@ -1,0 +1,227 @@
+"""How the paper's appendix chooses thresholds: right and wrong held-out labels over confidence and over uncertainty.
+
+The labels come from a run's validation set, or from a file with p, u and y.
+"""
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.arrays import rounded_to
+from surelabel.errors import DataError, RunError
+from surelabel.report.plots import histogram
+from surelabel.runs import RunFolder
+from surelabel.threshold_choice import HeldOutLabels, judge
+
+COLUMNS = ("confidence", "label", "truth")
+"""The columns that a table of labels must have; `uncertainty` may be there."""
+
+
+class Pair(NamedTuple):
+    """A threshold for the confidence and one for the uncertainty."""
+
+    tau_p: float
+    kappa_p: float
+
+
+class Selected(NamedTuple):
+    """How many labels a pair of thresholds selects, and the share of them that is right (None of none)."""
+
+    number: int
+    accuracy: float | None
+
+
+def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
+    """Return the labels that a round's network gives the run's validation set, where the truth is known."""
+    truth = run.validation_truth
+    if truth is None:
+        raise RunError(
+            f"The run in '{run.path}' has no validation set with labels (or no finished round); hold some out with "
+            "surelabel fit --validation."
+        )
+    labels = run.validation(round)
+    wide = (slice(None), None) if truth.ndim == 1 else ()
+    # A partly labeled sample cannot be judged as a whole.
+    known = np.asarray((truth[wide] >= 0).all(axis=1))
+    _require_some(known, f"The validation set of the run in '{run.path}'")
+    label = np.ones_like(labels.label, dtype=bool) if truth.ndim == 1 else labels.label == 1
+    return HeldOutLabels(
+        confidence=labels.confidence[wide][known],
+        uncertainty=None if labels.uncertainty is None else labels.uncertainty[wide][known],
+        label=label[wide][known],
+        wrong=(label & (labels.label != truth))[wide][known],
+    )
+
+
+def read_labels(path: Path) -> HeldOutLabels:
+    """Return the labels in a file, where the truth is known.
+
+    Args:
+        path: An .npz file with the arrays p (N, C), u (N, C; may be missing) and y, (N,) or (N, C), with -1 where
+            unknown; or a .csv or .parquet file with the columns confidence, uncertainty (may be missing), label and
+            truth (may be empty), as in a run's validation.parquet.
+    """
+    if path.suffix.lower() == ".npz":
+        return _from_arrays(path)
+    if path.suffix.lower() in (".csv", ".parquet"):
+        return _from_columns(path)
+    raise DataError(f"File '{path}' has an ending that is not known here; use .npz, .csv or .parquet.")
+
+
+def select_from(labels: HeldOutLabels, pair: Pair) -> Selected:
+    """Return how many labels the first term of equation 5 selects, and how many of them are right.
+
+    Example:
+        >>> surest = np.array([[0.9], [0.8], [0.6]])
+        >>> select_from(HeldOutLabels(surest, None, surest > 0, surest < 0.85), Pair(0.7, 0.05))
+        Selected(number=2, accuracy=0.5)
+    """
+    chosen = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
+    if labels.uncertainty is not None:
+        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
+    number = int(chosen.sum())
+    return Selected(number, 1 - float(labels.wrong[chosen].mean()) if number else None)
+
+
+def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pair]) -> None:
+    """Write an SVG file: right and wrong labels over confidence and over uncertainty (appendix, figure 3 a and b).
+
+    Args:
+        path: one that exists is replaced.
+        labels: what to draw; for several labels a sample the positive ones.
+        marks: thresholds to draw as lines, by their names.
+    """
+    if not labels.label.any():
+        raise DataError("There is nothing to draw: the network gives no held-out sample a positive label.")
+    values = {"confidence": labels.confidence, "uncertainty": labels.uncertainty}
+    panels = [
+        histogram(
+            array[labels.label], ~labels.wrong[labels.label], name, {mark: pair[place] for mark, pair in marks.items()}
+        )
+        for place, (name, array) in enumerate(values.items())
+        if array is not None
+    ]
+    unfinished = path.with_name(f".{path.name}.partial")
+    unfinished.write_text(side_by_side([drawn.svg for drawn in panels]), encoding="utf-8")
+    unfinished.replace(path)
+
+
+def side_by_side(panels: Sequence[str]) -> str:
+    """Return one SVG file's text with the panels in a row, black on what lies beneath.
+
+    Example:
+        >>> side_by_side(['<svg viewBox="0 0 30 20"></svg>']).splitlines()[1]
+        '<svg x="0" width="30" height="20" viewBox="0 0 30 20"></svg>'
+    """
+    sizes = [re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', text) for text in panels]
+    widths, heights = ([float(size[part]) for size in sizes if size] for part in (1, 2))
+    assert len(widths) == len(panels)
+    starts = np.cumsum([0.0, *widths])
+    placed = [
+        text.replace("<svg", f'<svg x="{start:g}" width="{width:g}" height="{height:g}"', 1)
+        for text, start, width, height in zip(panels, starts, widths, heights, strict=False)
+    ]
+    width, height = f"{starts[-1]:g}", f"{max(heights):g}"
+    size = f'width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'
+    return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" {size} color="black">', *placed, "</svg>\n"])
+
+
+def _from_arrays(path: Path) -> HeldOutLabels:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in ("p", "u", "y") if name in archive}
+            names = archive.files
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"File '{path}' cannot be read as an .npz archive of numbers ({error}).") from error
+    missing = {"p", "y"} - set(arrays)
+    if missing:
+        raise DataError(f"File '{path}' has no array '{min(missing)}'; it has {', '.join(names) or 'none'}.")
+    for name, array in arrays.items():
+        if array.ndim == 0 or array.dtype.kind not in "fiub":
+            raise DataError(
+                f"File '{path}': array '{name}' must hold a row of numbers for each sample. Got {array.dtype} of shape "
+                f"{array.shape} instead; convert it."
+            )
+    p, u, y = arrays["p"], arrays.get("u"), arrays["y"]
+    known = y >= 0 if y.ndim == 1 else (y >= 0).all(axis=tuple(range(1, y.ndim)))
+    _require_some(known, f"File '{path}'")
+    if any(len(part) != len(known) for part in (p, u) if part is not None):
+        raise DataError(f"File '{path}': p, u and y must have as many rows as each other; give a row for each sample.")
+    u = None if u is None else u[known]
+    return judge(p[known], u, y[known], "single" if y.ndim == 1 else "multi")
+
+
+def _from_columns(path: Path) -> HeldOutLabels:
+    table = _read_table(path)
+    missing = [name for name in COLUMNS if name not in table.column_names]
+    if missing:
+        raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(table.column_names)}.")
+    if "class" in table.column_names:
+        raise DataError(
+            f"File '{path}' has a row for each sample and class; for several labels a sample give the run's folder, or "
+            "an .npz file with p, u and y."
+        )
+    known = table["truth"].is_valid()
+    _require_some(known.to_numpy(), f"File '{path}'")
+    table = table.filter(known)
+    confidence = _numbers(path, table, "confidence", 1.0)
+    has_uncertainty = "uncertainty" in table.column_names and table["uncertainty"].null_count < len(table)
+    uncertainty = _numbers(path, table, "uncertainty", np.inf) if has_uncertainty else None
+    wrong = _differ(table["label"], table["truth"])
+    return HeldOutLabels(confidence, uncertainty, np.ones_like(wrong), wrong)
+
+
+def _read_table(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    # Only an empty cell is unknown: "NA" and "null" may be classes.
+    options = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pa.parquet.read_table(path, use_threads=False)
+        return pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error
+
+
+def _numbers(path: Path, table: Any, name: str, largest: float) -> npt.NDArray[np.floating[Any]]:
+    """Return a column of numbers from 0 on as (N, 1)."""
+    import pyarrow as pa
+
+    column = table[name]
+    if not pa.types.is_floating(column.type):
+        try:
+            column = column.cast(pa.float64())
+        except pa.ArrowException as error:
+            raise DataError(f"File '{path}', column '{name}' must hold numbers ({error}).") from error
+    values: npt.NDArray[np.floating[Any]] = np.asarray(column.to_numpy())
+    wrong = ~((values >= 0) & (values <= largest))
+    if wrong.any():
+        raise DataError(
+            f"File '{path}', column '{name}' must hold numbers from 0 to {largest:g}. Got {values[wrong][0]} instead; "
+            "correct it."
+        )
+    return values[:, None]
+
+
+def _differ(labels: Any, truth: Any) -> npt.NDArray[np.bool_]:
+    """Where two columns differ, (N, 1): as numbers if both are (1 is 1.0), else as text."""
+    import pyarrow as pa
+
+    kinds = (labels.type, truth.type)
+    numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+    common = pa.float64() if numbers else pa.string()
+    first, second = (np.asarray(column.cast(common).to_pylist(), dtype=object) for column in (labels, truth))
+    return np.asarray(first != second, dtype=bool)[:, None]
+
+
+def _require_some(known: npt.NDArray[np.bool_], what: str) -> None:
+    if not known.any():
+        raise DataError(f"{what} has no sample whose true label is known; give some.")

@@ -1,0 +1,85 @@
+"""Deep ensemble: p is the mean, u the standard deviation (n - 1) of the probabilities of networks trained apart.
+
+Lakshminarayanan, Pritzel and Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles",
+2017. The paper's own estimators need one network; this one is beyond it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.arrays import require_count
+from surelabel.errors import InvalidInputError, NotStochasticError
+from surelabel.labels import Task
+from surelabel.models.ensemble import Ensemble
+from surelabel.models.stochastic import evaluation_mode
+from surelabel.uncertainty.deterministic import (
+    Uncertainty,
+    UncertaintyEstimator,
+    check_finite,
+    check_not_empty,
+    check_task,
+    check_temperature,
+    logits,
+)
+from surelabel.uncertainty.tally import Tally
+
+
+@dataclass(frozen=True)
+class DeepEnsemble(UncertaintyEstimator):
+    """Mean and spread over networks that differ by their seed: first weights, order of samples, augmentation, dropout.
+
+    A learner trains `members` networks a round, so a round takes as many times as long. That is why the default is 5,
+    the number of Lakshminarayanan et al., and not the ten passes of the other estimators, which only labeling pays for.
+
+    Args:
+        members: how many networks, at least 2.
+        temperature: T of the softened probabilities.
+        task: "single" for softmax, "multi" for a sigmoid a class.
+
+    Example:
+        >>> networks = Ensemble([nn.Identity(), nn.Hardtanh()])
+        >>> p, u, _, _ = DeepEnsemble(members=2).estimate(networks, torch.tensor([[100.0, 1.0]]))
+        >>> p, u
+        (tensor([[0.7500, 0.2500]]), tensor([[0.3536, 0.3536]]))
+    """
+
+    members: int = 5
+    temperature: float = 2.0
+    task: Task = "single"
+
+    def __post_init__(self) -> None:
+        require_count("members", self.members, 2)
+        check_temperature(self.temperature)
+        check_task(self.task)
+
+    @torch.no_grad()
+    def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
+        """Return p, u, p_soft and u_soft (N, C) for a batch (N, ...), each network in evaluation mode.
+
+        Args:
+            model: an `Ensemble`. Each module's mode is as before afterwards, also after an exception.
+            batch: samples, on the networks' device. It is not changed.
+            check: raise NotStochasticError when the logits of all networks are identical, and u silently 0.
+        """
+        if not isinstance(model, Ensemble) or len(model.networks) != self.members:
+            found = f"one of {len(model.networks)}" if isinstance(model, Ensemble) else type(model).__name__
+            raise InvalidInputError(
+                f"The 'model' argument must be an Ensemble of {self.members} networks. Got {found} instead; train the "
+                f"learner with this estimator before it labels."
+            )
+        if check:
+            check_not_empty(batch)
+        tally = Tally(self.task, self.temperature)
+        with evaluation_mode(model):
+            for network in model.networks:
+                tally.add(logits(network, batch))
+        check_finite(tally.finite)
+        if check and not tally.differs.any():
+            raise NotStochasticError(
+                f"All {self.members} networks gave the same output for {len(batch)} samples, and the uncertainty would "
+                f"be 0 everywhere. The 'model' function must return a new network, with newly drawn weights, each time "
+                f"it is called."
+            )
+        return tally.uncertainty()

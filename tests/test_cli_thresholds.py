@@ -1,0 +1,223 @@
+"""`surelabel thresholds`: a table of what thresholds select, a choice with a promise, and a figure."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from cli_support import Command, blobs
+from small_runs import small_settings
+
+import surelabel as sl
+from surelabel.cli import main
+from surelabel.data.tables import write_table
+from surelabel.report.thresholds import Pair, read_labels, select_from, validation_labels
+from surelabel.runs import RunFolder, start
+
+LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of one label a sample ("run") and of two ("both"), with 128 and 32 validation samples."""
+    folder = tmp_path_factory.mktemp("thresholds")
+    write_table(folder / "pets.csv", blobs(200, 160))
+    left = [row % 2 for row in range(40)] + [None] * 20
+    columns = {**blobs(), "left": left, "right": [None if cell is None else 1 - cell for cell in left]}
+    del columns["pet"]
+    write_table(folder / "both.csv", columns)
+    for table, run, labels in (("pets", "run", ["pet"]), ("both", "both", ["left", "right"])):
+        flags = [word for label in labels for word in ("--label", label)]
+        words = ["fit", folder / f"{table}.csv", *flags, "--id", "id", "--validation", "0.8", *LOGISTIC, "--quiet"]
+        assert main([*map(str, words), "--out", str(folder / run)]) == 0
+    return folder
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture(autouse=True)
+def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def save(path: Path, **changes: object) -> Path:
+    """Write an .npz file of 100 samples: the network is right, but about the five that it is least sure of."""
+    p = np.linspace(0.99, 0.6, 100)[:, None] * [1, 0] + [0, 0.01]
+    arrays = {"p": p, "u": (1 - p) * p, "y": (np.arange(100) >= 95).astype(int), **changes}
+    np.savez(path, **{name: values for name, values in arrays.items() if values is not None})
+    return path
+
+
+def test_a_runs_validation_set_gives_the_table_the_choice_and_the_figure(command, home):
+    result = command("thresholds", home / "run", "--tau-p", "0.7", "--kappa-p", "0.05", "--kappa-p", "inf")
+    assert (result.code, result.err) == (0, "")
+    run = RunFolder.open(home / "run")
+    labels, truth = run.validation(0), run.validation_truth
+    chosen = (labels.confidence >= 0.7) & (labels.uncertainty <= 0.05)
+    right = (labels.label == truth)[chosen]
+    row = next(line.split() for line in result.out.splitlines() if line.split()[:1] == ["0.7"])
+    assert row[1:3] == [str(chosen.sum()), f"{right.mean():.2%}"]
+    assert row[3] == str((labels.confidence >= 0.7).sum())
+    assert result.out.startswith(f"{len(truth)} held-out labels, {(labels.label == truth).mean():.2%} right")
+    found = re.search(r"Chosen: tau_p=(\S+) and kappa_p=(\S+) select (\d+) of 128 held-out samples", result.out)
+    pair = Pair(float(found[1]), float(found[2]))
+    assert select_from(validation_labels(run), pair).number == int(found[3])
+    assert f"surelabel fit ... --tau-p {found[1]} --kappa-p {found[2]}" in result.out
+    assert "The figure is in thresholds.svg." in result.out
+    drawing = ElementTree.parse("thresholds.svg").getroot()
+    assert drawing.tag == f"{SVG}svg"
+    assert [panel.get("aria-label") for panel in drawing.findall(f"{SVG}svg")] == [
+        "right and wrong labels over confidence",
+        "right and wrong labels over uncertainty",
+    ]
+    texts = " ".join(drawing.itertext())
+    assert f"right ({(labels.label == truth).sum()})" in texts
+    assert "the run's" in texts
+    assert "chosen" in texts
+
+
+def test_another_rounds_network_can_be_asked(command, home):
+    run = RunFolder.open(home / "run")
+    confidence = [validation_labels(run, network).confidence for network in (0, 1)]
+    assert (confidence[0] != confidence[1]).any()
+    last = command("thresholds", home / "run", "--round", "-1", "--tau-p", "0.9", "--kappa-p", "inf").out
+    assert f" {(confidence[1] >= 0.9).sum()} " in last
+    assert "2 finished rounds, counted from 0. Got round 7" in command.fails(
+        1, "thresholds", home / "run", "--round", 7, "--force"
+    )
+
+
+def test_the_table_fits_into_80_columns(command, home):
+    lines = command("thresholds", home / "run").out.splitlines()
+    table = [line for line in lines if line.strip() and line.split()[0] in ("tau_p", "0.5", "0.95")]
+    assert len(table) == 3
+    assert max(map(len, table)) <= 80
+    assert "…" not in "".join(table)
+
+
+def test_a_table_has_the_same_labels_as_the_run_that_it_comes_from(home):
+    expected = validation_labels(RunFolder.open(home / "run"), 1)
+    table = pyarrow.parquet.read_table(home / "run" / "rounds" / "001" / "validation.parquet")
+    pyarrow.parquet.write_table(table, "labels.parquet")
+    pyarrow.csv.write_csv(table.select(["label", "truth", "confidence", "uncertainty"]), "labels.csv")
+    for name in ("labels.parquet", "labels.csv"):
+        for found, known in zip(read_labels(Path(name)), expected, strict=True):
+            np.testing.assert_allclose(found, known, rtol=1e-6)
+
+
+def test_arrays_in_a_file_are_judged_as_by_the_function(command):
+    save(Path("held_out.npz"))
+    arrays = np.load("held_out.npz")
+    expected = sl.thresholds(arrays["p"], arrays["u"], arrays["y"])
+    assert expected.num_selected == 93
+    assert f"Chosen: {expected}\n" in command("thresholds", "held_out.npz").out
+    save(Path("gaps.npz"), y=np.where(np.arange(100) < 95, 0, -1))
+    labels = read_labels(Path("gaps.npz"))
+    assert (len(labels.label), labels.wrong.any()) == (95, False)
+
+
+def test_without_uncertainties_there_is_one_column_and_one_panel(command):
+    save(Path("held_out.npz"), u=None)
+    result = command("thresholds", "held_out.npz")
+    assert "kappa_p inf" in result.out
+    assert "kappa_p 0.05" not in result.out
+    assert len(ElementTree.parse("thresholds.svg").getroot().findall(f"{SVG}svg")) == 1
+
+
+def test_too_few_labels_are_told_with_how_many_more_it_takes(command):
+    save(Path("few.npz"), p=np.tile([0.9, 0.1], (20, 1)), u=None, y=np.zeros(20, dtype=int))
+    result = command("thresholds", "few.npz")
+    assert (result.code, result.err) == (0, "")
+    assert re.search(r"No thresholds are shown by 20 held-out samples .* About \d+ more labels would", result.out)
+    assert "surelabel fit" not in result.out
+
+
+def test_several_labels_a_sample_are_counted_by_samples(command, home):
+    result = command("thresholds", home / "both", "--max-error", "0.3")
+    assert (result.code, result.err) == (0, "")
+    run = RunFolder.open(home / "both")
+    labels = run.validation(0)
+    assert result.out.startswith(f"{(labels.label == 1).sum()} held-out labels")
+    expected = sl.thresholds(labels.confidence, labels.uncertainty, run.validation_truth, 0.3, task="multi")
+    assert str(expected) in result.out
+
+
+def test_a_network_that_labels_nothing_is_named(command):
+    save(Path("none.npz"), p=np.full((20, 2), 0.1), u=None, y=np.ones((20, 2), dtype=int))
+    line = command("thresholds", "none.npz").err
+    assert line == "error: There is nothing to draw: the network gives no held-out sample a positive label.\n"
+
+
+def test_labels_that_are_numbers_in_one_column_and_decimals_in_the_other_are_the_same():
+    Path("a.csv").write_text("label,truth,confidence\n1,1.0,0.9\n0,1.0,0.8\n0,,0.8\n")
+    assert read_labels(Path("a.csv")).wrong.tolist() == [[False], [True]]
+    Path("b.csv").write_text("label,truth,confidence\nNA,NA,0.9\nnull,NA,0.8\n")
+    assert read_labels(Path("b.csv")).wrong.tolist() == [[False], [True]]
+
+
+TABLE = "label,truth,confidence,uncertainty\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", "has an ending that is not known here; use .npz, .csv or .parquet"),
+        ("a.npz", "nonsense", "cannot be read as an .npz archive of numbers"),
+        ("a.parquet", "nonsense", "cannot be read as a parquet table"),
+        ("a.csv", "label,truth\n1,1\n", "has no column 'confidence'; it has label, truth"),
+        ("a.csv", "class,label,truth,confidence\na,1,1,0.5\n", "has a row for each sample and class"),
+        ("a.csv", f"{TABLE}1,1,0.5\n", "cannot be read as a csv table"),
+        ("a.csv", f"{TABLE}1,1,high,0.1\n", "column 'confidence' must hold numbers"),
+        ("a.csv", f"{TABLE}1,1,1.5,0.1\n", "column 'confidence' must hold numbers from 0 to 1. Got 1.5"),
+        ("a.csv", f"{TABLE}1,1,0.5,-0.1\n", "column 'uncertainty' must hold numbers from 0 to inf. Got -0.1"),
+        ("a.csv", f"{TABLE}1,1,0.5,\n1,1,0.5,0.1\n", "column 'uncertainty' must hold numbers from 0 to inf. Got nan"),
+        ("a.csv", f"{TABLE}1,,0.5,0.1\n", "File 'a.csv' has no sample whose true label is known"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(command, name, content, message):
+    Path(name).write_text(content)
+    assert message in command.fails(1, "thresholds", name)
+    assert not Path("thresholds.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": None}, "File 'a.npz' has no array 'y'; it has p, u"),
+        ({"y": np.zeros(99, dtype=int)}, "p, u and y must have as many rows as each other"),
+        ({"y": np.full(100, -1)}, "File 'a.npz' has no sample whose true label is known"),
+        ({"y": np.array(["a"] * 100)}, "array 'y' must hold a row of numbers for each sample. Got <U1 of shape (100,)"),
+        ({"y": np.array([None] * 100)}, "cannot be read as an .npz archive of numbers"),
+        ({"p": np.array(0.5)}, "array 'p' must hold a row of numbers for each sample. Got float64 of shape ()"),
+        ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_named(command, changes, message):
+    save(Path("a.npz"), **changes)
+    assert message in command.fails(1, "thresholds", "a.npz")
+
+
+def test_wrong_use_is_named(command, home, tmp_path):
+    assert "'nowhere' does not exist" in command.fails(2, "thresholds", "nowhere")
+    assert "must end in .svg" in command.fails(2, "thresholds", home / "run", "--out", "a.png")
+    assert "--round has no effect" in command.fails(2, "thresholds", save(Path("a.npz")), "--round", "1")
+    assert "--max-error" in command.fails(2, "thresholds", "a.npz", "--max-error", "2")
+    assert "'delta' argument must be a number in (0, 1)" in command.fails(1, "thresholds", "a.npz", "--delta", "0")
+    Path("thresholds.svg").write_text("kept")
+    assert "exists and is kept" in command.fails(1, "thresholds", home / "run")
+    assert Path("thresholds.svg").read_text() == "kept"
+
+
+def test_a_run_without_validation_set_is_named(command, tmp_path):
+    for _ in start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)):
+        pass
+    line = command.fails(1, "thresholds", tmp_path / "run")
+    assert "has no validation set with labels" in line
+    assert "surelabel fit --validation" in line

@@ -1,0 +1,107 @@
+"""The experiment on coco18: its pictures are read one after another, and its labels belong to them."""
+
+import importlib.util
+import io
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from surelabel.data.images import data_folder
+from surelabel.errors import DataError
+
+FILE = Path(__file__).parents[1] / "experiments" / "coco18.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("coco18", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["coco18"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MODULE = load()
+coco18, read_coco18 = MODULE.coco18, MODULE.read_coco18
+
+
+def write_coco18(folder: Path, **changes: Any) -> np.ndarray:
+    """Write thirty plain pictures, the parts mixed in the index, and return their gray values."""
+    folder.mkdir(exist_ok=True)
+    gray = np.random.default_rng(0).permutation(np.arange(0, 240, 8))
+    split = np.arange(30, dtype=np.uint8) % 3 // 2
+    pictures = []
+    for value in gray.tolist():
+        stream = io.BytesIO()
+        Image.new("RGB", (20, 16), (value,) * 3).save(stream, "JPEG", quality=100)
+        pictures.append(stream.getvalue())
+    for number, name in enumerate(("trainval", "test")):
+        (folder / f"{name}.bin").write_bytes(b"".join(pictures[row] for row in np.flatnonzero(split == number)))
+    index = {
+        "y": (gray[:, None] // 8 >> np.arange(4) & 1).astype(np.uint8),
+        "split": split,
+        "length": np.array([len(data) for data in pictures], dtype=np.int32),
+        "image_id": np.array([f"{row}.jpg" for row in range(30)]),
+        "names": np.array(["one", "two", "four", "eight"]),
+    }
+    np.savez(folder / "index.npz", **{**index, **changes})
+    return gray
+
+
+def test_each_picture_has_its_own_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gray = write_coco18(tmp_path / "coco18")
+    train, test, classes = read_coco18(tmp_path / "coco18", side=8)
+    assert classes == ("one", "two", "four", "eight")
+    for part, rows in ((train, np.flatnonzero(np.arange(30) % 3 < 2)), (test, np.arange(2, 30, 3))):
+        assert part.pictures.x.shape == (len(rows), 3, 8, 8)
+        assert np.array_equal(part.pictures.x[:, 0, 0, 0], gray[rows])
+        assert part.pictures.ids.tolist() == [f"{row}.jpg" for row in rows]
+        assert np.array_equal(part.y @ [1, 2, 4, 8], gray[rows] // 8 % 16)
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
+    data = coco18(seed=2, labels=10, num_validation=3, side=8)
+    assert (len(data.labeled[1]), len(data.unlabeled), len(data.validation[1]), len(data.test[1])) == (10, 7, 3, 10)
+    for source, y in (data.labeled, data.validation, (data.unlabeled, data.truth), data.test):
+        assert np.array_equal(source.x[:, 0, 0, 0] // 8 % 16, y @ [1, 2, 4, 8])
+    assert data.task == "multi"
+
+
+def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
+    folder = tmp_path / "coco18"
+    with pytest.raises(DataError, match=rf"coco18 is not in '{folder}'; put its folder"):
+        coco18()
+    write_coco18(folder, y=np.full((30, 4), 2))
+    with pytest.raises(DataError, match=r"index.npz' must hold 0 or 1 for each of 30 pictures and 4 classes"):
+        coco18()
+    write_coco18(folder, length=np.full(30, 100))
+    with pytest.raises(DataError, match=r"trainval.bin' has \d+ bytes; the index says 2000"):
+        coco18()
+    write_coco18(folder)
+    data = bytearray((folder / "test.bin").read_bytes())
+    data[: len(data) // 10] = bytes(len(data) // 10)
+    (folder / "test.bin").write_bytes(data)
+    with pytest.raises(DataError, match=rf"Picture '{folder}/test.bin: 2.jpg' is empty, truncated, damaged or none of"):
+        coco18()
+    (folder / "index.npz").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"index.npz' is damaged or not really an .npz archive of coco18's labels"):
+        coco18()
+
+
+def test_the_real_coco18_has_as_many_pictures_as_voc2007() -> None:
+    folder = data_folder() / "coco18"
+    if not folder.is_dir():
+        pytest.skip(f"coco18 is not in {folder}")
+    train, test, classes = read_coco18(folder, side=16)
+    assert train.pictures.x.shape == (5011, 3, 16, 16)
+    assert test.pictures.x.shape == (4952, 3, 16, 16)
+    assert len(classes) == train.y.shape[1] == 18
+    for part in (train, test):
+        assert (part.y.sum(axis=0) > 0).all()
+        assert (part.y.sum(axis=1) > 0).all()
+        assert part.pictures.x.reshape(len(part.y), -1).std(axis=1).min() > 0

@@ -1,0 +1,254 @@
+"""What a method is given and may rely on, and UPS as one of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+import surelabel as sl
+from surelabel.augment import Augment, AugmentSettings, Draws
+from surelabel.data.source import ArraySource
+from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.engine.method import Batch, Method, Stream, sizes_of
+from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.train import Trainer
+from surelabel.learners.rule import UPSMethod
+from surelabel.losses import learning_rule
+from surelabel.selection import Selection
+
+CPU = torch.device("cpu")
+X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
+Y = np.arange(10) % 2
+AUGMENT = Augment(AugmentSettings(flip=True, crop=2, operations=2))
+
+
+def training_set(with_negatives: bool = False) -> TrainingSet:
+    negative = np.zeros((6, 2), dtype=bool)
+    negative[:, 1] = with_negatives
+    return make_problem((X[:4], Y[:4]), X[4:], "single").training_set(Selection(np.zeros_like(negative), negative))
+
+
+def pictures() -> TrainingSet:
+    """Bright pictures and dark ones, eight of 32 labeled."""
+    y = np.arange(32) % 2
+    noise = np.random.default_rng(1).integers(0, 120, size=(32, 3, 8, 8))
+    images = (noise + 130 * y[:, None, None, None]).astype(np.uint8)
+    return make_problem((images[:8], y[:8]), images[8:], "single").training_set(None)
+
+
+def batch_of(samples: Tensor, y: Tensor, g: Tensor) -> Batch:
+    draws = Draws(torch.tensor(5), torch.arange(len(samples)), torch.zeros(len(samples), dtype=torch.int64))
+    return Batch(samples, y, g, draws, torch.tensor(0.0), (len(samples),))
+
+
+def test_views_of_other_names_are_other_draws_of_the_same_samples() -> None:
+    images = torch.from_numpy(pictures().source[np.arange(32)])
+    batch = batch_of(images, torch.zeros(32, 2), torch.zeros(32, 2))
+    first, second = batch.view(AUGMENT), batch.view(AUGMENT, "second")
+    assert torch.equal(first, AUGMENT(images, batch.draws))  # no name: the draws as they always were
+    assert torch.equal(second, batch.view(AUGMENT, "second"))
+    differ = (first != second).flatten(1).any(dim=1)
+    assert differ.float().mean() > 0.8
+    assert not torch.equal(second, batch.view(AUGMENT, "third"))
+    assert batch.view(None, "second") is images
+
+
+def test_a_view_does_not_depend_on_the_batch() -> None:
+    images = torch.from_numpy(pictures().source[np.arange(32)])
+    batch = batch_of(images, torch.zeros(32, 2), torch.zeros(32, 2))
+    some = batch_of(images[:5], torch.zeros(5, 2), torch.zeros(5, 2))
+    assert torch.equal(some.view(AUGMENT, "second"), batch.view(AUGMENT, "second")[:5])
+
+
+@dataclass(frozen=True)
+class MeanTeacher:
+    """Cross-entropy on labels, and agreement of two views by network and teacher, which counts more and more."""
+
+    batch_size: int
+    weight: float = 1.0
+    augment: Augment = AUGMENT
+
+    teacher = True
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        labeled = training_set.g.all(axis=1)
+        size = min(self.batch_size, int(labeled.sum()))
+        return [Stream(np.flatnonzero(labeled), size), Stream(np.flatnonzero(~labeled), 2 * self.batch_size)]
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        assert teacher is not None
+        logits = network(batch.view(self.augment))
+        with torch.no_grad():
+            wanted = teacher(batch.view(self.augment, "teacher")).softmax(dim=1)
+        labeled, _ = torch.split(logits, batch.sizes)
+        supervised = cross_entropy(labeled, batch.y[: batch.sizes[0]].float())
+        ramp = torch.exp(-5 * (1 - batch.progress) ** 2)
+        return supervised + self.weight * ramp * mse_loss(logits.softmax(dim=1), wanted)
+
+
+def picture_network(classes: int = 2) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(4, classes),
+    )
+
+
+def test_a_mean_teacher_learns_without_a_change_of_the_engine() -> None:
+    method: Method = MeanTeacher(4)
+    settings = TrainingSettings(batch_size=4, steps=60, ema_decay=0.9, learning_rate=0.1)
+    torch.manual_seed(0)
+    network = picture_network()
+    average = Trainer(settings, CPU).train(network, pictures(), method, seed=0)
+    assert average is not network
+    images = AUGMENT.plain(torch.from_numpy(pictures().source[np.arange(32)]))
+    assert (average.eval()(images).argmax(dim=1) == torch.arange(32) % 2).float().mean() > 0.9
+    with pytest.raises(ValueError, match="set 'ema_decay' above 0"):
+        Trainer(settings.replace(ema_decay=0.0), CPU).train(picture_network(), pictures(), method, seed=0)
+
+
+def test_a_learner_of_another_method_says_which() -> None:
+    asked = []
+
+    class MeanTeacherLearner(sl.TorchLearner):
+        def method(self, training_set: TrainingSet, shared: bool) -> Method:
+            asked.append(shared)
+            return MeanTeacher(self.training.batch_size)
+
+    settings = TrainingSettings(
+        batch_size=4, steps=60, ema_decay=0.9, learning_rate=0.1, augment=AugmentSettings(flip=True)
+    )
+    learner = MeanTeacherLearner(lambda shape, classes: picture_network(classes), training=settings, device="cpu")
+    learner.fit(pictures(), seed=0)
+    assert asked == [False]
+    p = learner.predict_proba(ArraySource(pictures().source[np.arange(32)]))
+    assert (p.argmax(axis=1) == np.arange(32) % 2).mean() > 0.9
+
+
+class Watcher:
+    """Remembers what its batches say."""
+
+    teacher = True
+
+    def __init__(self, *streams: Stream, asks: bool = False) -> None:
+        self._streams, self._asks = list(streams), asks
+        self.sizes: set[tuple[int, ...]] = set()
+        self.progress: list[float] = []
+        self.modes: set[bool] = set()
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        return self._streams
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        assert teacher is not None
+        self.sizes.add(batch.sizes)
+        self.progress.append(batch.progress.item())
+        self.modes.add(teacher.training)
+        if self._asks:
+            teacher(batch.samples + 100)
+        first = batch.sizes[0]
+        return cross_entropy(network(batch.samples[:first]), batch.y[:first].float())
+
+
+LABELED, OTHERS = Stream(np.arange(4), 2), Stream(np.arange(4, 10), 3)
+
+
+def train_watched(watcher: Watcher, **changes: object) -> tuple[nn.Module, nn.Module]:
+    settings = TrainingSettings(**{"epochs": 3, "ema_decay": 0.5, **changes})
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.0), nn.Linear(4, 2))
+    return network, Trainer(settings, CPU).train(network, training_set(), watcher, seed=0)
+
+
+def test_a_batch_tells_how_much_of_the_round_is_done_and_which_rows_are_whose() -> None:
+    watcher = Watcher(LABELED, OTHERS)
+    train_watched(watcher)
+    assert watcher.progress == pytest.approx([step / 6 for step in range(6)])
+    assert watcher.sizes == {(2, 3)}
+    assert sizes_of([LABELED, OTHERS, OTHERS._replace(joins=True)]) == (2, 6)
+
+
+def test_asking_the_teacher_changes_nothing() -> None:
+    """Neither the statistics of its BatchNorm nor its mode: one that drops values would not be the average."""
+    watchers = [Watcher(LABELED, OTHERS, asks=asks) for asks in (False, True)]
+    states = [[module.state_dict() for module in train_watched(watcher)] for watcher in watchers]
+    assert watchers[1].modes == {False}
+    for untouched, asked in zip(*states, strict=True):
+        assert all(torch.equal(untouched[name], asked[name]) for name in untouched)
+
+
+def test_the_average_can_be_trained_on_as_the_network_can() -> None:
+    network, average = train_watched(Watcher(LABELED))
+    assert all(parameter.requires_grad for parameter in average.parameters())
+    network[0].requires_grad_(False)
+    settings = TrainingSettings(epochs=1, ema_decay=0.5)
+    again = Trainer(settings, CPU).train(network, training_set(), Watcher(LABELED), seed=0)
+    assert [parameter.requires_grad for parameter in again.parameters()] == [False] * 2 + [True] * 4
+
+
+def test_a_seed_may_be_any_number_of_64_bits() -> None:
+    """Whether it is written with a sign or without."""
+    settings = TrainingSettings(batch_size=4, steps=3, augment=AUGMENT.settings)
+    weights = []
+    for seed in (2**63 + 5, 5 - 2**63, 5):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+        Trainer(settings, CPU).train(network, pictures(), UPSMethod("single", 1.0, settings), seed=seed)
+        weights.append(network.state_dict()["1.weight"])
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_stream_that_joins_another_leaves_the_shape_to_their_sum() -> None:
+    """So one compiled step serves the rounds with negatives and those without."""
+    method = UPSMethod("single", 1.0, TrainingSettings(batch_size=2, negative_batch_size=2))
+    sizes = [sizes_of(method.streams(training_set(with_negatives))) for with_negatives in (False, True)]
+    assert sizes == [(4,), (4,)]
+
+
+def test_mixup_refuses_rows_that_have_no_label_to_mix() -> None:
+    mixed = UPSMethod("single", 1.0, TrainingSettings(augment=AugmentSettings(mixup=0.5)))
+    with pytest.raises(ValueError, match="negatives=False"):
+        mixed.streams(training_set(with_negatives=True))
+    with pytest.raises(ValueError, match="one label a sample"):
+        UPSMethod("multi", 1.0, TrainingSettings(label_smoothing=0.1))
+
+
+def test_label_smoothing_is_torchs() -> None:
+    settings = TrainingSettings(label_smoothing=0.2)
+    method, rows = UPSMethod("single", 1.0, settings), training_set()
+    network = torch.nn.Linear(3, 2)
+    x, y, g = torch.from_numpy(X[:4]), torch.from_numpy(rows.y[:4]), torch.from_numpy(rows.g[:4])
+    expected = torch.nn.functional.cross_entropy(network(x), torch.from_numpy(Y[:4]), label_smoothing=0.2)
+    torch.testing.assert_close(method.loss(network, batch_of(x, y, g), None), expected)
+
+
+class Logits(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.parametrize("kinds", ["mixed", "labels", "negatives", "nothing"])
+@pytest.mark.parametrize("weight", [1.0, 0.3, 0.0])
+def test_the_methods_loss_is_the_learning_rule(kinds: str, weight: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = (5 * torch.randn(12, 4, generator=generator)).requires_grad_()
+    y = torch.nn.functional.one_hot(torch.arange(12) % 4, 4).bool()
+    g = {
+        "mixed": torch.where(torch.arange(12)[:, None] < 5, torch.ones_like(y), ~y & (torch.arange(4) < 3)),
+        "labels": torch.ones_like(y),
+        "negatives": ~y,
+        "nothing": torch.zeros_like(y),
+    }[kinds]
+    value = UPSMethod("single", weight, TrainingSettings()).loss(Logits(), batch_of(logits, y, g), None)
+    expected = learning_rule(logits, y, g, negative_weight=weight)
+    torch.testing.assert_close(value, expected)
+    gradients = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in (value, expected)]
+    torch.testing.assert_close(*gradients)

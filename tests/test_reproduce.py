@@ -1,0 +1,278 @@
+"""The paper's experiments: every cell has complete settings, and a small one runs, is resumed and shares its rounds."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from cifar_support import small_set
+
+from surelabel.cli import main
+from surelabel.data.images import store
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.recipes import paper, variants
+from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
+from surelabel.recipes.cifar import CIFAR10, fast_recipe, paper_recipe
+from surelabel.recipes.paper import EXPERIMENTS, Entry, Experiment, experiment
+from surelabel.report import reproduce as module
+from surelabel.report.reproduce import Options, chosen, differences, reproduce
+from surelabel.report.results import read_rows
+from surelabel.runs import RunSettings
+
+TARGETS = {  # table 1 and the ablation, as the paper prints them
+    ("table1", "UPS", "cifar10", 1000): 8.18,
+    ("table1", "UPS", "cifar100", 10_000): 32.0,
+    ("table1", "DualStudent", "cifar10", 4000): 8.89,
+    ("table2", "UPS/Shake-Shake", "cifar10", 4000): 4.86,
+    ("table5", "UPS, no UA (Cal.)", "cifar10", 1000): 13.68,
+    ("table6", "MC-DropBlock", "cifar10", 4000): 7.5,
+    ("few-labels", "UPS", "cifar10", 250): 15.9,
+    ("mixup", "UPS+Mixup, no NL", "cifar10", 1000): 7.3,
+    ("no-augmentation", "UPS", "cifar10", 4000): 14.98,
+    ("class-balance", "without class balance", "cifar10", 1000): 88.77,
+}
+
+
+def tiny(settings: RunSettings) -> RunSettings:
+    """The fast recipe with a narrow network, few steps and two rounds."""
+    fast = fast_recipe(settings)
+    assert isinstance(fast.learner, TorchLearnerSettings)
+    training = fast.learner.training.replace(steps=2, batch_size=8, negative_batch_size=4, learning_rate=0.05)
+    learner = fast.learner.replace(training=training, model_parameters={"dropout": 0.3, "width": 4}, threads=1)
+    config = fast.config.replace(max_rounds=2, tau_p=0.1, kappa_p=1.0, balance=None)
+    return fast.replace(learner=learner, config=config)
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """An experiment on a small CIFAR-10 in a folder of its own."""
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "data"))
+    store(tmp_path / "data" / "cifar10", small_set(per_batch=12))
+    monkeypatch.setattr(paper, "fast_recipe", tiny)
+    one = Experiment(
+        "small",
+        "A small table",
+        (
+            Entry("Other", CIFAR10, 20, (12.5, 0.5)),
+            Entry("Supervised", CIFAR10, 20, (27.66, None), variants.supervised),
+            Entry("UPS, no NL", CIFAR10, 20, None, variants.ups_without_negatives),
+            Entry("UPS", CIFAR10, 20, (8.14, None), variants.full_ups),
+        ),
+    )
+    monkeypatch.setitem(EXPERIMENTS, "small", one)
+    return one
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("recipe", ["paper", "fast"])
+def test_every_cell_that_is_run_has_complete_settings(name: str, recipe: paper.RecipeName) -> None:
+    entries = [entry for entry in experiment(name).entries if entry.variant is not None]
+    assert entries
+    for entry in entries:
+        settings = entry.of(entry.base(3, recipe))
+        assert settings.name == entry.row
+        assert settings.config.seed == 3
+        assert settings.data is not None
+        assert settings.data.model_dump()["arguments"]["seed"] == 3
+        assert settings.data.model_dump()["arguments"]["labels"] == entry.labels
+        assert isinstance(settings.learner, TorchLearnerSettings)
+        settings.learner.build("single")  # the network's and the estimator's parameters are known to them
+        assert RunSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+@pytest.mark.parametrize(("place", "value"), TARGETS.items())
+def test_the_papers_figures_are_in_their_places(place: tuple[str, str, str, int], value: float) -> None:
+    name, *cell = place
+    (entry,) = (e for e in experiment(name).entries if [e.row, e.dataset.name, e.labels] == cell)
+    assert entry.paper is not None
+    assert entry.paper[0] == value
+
+
+def test_the_papers_recipe_is_the_papers() -> None:
+    ups = paper_recipe(CIFAR10, 1000, seed=0)
+    assert isinstance(ups.learner, TorchLearnerSettings)
+    training = ups.learner.training
+    assert (training.optimizer, training.learning_rate, training.momentum, training.nesterov) == (
+        "sgd",
+        0.03,
+        0.9,
+        True,
+    )
+    assert (training.schedule, training.weight_decay, training.epochs) == ("cosine", 0.0, 1024)
+    assert (ups.config.tau_p, ups.config.tau_n, ups.config.kappa_p, ups.config.kappa_n) == (0.7, 0.05, 0.05, 0.005)
+    assert (ups.learner.passes, ups.learner.temperature, ups.learner.model_parameters["dropout"]) == (10, 2.0, 0.3)
+    assert ups.config.num_balanced_rounds(10) == 10
+    assert ups.config.num_balanced_rounds(100) == 0
+
+
+def test_variants_change_what_their_names_say() -> None:
+    ups = paper_recipe()
+    assert isinstance(ups.learner, TorchLearnerSettings)
+    calibrated = variants.confidence_based_calibrated(ups)
+    assert calibrated.config == ups.config.replace(kappa_p=math.inf, kappa_n=math.inf)
+    assert calibrated.learner == ups.learner
+    assert differences(variants.without_balance(ups), ups) == (
+        "name UPS, no class balance (paper UPS)",
+        "balance None (paper equal)",
+    )
+    mixed = variants.with_mixup(ups)
+    assert (mixed.config.tau_p, mixed.config.kappa_p, mixed.config.negatives) == (0.5, 0.1, False)
+    plain = variants.without_augmentation(ups).learner
+    assert isinstance(plain, TorchLearnerSettings)
+    assert plain.training.augment is not None
+    assert (plain.training.augment.flip, plain.training.augment.operations, plain.training.augment.crop) == (
+        False,
+        0,
+        0,
+    )
+    assert plain.training.augment.mean == ups.learner.training.augment.mean  # type: ignore[union-attr]
+
+
+def test_a_budget_is_kept_and_split_over_the_rounds() -> None:
+    settings, speed = fast_recipe(paper_recipe()), Speed(80_000.0, 50_000.0)
+    for minutes in (0.1, 1.0, 6.0, 25.0):
+        cut = cut_to(settings, minutes, speed, 49_000)
+        seconds = (cut.max_rounds + 1) * (cut.steps * 640 / speed.training + 49_000 / speed.labeling)
+        assert 0.9 * seconds < 60 * minutes
+        assert 60 * minutes < 1.2 * seconds
+        assert cut.max_rounds == 1 or cut.steps * 640 >= 0.99 * LEAST_SAMPLES
+    assert cut.max_rounds == settings.config.max_rounds
+    applied = cut.apply(settings)
+    assert isinstance(applied.learner, TorchLearnerSettings)
+    assert applied.learner.training.steps == cut.steps
+    with pytest.raises(InvalidInputError, match="at least"):
+        cut_to(settings, 0.001, speed, 49_000)
+
+
+def test_an_ensemble_gets_fewer_steps_for_the_same_minutes() -> None:
+    one = fast_recipe(paper_recipe())
+    several = variants.with_estimator(one, "deep-ensemble")
+    speed = Speed(80_000.0, 50_000.0)
+    assert cut_to(several, 25, speed, 49_000).steps < cut_to(one, 25, speed, 49_000).steps / 4
+
+
+def test_rows_are_run_recorded_and_shared(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fits: list[int] = []
+    from surelabel.learners.network import TorchLearner
+
+    fit = TorchLearner.fit
+    monkeypatch.setattr(
+        TorchLearner, "fit", lambda self, rows, seed: (fits.append(seed), fit(self, rows, seed=seed))[1]
+    )
+    out, results = tmp_path / "runs", tmp_path / "results" / "runs.csv"
+    options = Options(seeds=(0,), device="cpu")
+    monkeypatch.setenv("SURELABEL_COMMIT", "abc")  # a copy without git
+    cells = reproduce(small, out, options, results=results)
+    # Round 0 is one fit for three rows; where nothing is negative, rows share all of theirs.
+    assert len(fits) < 1 + 2 * 2 + 1
+    assert [len(cell.runs) for cell in cells] == [0, 1, 1, 1]
+    supervised, ups = cells[1].runs[0], cells[3].runs[0]
+    assert ups.records()[0].test_score == supervised.records()[0].test_score
+    value = cells[3].value("error")
+    assert value is not None
+    assert value.mean == pytest.approx(100 * (1 - ups.records()[-1].test_score))  # type: ignore[operator]
+    rows = read_rows(results)
+    assert [(row["experiment"], row["row"], row["metric"], row["paper"]) for row in rows] == [
+        ("small", "Supervised", "test error %", "27.66"),
+        ("small", "UPS, no NL", "test error %", ""),
+        ("small", "UPS", "test error %", "8.14"),
+    ]
+    assert {row["commit"] for row in rows} == {"abc"}
+    assert all(row["device"].startswith("cpu: ") for row in rows)
+    settings = json.loads((results.parent / rows[-1]["settings"]).read_text())
+    assert settings["UPS"]["learner"]["training"]["steps"] == 2
+
+    before = len(fits)
+    again = reproduce(small, out, options, results=results)
+    assert len(fits) == before
+    assert again[3].value("error") == value
+    assert read_rows(results) == rows
+
+
+def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(what: str, done: int, total: int) -> None:
+        if done == 5:
+            raise StopError
+
+    options = Options(device="cpu", rows=("Supervised", "UPS, no NL", "UPS"))
+    with pytest.raises(StopError):
+        reproduce(small, tmp_path / "broken", options, progress=stop)
+    broken = reproduce(small, tmp_path / "broken", options)
+    whole = reproduce(small, tmp_path / "whole", options)
+    for ours, other in zip(broken[1:], whole[1:], strict=True):
+        assert ours.runs[0].model_bytes() == other.runs[0].model_bytes()
+
+
+def test_a_folder_with_other_settings_is_refused(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(device="cpu", rows=("Supervised",))
+    reproduce(small, tmp_path / "runs", options)
+    wider = tiny(paper_recipe()).learner.model_parameters | {"width": 6}  # type: ignore[union-attr]
+    monkeypatch.setattr(
+        paper, "fast_recipe", lambda s: (t := tiny(s)).replace(learner=t.learner.replace(model_parameters=wider))
+    )
+    with pytest.raises(RunError, match="width 4 .here 6."):
+        reproduce(small, tmp_path / "runs", options)
+
+
+def test_the_minutes_are_planned_once(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(
+        module, "measure", lambda settings, data: (measured.append(settings.name), Speed(900.0, 800.0))[1]
+    )
+    monkeypatch.setattr(module, "cut_to", lambda *_: Cut(1, 3, "1 round of 3 steps"))
+    options = Options(seeds=(0, 1), device="cpu", minutes=1.0, rows=("Supervised", "UPS"))
+    cells = reproduce(small, tmp_path / "runs", options)
+    assert measured == ["UPS"]
+    assert cells[3].cut == "1 round of 3 steps"
+    run = cells[3].runs[1]
+    assert isinstance(run.settings.learner, TorchLearnerSettings)
+    assert (run.settings.learner.training.steps, run.settings.config.max_rounds) == (3, 1)
+    reproduce(small, tmp_path / "runs", options)
+    assert len(measured) == 1
+
+
+def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:
+    settings = small.entries[3].base(0, "fast")
+    assert isinstance(settings.learner, TorchLearnerSettings)
+    training = settings.learner.training.replace(precision="float32")
+    settings = settings.replace(learner=settings.learner.replace(device="cpu", training=training))
+    assert settings.data is not None
+    speed = module.measure(settings, settings.data.load())
+    assert 1 < speed.training < 1e6
+    assert 1 < speed.labeling < 1e6
+
+
+def test_unknown_rows_and_numbers_are_named() -> None:
+    with pytest.raises(InvalidInputError, match="has no rows FixMatch to run; it has .*UPS"):
+        chosen(experiment("table5"), Options(rows=["FixMatch"]))
+    with pytest.raises(InvalidInputError, match="has no labels 7 to run; it has 1000, 4000"):
+        chosen(experiment("table5"), Options(labels=[7]))
+    with pytest.raises(InvalidInputError, match="no experiment 'table9'; there are table1, "):
+        experiment("table9")
+
+
+def test_the_command_shows_the_papers_figures_beside_ours(
+    small: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["reproduce", "small", "--rows", "UPS", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "not run" in shown
+    assert "8.14" in shown
+    written = (tmp_path / "runs" / "small.md").read_text()
+    assert "| Other | cifar10 | 20 | 12.50 ± 0.50 | not run |  |" in written
+    assert "steps 2 (paper None)" in written
+    assert (tmp_path / "runs" / "small-cifar10-20" / "figures.md").exists()
+    assert list((tmp_path / "runs" / "small-cifar10-20").glob("figure-3-*.svg"))
+
+
+def test_without_a_name_the_command_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in EXPERIMENTS)
