@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import surelabel as sl
+from surelabel.augment import Augment, AugmentSettings
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine import feed
@@ -468,3 +469,28 @@ def test_weights_of_another_network_are_named() -> None:
     learner.fit(task, seed=0)
     with pytest.raises(ValueError, match="The weights do not fit the network.*size mismatch"):
         torch_learner().from_bytes(learner.to_bytes(), sample_shape=(5,), num_classes=3)
+
+
+class TinyClipNetwork(torch.nn.Module):
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv3d(3, 4, 3)
+        self.dropout, self.last = torch.nn.Dropout(0.5), torch.nn.Linear(4, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(self.convolution(x).mean((2, 3, 4))))
+
+
+def test_clips_train_channels_last_and_are_tested_on_the_mean_of_their_windows() -> None:
+    clips = np.random.default_rng(0).integers(0, 256, size=(12, 3, 12, 10, 10), dtype=np.uint8)
+    training_set = make_problem((clips[:6], np.arange(6) % 2), clips[6:], "single").training_set(None)
+    augment = AugmentSettings(flip=True, side=8, window=4, passages=3, test_windows=3)
+    settings = sl.TrainingSettings(steps=3, batch_size=4, augment=augment, channels_last=True)
+    learner = sl.TorchLearner(lambda shape, classes: TinyClipNetwork(classes), training=settings, device="cpu")
+    learner.fit(training_set, seed=0)
+    network = learner.network
+    assert network.convolution.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    windows = [Augment(augment).plain(torch.from_numpy(clips), window) for window in range(3)]
+    with torch.no_grad():
+        expected = torch.stack([network(window).softmax(1) for window in windows]).mean(0)
+    np.testing.assert_allclose(learner.predict_proba(ArraySource(clips)), expected, atol=1e-6)

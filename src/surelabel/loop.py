@@ -21,8 +21,7 @@ from surelabel.data.source import Source
 from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Learner, ScoringLearner
-from surelabel.metrics import accuracy, mean_average_precision
-from surelabel.records import RoundRecord, describe
+from surelabel.records import RoundRecord, describe, scores
 from surelabel.rules import UPSConfig
 
 Callback = Callable[[RoundRecord], object]
@@ -96,7 +95,8 @@ def rounds(
             # Not kept in a name: labeling needs the memory of the targets.
             learner.fit(problem.training_set(pool.entries if pool else None), seed=seed_for(config.seed, number, "fit"))
             learned_from, pool = pool, label_pool(learner, problem, config, number + 1)
-            validation_score, test_score = (_score(learner, part, config, number) for part in held_out)
+            parts = zip(("validation", "test"), held_out, strict=True)
+            held_out_scores = [_scores(learner, name, part, config, number) for name, part in parts]
             validation_labels = None
             if held_out[0]:
                 validation_labels = _label(learner, held_out[0].source, problem.num_classes, config, number)
@@ -109,12 +109,12 @@ def rounds(
                 num_classes=problem.num_classes,
                 balanced=0 < number <= config.num_balanced_rounds(problem.num_classes),
                 negatives_use=getattr(learner, "negatives_use", "loss"),
-                validation_score=validation_score,
-                test_score=test_score,
                 minutes=minutes,
                 stop=config.stop_reason(counts, problem.num_classes, minutes) if pool else "no_unlabeled",
                 pool=pool,
                 validation=validation_labels,
+                **held_out_scores[0],
+                **held_out_scores[1],
             )
             answers = [callback(record) for callback in callbacks]
             if True in answers and record.stop is None:
@@ -148,15 +148,15 @@ def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig
     return join(chunks)
 
 
-def _score(learner: Learner, part: HeldOut | None, config: UPSConfig, number: int) -> float | None:
+def _scores(learner: Learner, name: str, part: HeldOut | None, config: UPSConfig, number: int) -> dict[str, Any]:
     if part is None:
-        return None
+        return {f"{name}_score": None}
     if isinstance(learner, ScoringLearner):
         p = np.asarray(learner.predict_proba(part.source))
     else:
         chunks = learner.predict(part.source, seed=seed_for(config.seed, number, "score"))
         p = np.concatenate([to_numpy(chunk.p) for chunk in chunks])
-    return accuracy(p, part.y) if config.task == "single" else mean_average_precision(p, part.y, part.g)
+    return scores(name, p, part.y, part.g, config.task)
 
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:

@@ -9,9 +9,14 @@ import numpy.typing as npt
 
 from surelabel.calibration import calibration_error
 from surelabel.data.pool import PoolLabels
+from surelabel.labels import Task
+from surelabel.metrics import accuracy, class_average_precisions, mean_over_classes
 
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
+
+ClassScores = list[list[float] | None]
+"""Of each class its average precision, uninterpolated and over eleven points; None where it has no known positive."""
 
 StopReason = Literal["converged", "max_rounds", "max_minutes", "no_unlabeled", "interrupted"]
 
@@ -37,10 +42,15 @@ class RoundRecord:
         ece: expected calibration error of the selected labels, where the truth is known; None without one.
         positive_accuracy: share of the positives that are right, where the truth is known.
         negative_accuracy: share of the negatives that are right, where the truth is known.
-        validation_score: accuracy (multi-label: mean average precision) of this round's network.
+        validation_score: accuracy of this round's network; multi-label: mean average precision, uninterpolated.
         test_score: the same on the test set.
         minutes: time since the run began.
         stop: why the rounds end here, or None.
+        validation_score_11: multi-label: mean average precision over eleven points, as VOC2007 has it.
+        test_score_11: the same on the test set.
+        validation_class_scores: multi-label: both average precisions of each class; None for a class that has no
+            known positive, which the means leave out.
+        test_class_scores: the same on the test set.
         pool: the pool as this round's network labels it, with the next round's selection.
         validation: the validation set as this round's network labels it.
     """
@@ -65,6 +75,10 @@ class RoundRecord:
     test_score: float | None
     minutes: float
     stop: StopReason | None
+    validation_score_11: float | None = None
+    test_score_11: float | None = None
+    validation_class_scores: ClassScores | None = None
+    test_class_scores: ClassScores | None = None
     pool: PoolLabels | None = field(default=None, repr=False, compare=False)
     validation: PoolLabels | None = field(default=None, repr=False, compare=False)
 
@@ -81,6 +95,32 @@ class RoundRecord:
         """Return everything but the tables, ready for JSON."""
         fields = (item.name for item in dataclasses.fields(self))
         return {name: getattr(self, name) for name in fields if name not in ("pool", "validation")}
+
+
+def scores(
+    part: str, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_], task: Task
+) -> dict[str, Any]:
+    """Return the scores of a held-out part, by their names in the record.
+
+    Args:
+        part: "validation" or "test".
+        p: probabilities, shape (N, C).
+        y: the truth, shape (N, C).
+        g: where it is known, shape (N, C).
+        task: "single" or "multi".
+
+    >>> scores("test", np.array([[0.9, 0.1]]), np.array([[True, False]]), np.array([[True, True]]), "multi")
+    {'test_score': 1.0, 'test_score_11': 1.0, 'test_class_scores': [[1.0, 1.0], None]}
+    """
+    if task == "single":
+        return {f"{part}_score": accuracy(p, y)}
+    classes = class_average_precisions(p, y, g)
+    mean = mean_over_classes(classes)
+    return {
+        f"{part}_score": mean and mean.uninterpolated,
+        f"{part}_score_11": mean and mean.eleven_point,
+        f"{part}_class_scores": [one and list(one) for one in classes],
+    }
 
 
 def describe(

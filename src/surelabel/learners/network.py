@@ -22,6 +22,7 @@ from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
 from surelabel.engine.feed import Loaders, kind_named
+from surelabel.engine.layout import channels_last, to_channels_last
 from surelabel.engine.method import Method
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, check_initialized, copied, copy_state, same_shapes
@@ -210,7 +211,7 @@ class TorchLearner:
         check_initialized(network)
         self.uncertainty.prepare(network)
         if self.training.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            to_channels_last(network)
         return network.to(self.device)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
@@ -234,9 +235,15 @@ class TorchLearner:
         return dataclasses.replace(estimator, compile=compile, block=estimator.block or rows)
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
-        """Return the probabilities of one deterministic pass, shape (N, C)."""
+        """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
+        windows = 1 if self.training.augment is None else self.training.augment.test_windows
+        if windows == 1:
+            return self._probabilities(source)
+        return np.asarray(np.mean([self._probabilities(source, window) for window in range(windows)], axis=0))
+
+    def _probabilities(self, source: Source, window: int | None = None) -> npt.NDArray[np.floating[Any]]:
         network, parts = self._fitted(), []
-        for _, batch in self._chunks(source, network):
+        for _, batch in self._chunks(source, network, window):
             with self._arithmetic(batch):
                 parts.append(predict_proba(network, batch, self.task).cpu())
         return torch.cat(parts).numpy()
@@ -295,8 +302,10 @@ class TorchLearner:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
-    def _chunks(self, source: Source, network: torch.nn.Module) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield the samples as the network takes them, in chunks with their first positions."""
+    def _chunks(
+        self, source: Source, network: torch.nn.Module, window: int | None = None
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
         samples = None if self._trainer is None else self._trainer.samples
         size = self._chunk_size(source)
         parts = None if samples is None else samples.part(source, size)
@@ -305,24 +314,21 @@ class TorchLearner:
             parts = self._loaders.chunks(source, size, self.training, self.device, exact=exact)
         start = 0
         for part in parts:
-            yield start, self._prepared(part)
+            yield start, self._prepared(part, window)
             start += len(part)
 
     def _chunk_size(self, source: Source) -> int:
         if self.predict_batch_size is not None:
             return self.predict_batch_size
-        if self.device.type == "cpu":
-            return 1024
         # All passes of a tenth of them run at once: enough rows to fill a GPU, in 256 MiB of samples at most.
-        return max(1, min(20_480, 2**26 // math.prod(source.sample_shape)))
+        most = 1024 if self.device.type == "cpu" else 20_480
+        return max(1, min(most, 2**26 // math.prod(source.sample_shape)))
 
-    def _prepared(self, batch: torch.Tensor) -> torch.Tensor:
+    def _prepared(self, batch: torch.Tensor, window: int | None = None) -> torch.Tensor:
         """Return samples as training shows them to the network, but for what is random."""
         if self.training.augment is not None:
-            batch = Augment(self.training.augment).plain(batch)
-        if self.training.channels_last and batch.ndim == 4:
-            batch = batch.contiguous(memory_format=torch.channels_last)
-        return batch
+            batch = Augment(self.training.augment).plain(batch, window)
+        return channels_last(batch) if self.training.channels_last else batch
 
     def _reproducible(self, seed: int, network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         threads = 1 if self.threads is None and is_for_tables(network) else self.threads

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from surelabel.augment import Augment, mixup
 from surelabel.data.training_set import NEGATIVE, TrainingSet
+from surelabel.engine.layout import channels_last
 from surelabel.engine.method import Batch, Stream, check_logits
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -108,8 +109,8 @@ class UPSMethod:
         targets = positive.float()
         if self._mixup:
             x, targets = mixup(x, targets, batch.draws, self._mixup)
-        if self.settings.channels_last and x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
+        if self.settings.channels_last:
+            x = channels_last(x)
         logits = check_logits(network(x), *y.shape).float()
         if self.task == "multi":
             loss: Tensor = masked_binary_cross_entropy(logits, y, g)
