@@ -130,11 +130,12 @@ class Book:
         """Append finished rows."""
         append_rows(self.path, [{**row, **self.origin} for row in rows])
 
-    def values(self) -> dict[tuple[str, str], dict[int, float]]:
+    def values(self, metric: str = METRIC) -> dict[tuple[str, str], dict[int, float]]:
         """Return, for each (data set, row), the value of each seed; of runs that were repeated the last counts."""
         found: dict[tuple[str, str], dict[int, float]] = {}
         for row in read_rows(self.path):
-            if row["experiment"] == self.experiment and all(row[key] == self.origin[key] for key in self.origin):
+            ours = {"experiment": self.experiment, "metric": metric, **self.origin}
+            if all(row[key] == value for key, value in ours.items()):
                 found.setdefault((row["dataset"], row["row"]), {})[int(row["seed"])] = float(row["value"])
         return found
 

@@ -103,21 +103,16 @@ def test_labeling_the_pool_again_gives_the_numbers_of_the_last_round(command, ho
     assert sum(bool(cell) for cell in found["ruled_out"].to_pylist()) == len(set(negatives["id"].to_pylist()))
 
 
-def test_several_labels_have_a_row_for_each_sample_and_class(command, both):
+def test_several_labels_have_a_column_for_each_class_as_in_the_table(command, both):
     predicted = rows(command("predict", both / "run", both / "both.csv").out)
-    assert list(predicted[0]) == ["id", "class", "prediction", "confidence"]
-    assert [row["class"] for row in predicted] == ["left", "right"] * 60
-    assert [row["prediction"] for row in predicted[:4]] == ["0", "1", "1", "0"]
-    labeled = rows(command("label", both / "run", both / "both.csv").out)
+    assert list(predicted[0]) == ["id", "left", "right"]
+    assert [(row["left"], row["right"]) for row in predicted[:2]] == [("0", "1"), ("1", "0")]
+    labeled = rows(command("label", both / "run", both / "both.csv", "--entries").out)
     assert list(labeled[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected"]
+    assert [row["class"] for row in labeled] == ["left", "right"] * 60
     assert {(row["label"], row["selected"]) for row in labeled} <= {
         (label, selected) for label, selected in (("1", "positive"), ("0", "negative"), ("1", "none"), ("0", "none"))
     }
-
-
-def test_proba_with_several_labels_is_wrong_use(command, both):
-    line = command.fails(2, "predict", both / "run", both / "both.csv", "--proba")
-    assert line.startswith("--proba has no effect: with several labels a sample the confidence is the probability")
 
 
 @pytest.mark.parametrize("name", ["predict", "label"])

@@ -307,3 +307,24 @@ def test_torch_predictions_give_the_same_records() -> None:
     from_torch = Scripted([torch.tensor(SURE)], [torch.tensor(CERTAIN)])
     records = zip(run(from_torch, config()), run(Scripted([SURE], [CERTAIN]), config()), strict=True)
     assert all(a.replace(minutes=0) == b.replace(minutes=0) for a, b in records)
+
+
+class SureOfLowConfidence:
+    """Says the same of every pool: labels of class 0, the more certain the less confident."""
+
+    def fit(self, training_set: sl.TrainingSet, *, seed: int) -> None:
+        pass
+
+    def predict(self, source: sl.Source, *, seed: int) -> Iterator[sl.Prediction]:
+        confidence = np.linspace(0.8, 0.95, len(source))
+        confidence[-1] = 0.1  # one label of the other class, so that balancing keeps one of each
+        p = np.stack([confidence, 1 - confidence], axis=1)
+        yield sl.Prediction(source.ids, p, np.stack([0.04 * p[:, 0]] * 2, axis=1))
+
+
+@pytest.mark.parametrize(("kappa", "kept"), [(0.05, 0), (math.inf, 4)])
+def test_balance_ranks_by_confidence_where_selection_does(kappa: float, kept: int) -> None:
+    x = np.zeros((8, 2), dtype=np.float32)
+    config = sl.UPSConfig(kappa_p=kappa, kappa_n=math.inf, balance_floor=0, max_rounds=1, negatives=False)
+    record = next(iter(sl.self_train(SureOfLowConfidence(), (x[:2], np.array([0, 1])), x[2:], config)))
+    assert np.flatnonzero(record.pool.selection.positive[:, 0]).tolist() == [kept]

@@ -9,7 +9,7 @@ from cifar_support import small_set
 
 from surelabel.cli import main
 from surelabel.data.images import store
-from surelabel.errors import InvalidInputError, RunError
+from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, variants
 from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
@@ -207,17 +207,66 @@ def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> N
         assert ours.runs[0].model_bytes() == other.runs[0].model_bytes()
 
 
-def test_a_folder_with_other_settings_is_refused(
+def test_other_settings_get_a_folder_of_their_own_and_equal_ones_are_run_once(
     small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = Options(device="cpu", rows=("Supervised",))
-    reproduce(small, tmp_path / "runs", options)
+    options, out = Options(device="cpu", rows=("UPS",)), tmp_path / "runs"
+    first = reproduce(small, out, options)[3].runs[0]
+    other = Experiment("other", "Other tables", (Entry("MC-Dropout", CIFAR10, 20, None, variants.full_ups),))
+    assert reproduce(other, out, Options(device="cpu"))[0].runs[0].path == first.path
     wider = tiny(paper_recipe()).learner.model_parameters | {"width": 6}  # type: ignore[union-attr]
     monkeypatch.setattr(
         paper, "fast_recipe", lambda s: (t := tiny(s)).replace(learner=t.learner.replace(model_parameters=wider))
     )
-    with pytest.raises(RunError, match="width 4 .here 6."):
-        reproduce(small, tmp_path / "runs", options)
+    assert reproduce(small, out, options)[3].runs[0].path != first.path
+
+
+def test_rows_that_were_run_before_stay_in_the_table(small: Experiment, tmp_path: Path) -> None:
+    reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("UPS",)))
+    cells = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("Supervised",)))
+    assert [len(cell.runs) for cell in cells] == [0, 1, 0, 1]
+
+
+def test_time_that_a_shared_round_took_counts_for_every_run(small: Experiment, tmp_path: Path) -> None:
+    cells = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("Supervised", "UPS")))
+    assert cells[3].runs[0].records()[0].minutes > 0.9 * cells[1].runs[0].records()[0].minutes - 0.01
+
+
+def test_a_damaged_shared_network_is_trained_again(
+    small: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("Supervised",)))[1].runs[0]
+    for path in (tmp_path / "runs" / ".shared").glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-4] + b"spam")
+    ups = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("UPS",)))[3].runs[0]
+    assert "is trained again" in caplog.text
+    assert ups.records()[0].test_score == first.records()[0].test_score
+
+
+def test_first_selections_are_recorded(small: Experiment, tmp_path: Path) -> None:
+    first = Experiment("first", "First", paper.rows(CIFAR10, 20, *paper.FIRST))
+    results = tmp_path / "runs.csv"
+    reproduce(first, tmp_path / "runs", Options(device="cpu"), results=results)
+    found = {row["metric"]: float(row["value"]) for row in read_rows(results) if row["row"] == "Supervised"}
+    assert found["first selection, positives before balancing"] > 0
+    assert 0 <= found["first selection, accuracy % before balancing"] <= 100
+    what = "first selection before balancing, points above confidence at equal counts"
+    assert found[f"{what}, 95 % low"] <= found[what] <= found[f"{what}, 95 % high"]
+
+
+def test_what_would_fail_later_fails_at_once(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInputError, match="seeds must differ. Got 0, 0"):
+        reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
+    with pytest.raises(InvalidInputError, match="number of minutes above 0. Got nan"):
+        cut_to(fast_recipe(paper_recipe()), math.nan, Speed(1.0, 1.0), 10)
+    with pytest.raises(InvalidInputError, match="No row has both"):
+        reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="surelabel data get cifar10"):
+        reproduce(small, tmp_path / "runs", Options(device="cpu"))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_minutes_are_planned_once(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

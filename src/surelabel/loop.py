@@ -7,6 +7,7 @@ Every round is a pure function of (settings, seed, round, previous selection): t
 rounds that are done, without their weights.
 """
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,8 @@ def rounds(
             if held_out[0]:
                 validation_labels = _label(learner, held_out[0].source, problem.num_classes, config, number)
             counts.append(learned_from.num_selected_before if learned_from else 0)
-            minutes += (time.monotonic() - started) / 60
+            # A fit that another run has made took its time there.
+            minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
             record = describe(
                 number,
                 learned_from,
@@ -134,7 +136,8 @@ def label_pool(learner: Learner, problem: Problem, config: UPSConfig, round: int
     if round > config.num_balanced_rounds(problem.num_classes):
         return pool
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
-    return balanced(pool, config.balance_floor, shares)
+    # Selection by confidence alone (eq. 2) must not come to depend on u by way of the balance.
+    return balanced(pool, config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
 
 
 def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int) -> PoolLabels:

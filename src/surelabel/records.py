@@ -117,9 +117,9 @@ def scores(
     classes = class_average_precisions(p, y, g)
     mean = mean_over_classes(classes)
     return {
-        f"{part}_score": mean and mean.uninterpolated,
-        f"{part}_score_11": mean and mean.eleven_point,
-        f"{part}_class_scores": [one and list(one) for one in classes],
+        f"{part}_score": None if mean is None else mean.uninterpolated,
+        f"{part}_score_11": None if mean is None else mean.eleven_point,
+        f"{part}_class_scores": [None if one is None else list(one) for one in classes],
     }
 
 

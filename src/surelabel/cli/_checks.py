@@ -14,8 +14,18 @@ _MARKS = {"na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"}
 """What people write for a missing label; to us they are classes, unless --unlabeled says otherwise."""
 
 
-def check_data(data: "RunData", path: Path) -> None:
-    """Refuse labels of one class, a class without label and an empty pool, by the file's own names."""
+_SEPARATORS = ("|", ";")
+"""What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
+
+
+def check_data(data: "RunData", path: Path, separator: str | None = None) -> None:
+    """Refuse labels of one class, a class without label and an empty pool, by the file's own names.
+
+    Args:
+        data: what was read.
+        path: the file that it was read from.
+        separator: what stands between several labels in a cell, if so.
+    """
     codes = data.labeled[1]
     if data.task == "single" and len(data.classes) < 2:
         raise DataError(
@@ -34,8 +44,20 @@ def check_data(data: "RunData", path: Path) -> None:
         complain(
             "warning", f"{marks[0]!r} is a class; if it means unlabeled, say --unlabeled {marks[0]}.", style="bold"
         )
+    _warn_of_separators(data, separator)
     if data.unlabeled is None and (codes >= 0).all():
         raise DataError(
             f"File '{path}' has no unlabeled row, so there is nothing to self-train on; add rows with an empty label "
             "cell, or say with --unlabeled which label means unlabeled."
+        )
+
+
+def _warn_of_separators(data: "RunData", separator: str | None) -> None:
+    found = [(name, text) for text in _SEPARATORS for name in data.classes if data.task == "single" and text in name]
+    if found:
+        name, text = found[0]
+        complain("warning", f"{name!r} is a class; if it means several, say --separator {text!r}.", style="bold")
+    if separator is not None and (data.labeled[1] == 1).sum(axis=1).max() < 2:
+        complain(
+            "warning", f"no row has two labels; if {separator!r} does not part them, correct --separator.", style="bold"
         )

@@ -44,6 +44,20 @@ Label = Annotated[
         "COLUMN",
     ),
 ]
+Separator = Annotated[
+    str | None,
+    _option(
+        _DATA,
+        "--separator",
+        "Several labels in a cell of the label column, with this between them: '|' for cat|dog. A cell names all that "
+        "is there; the separator alone is none of the classes.",
+        "TEXT",
+    ),
+]
+NoneMark = Annotated[
+    str | None,
+    _option(_DATA, "--none", "With --separator: a label that means none of the classes.", "VALUE"),
+]
 LabelsFile = Annotated[Path | None, _option(_DATA, "--labels-file", "The labels of an .npy file, another one.")]
 Id = Annotated[str | None, _option(_DATA, "--id", "The column that names each row.", "COLUMN")]
 Drop = Annotated[

@@ -148,9 +148,7 @@ class StepColumn(ProgressColumn):
 
 def tell_the_end(folder: object, record: "RoundRecord", task: str) -> None:
     """Say why the rounds ended, what came out, where it is and what to do with it."""
-    name_of_score = "accuracy" if task == "single" else "mean average precision"
-    scores = {"validation": record.validation_score, "test": record.test_score}
-    parts = [f"{name} {name_of_score} {value:.3f}" for name, value in scores.items() if value is not None]
+    parts = [text for name in ("validation", "test") if (text := _score_text(name, record, task))]
     why = _STOPS.get(record.stop or "", "")
     say()
     say(f"Done after round {record.round} in {duration(record.minutes * 60)}: {why}.", style="green")
@@ -164,6 +162,21 @@ def tell_the_end(folder: object, record: "RoundRecord", task: str) -> None:
             command_line("report", folder, "--out", "report.html"),
         ]
     )
+
+
+def _score_text(part: str, record: "RoundRecord", task: str) -> str:
+    score, eleven = getattr(record, f"{part}_score"), getattr(record, f"{part}_score_11")
+    if score is None:
+        return ""
+    if task == "single":
+        return f"{part} accuracy {score:.3f}"
+    # A run of an earlier version has one of the two alone.
+    other = "" if eleven is None else f" ({eleven:.3f} over 11 points)"
+    classes = getattr(record, f"{part}_class_scores") or []
+    missing = classes.count(None)
+    verb = "has" if missing == 1 else "have"
+    without = f", without {missing} of {len(classes)} classes, which {verb} no positive there" if missing else ""
+    return f"{part} mean average precision {score:.3f}{other}{without}"
 
 
 def duration(seconds: float) -> str:

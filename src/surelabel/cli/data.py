@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surelabel.cli._console import command_line, say
+from surelabel.cli._console import command_line, complain, say
 from surelabel.cli._errors import Interrupted, WrongUse
 from surelabel.cli._work import shown_work
+from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.data.images import ImageSet
@@ -98,11 +99,15 @@ def list_(to: _To = None) -> None:
     folder = data_folder(to)
     say(f"Data sets in {folder}:")
     for name in DATASETS:
-        if is_stored(folder / name):
-            images = open_stored(folder / name)
-            say(f"  {name:<10}{_counts(images)}, from {images.origin}")
-        else:
+        if not is_stored(folder / name):
             say(f"  {name:<10}not there; get it with: {_command(name, to)}")
+            continue
+        try:
+            images = open_stored(folder / name)
+        except DataError as error:
+            complain("warning", str(error), style="bold yellow")
+        else:
+            say(f"  {name:<10}{_counts(images)}, from {images.origin}")
 
 
 def _counts(images: "ImageSet") -> str:

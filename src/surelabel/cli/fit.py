@@ -20,6 +20,8 @@ surelabel fit iris.csv --label species --out runs/iris
 
 surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes
 
+surelabel fit photos.csv --label tags --separator '|' --out runs/photos
+
 surelabel fit iris.csv --label species --test test.csv --out runs/tested"""
 
 
@@ -27,6 +29,8 @@ def command(
     data: options.Data,
     *,
     label: options.Label = None,
+    separator: options.Separator = None,
+    none: options.NoneMark = None,
     labels_file: options.LabelsFile = None,
     id: options.Id = None,
     drop: options.Drop = None,
@@ -62,10 +66,10 @@ def command(
     refuse_existing(out)
     reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
-    run_parts(given, "multi" if len(reference.labels) > 1 else "single", 2)
+    run_parts(given, "multi" if len(reference.labels) > 1 or separator is not None else "single", 2)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     loaded = reference.load()
-    check_data(loaded, reference.path)
+    check_data(loaded, reference.path, separator)
 
     from surelabel.runs import RunSettings, start
 
@@ -102,6 +106,8 @@ def table_reference(given: dict[str, Any]) -> "TableData":
         return TableData(
             path=data,
             labels=tuple(given.get("label", ())),
+            separator=given.get("separator"),
+            none=given.get("none"),
             labels_path=given.get("labels_file"),
             id_column=given.get("id"),
             drop=tuple(given.get("drop", ())),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from surelabel.cli import _runs
+from surelabel.cli import _runs, _several
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
@@ -13,11 +13,14 @@ EXAMPLE = """[bold]Example[/bold]
 
 surelabel label runs/iris pool.csv --out labels.csv"""
 
+_OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
+
 
 def command(
     run: _runs.Run,
     file: _runs.Samples,
     out: _runs.Out = None,
+    entries: _several.Entries = False,
     id: _runs.Id = None,
     trust: _runs.Trust = None,
     force: _runs.Force = False,
@@ -30,16 +33,20 @@ def command(
     between them. All others are "none". The run's thresholds and stochastic
     passes decide; class balance plays no part.
 
-    With several labels a sample there is a row for each sample and class: the
-    label is 1 (present) or 0, the confidence is the probability that the class
-    is present, and a negative is a trusted absence.
+    With several labels a sample they have the form of the run's own table: one
+    column with a separator between them, or one of 0 and 1 for each class. The
+    presence of the classes in selected can be trusted, and the absence of those
+    in ruled_out; of the others nothing. With --entries there is a row for each
+    sample and class: its label is 1 (present) or 0, the confidence is the
+    probability that the class is present, and a negative is a trusted absence.
     """
     _runs.check_files(file, out, force)
     folder = _runs.open_run(run)
+    _several.check_entries(entries, folder.settings)
     learner = folder.learner(trusted=tuple(trust or ()))
     samples = _runs.read_samples(folder.settings, file, id)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
-    _runs.write(label_columns(pool, folder.settings), out, force)
+    _runs.write(label_columns(pool, folder.settings, entries), out, force)
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":
@@ -52,17 +59,22 @@ def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings",
     return join([label_chunk(chunk, config.task, config.thresholds, config.negatives) for chunk in chunks])
 
 
-def label_columns(pool: "PoolLabels", settings: "RunSettings") -> dict[str, Any]:
-    """Return the columns of the table of labels."""
+def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = False) -> dict[str, Any]:
+    """Return the columns of the table of labels.
+
+    Args:
+        pool: the samples as the run's network labels them.
+        settings: the run's.
+        entries: several labels a sample: whether each sample and class has a row.
+    """
     from surelabel.runs.tables import to_tables
 
+    multi = settings.config.task == "multi"
+    if multi and not entries:
+        labels = _several.present_columns("label", pool.label == 1, settings)
+        parts = zip(("selected", "ruled_out"), pool.selection, strict=True)
+        trusted = {name: _several.name_cells(part, settings) for name, part in parts}
+        return _several.together({"id": pool.ids}, labels, trusted)
     table, _ = to_tables(pool, settings.classes)
-    names = ["id", "class", "label", "confidence", "uncertainty", "selected"]
-    columns = {name: table[name].combine_chunks() for name in names if name in table.column_names}
-    if settings.config.task == "single":
-        columns["ruled_out"] = ["|".join(_named(row, settings.classes)) for row in pool.selection.negative]
-    return columns
-
-
-def _named(row: Any, classes: tuple[str, ...]) -> list[str]:
-    return [classes[code].replace("|", r"\|") for code in row.nonzero()[0]]
+    columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
+    return columns if multi else {**columns, "ruled_out": _several.name_cells(pool.selection.negative, settings)}

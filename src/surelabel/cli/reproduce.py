@@ -7,15 +7,16 @@ import typer
 from rich import box
 from rich.table import Table
 
-from surelabel.cli._console import command_line, say
+from surelabel.cli._console import command_line, complain, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._fit_options import check_device
 from surelabel.cli._work import shown_work
+from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from surelabel.recipes.paper import Experiment
-    from surelabel.report.reproduce import Result
+    from surelabel.report.reproduce import Options, Result
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -41,7 +42,7 @@ def command(
         typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so. paper: days."),
     ] = "fast",
     budget: Annotated[
-        float | None, _option("--budget", "Minutes for each run; rounds and steps are cut to fit.", "MINUTES")
+        float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
     ] = None,
     device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
@@ -63,23 +64,41 @@ def command(
         return
     if device is not None:
         check_device(device)
-    from surelabel.report.reproduce import Options, reproduce, write_outcome
+    if seed and seeds != 1:
+        raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
+    from surelabel.report.reproduce import Options, collect, reproduce
 
     wanted = named(experiment)
     options = Options(tuple(seed or range(seeds)), recipe, budget, device, tuple(rows or ()), tuple(labels or ()))
     try:
         with shown_work("rounds") as progress:
             cells = reproduce(wanted, out, options, progress=progress, results=results)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as problem:
+        if out.exists():
+            _show(wanted, collect(wanted, out, options), options, out)
+        if not isinstance(problem, KeyboardInterrupt):
+            raise
         error = Interrupted()
         again = command_line("reproduce", experiment)
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
-    say(f"{wanted.title}: test {wanted.metric} in %", style="bold")
-    screen.print(drawn(wanted, cells))
-    for text in {cell.cut: None for cell in cells if cell.cut}:
-        say(f"Each run within {budget:g} minutes: {text}.")
-    for path in write_outcome(wanted, cells, out):
+    _show(wanted, cells, options, out)
+
+
+def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path) -> None:
+    """Show and write what there is of an experiment; nothing where no run is finished."""
+    from surelabel.report.reproduce import write_outcome
+
+    if not any(cell.runs for cell in cells):
+        return
+    say(f"{experiment.title}: test {experiment.metric} in %", style="bold")
+    screen.print(drawn(experiment, cells))
+    for text in dict.fromkeys(cell.cut for cell in cells if cell.cut and cell.runs):
+        say(f"Each run within {options.minutes:g} minutes: {text}.")
+    longest = max(run.records()[-1].minutes for cell in cells for run in cell.runs)
+    if options.minutes is not None and longest > options.minutes:
+        complain("warning", f"the longest run took {longest:.1f} minutes.", style="bold yellow")
+    for path in write_outcome(experiment, cells, out):
         say(f"Written: {path}")
 
 

@@ -1,4 +1,8 @@
-"""What a label or id cell means: a label is a string; None, or -1 among several columns, is unlabeled."""
+"""What a label or id cell means: a label is a string; None, or -1 among several columns, is unlabeled.
+
+With a separator one cell holds several labels, "cat|dog". What it does not name is absent. The separator alone, or a
+mark of one's own, is none of the classes; an empty cell is unlabeled.
+"""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import shown
+from surelabel.data._columns import Request, shown
 from surelabel.errors import DataError
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -61,6 +65,43 @@ def multi_labels(
             )
         values[index] = 0 if known is None else known
     return values[codes]
+
+
+def label_sets(
+    path: Path, name: str, cells: Sequence[object], codes: Codes, request: Request, first_row: int = 0
+) -> Objects:
+    """Return the classes that each row's cell names, () for none of them, or None (unlabeled), shape (N,).
+
+    Args:
+        path: The file.
+        name: The label column.
+        cells: The distinct cells.
+        codes: Row i holds `cells[codes[i]]`, shape (N,).
+        request: The separator and the marks.
+        first_row: The first row's number in the file, from 0.
+    """
+    marks = {class_name(mark) for mark in (request.unlabeled, request.none) if mark is not None}
+    values = np.empty(len(cells), dtype=object)
+    for index, cell in enumerate(cells):
+        values[index] = names = _names_in(cell, request)
+        beside = next((mark for mark in names or () if mark in marks), None)
+        rows = np.flatnonzero(codes == index) if beside is not None else codes[:0]
+        if rows.size:
+            raise DataError(
+                f"File '{path}', label column {name!r}, row {first_row + int(rows[0]) + 1}: {shown(str(cell))} has the "
+                f"mark {beside!r} beside labels; a mark stands alone in its cell."
+            )
+    return values[codes]
+
+
+def _names_in(cell: object, request: Request) -> tuple[str, ...] | None:
+    if _is_missing(cell) or (request.unlabeled is not None and class_name(cell) == class_name(request.unlabeled)):
+        return None
+    if request.none is not None and class_name(cell) == class_name(request.none):
+        return ()
+    # "cat|" and "cat||dog" name no class between their separators.
+    names = (class_name(part) for part in str(cell).split(request.separator))
+    return tuple(sorted({name for name in names if name}))
 
 
 def check_ids(path: Path, ids: npt.NDArray[Any]) -> None:

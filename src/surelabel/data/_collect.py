@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._cells import check_ids, multi_labels, single_labels
-from surelabel.data._columns import Columns, no_rows, not_finite
+from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
+from surelabel.data._columns import Columns, Request, no_rows, not_finite
 from surelabel.errors import DataError
 
 Batch: TypeAlias = Any
@@ -25,8 +25,8 @@ class Table:
     Attributes:
         path: The file.
         x: Features (N, F), float32; arrays from .npy and .npz keep their shape (N, ...), and uint8 or floats.
-        y: None without labels; one label column: str or None (unlabeled), object (N,); several: int8 (N, C)
-            with 1, 0 and -1 (unknown).
+        y: None without labels; one label column: str or None (unlabeled), object (N,), with a separator tuples of str
+            or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
         ids: Name of each row, (N,): row numbers from 0, or the id column's integers or strings.
         feature_names: Names of x's columns; empty where x has more than two dimensions.
         label_names: The label columns' names; for several columns these are the classes.
@@ -46,8 +46,8 @@ class Table:
 class Collector:
     """Grows a table batch by batch, in memory reserved once for `capacity` rows (an upper estimate)."""
 
-    def __init__(self, path: Path, columns: Columns, capacity: int, unlabeled: str | None) -> None:
-        self.path, self.columns, self.unlabeled = path, columns, unlabeled
+    def __init__(self, path: Path, columns: Columns, capacity: int, request: Request) -> None:
+        self.path, self.columns, self.request = path, columns, request
         # Pages that no row reaches are never touched, so a generous capacity costs no memory.
         self._x = np.empty((capacity, len(columns.features)), dtype=np.float32)
         self._labels: list[npt.NDArray[Any]] = []
@@ -102,11 +102,13 @@ class Collector:
     def _label_block(self, cells: list[Any]) -> npt.NDArray[Any]:
         encoded = [cell.dictionary_encode(null_encoding="encode") for cell in cells]
         pairs = [(part.dictionary.to_pylist(), part.indices.to_numpy()) for part in encoded]
+        names, unlabeled = self.columns.label_names, self.request.unlabeled
+        if self.request.separator is not None:
+            return label_sets(self.path, names[0], *pairs[0], self.request, self.rows)
         if len(pairs) == 1:
-            return single_labels(*pairs[0], self.unlabeled)
-        names = self.columns.label_names
+            return single_labels(*pairs[0], unlabeled)
         parts = [
-            multi_labels(self.path, name, unique, codes, self.unlabeled, self.rows)
+            multi_labels(self.path, name, unique, codes, unlabeled, self.rows)
             for name, (unique, codes) in zip(names, pairs, strict=True)
         ]
         return np.stack(parts, axis=1)

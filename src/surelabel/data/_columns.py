@@ -22,6 +22,8 @@ class Request:
     drop: tuple[str, ...]
     unlabeled: str | None
     features: tuple[str, ...] | None
+    separator: str | None = None
+    none: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,31 @@ def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
             f"write [{names!r}]."
         )
     return tuple(names)
+
+
+def check_separator(labels: Sequence[str], separator: str | None, none: str | None, unlabeled: str | None) -> None:
+    """Refuse a separator, or a mark of none of the classes, that could not be told from something else."""
+    if separator is None:
+        if none is not None:
+            raise InvalidInputError(f"A mark of none of the classes ({none!r}) needs a separator; give one too.")
+        return
+    if not separator:
+        raise InvalidInputError("The separator between several labels in a cell is empty; give one, such as '|'.")
+    if len(labels) > 1:
+        raise InvalidInputError(
+            f"A separator ({separator!r}) is for one label column that holds several labels a cell. Got "
+            f"{len(labels)} label columns instead; leave the separator out, or name one column."
+        )
+    if not separator.strip() and none is None:
+        raise InvalidInputError(
+            f"The separator {separator!r} is blank, and so is a cell without labels, which is unlabeled; say with a "
+            "mark (none, --none) which cells mean none of the classes."
+        )
+    if none is not None and (not none.strip() or separator in none or none.strip() == (unlabeled or "").strip()):
+        raise InvalidInputError(
+            f"The mark of none of the classes must not be empty, hold the separator or mean unlabeled. Got {none!r} "
+            "instead; choose another."
+        )
 
 
 def not_a_number(path: Path, name: str, row: int, value: object) -> DataError:

@@ -52,7 +52,7 @@ def read_csv(path: Path, request: Request) -> Table:
         row_limit = _row_limit(path, columns)
         block = max(_BLOCK, 4 * layout.record_bytes)
         while True:
-            collector = Collector(path, columns, row_limit, request.unlabeled)
+            collector = Collector(path, columns, row_limit, request)
             try:
                 for batch in _batches(path, columns, layout, block):
                     collector.add(batch)

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._cells import check_ids, multi_labels, single_labels
+from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
 from surelabel.data._collect import Table
 from surelabel.data._columns import (
     Request,
@@ -163,7 +163,14 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
         )
     if y.ndim == 1 or y.shape[1] == 1:
         cells, codes = _encode(y.reshape(-1))
+        if request.separator is not None:
+            return replace(table, y=label_sets(table.path, name, cells, codes, request), label_names=(name,))
         return replace(table, y=single_labels(cells, codes, request.unlabeled), label_names=(name,))
+    if request.separator is not None:
+        raise DataError(
+            f"File '{table.path}': a separator is for labels of shape (N,), several a cell. Got y of shape {y.shape}; "
+            "leave the separator out."
+        )
     names = tuple(str(column) for column in range(y.shape[1]))
     parts = [
         multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)], multi=True), request.unlabeled)

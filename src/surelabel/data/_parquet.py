@@ -38,7 +38,7 @@ def _read(path: Path, request: Request) -> Table:
             raise no_rows(path)
         for position in columns.features:
             _check_numeric(path, file, fields[position])
-        collector = Collector(path, columns, file.metadata.num_rows, request.unlabeled)
+        collector = Collector(path, columns, file.metadata.num_rows, request)
         names = [columns.names[position] for position in columns.used]
         for batch in file.iter_batches(max(1, _CELLS_IN_BATCH // len(names)), columns=list(dict.fromkeys(names))):
             count = len(columns.features)

@@ -81,8 +81,8 @@ class _Name:
         self.name = name
 
     def __call__(self, *arguments: Any) -> Any:
-        if self.name == _ENCODE and len(arguments) == 2 and arguments[1] == "latin1":
-            return str(arguments[0]).encode("latin1")
+        if self.name == _ENCODE and len(arguments) == 2 and arguments[1] == "latin1" and isinstance(arguments[0], str):
+            return arguments[0].encode("latin1")
         if self.name in (_ARRAY, _TYPE):
             return _Record(self.name, arguments)
         raise pickle.UnpicklingError(f"{self.name} is called with arguments that no array has")

@@ -240,9 +240,9 @@ def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
     )
 
 
-def balanced(pool: PoolLabels, floor: int, shares: Floats | None) -> PoolLabels:
-    """Keep of each class the most certain positives; without uncertainties, the most confident ones."""
-    u = 1.0 - pool.confidence if pool.uncertainty is None else pool.uncertainty
+def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence: bool = False) -> PoolLabels:
+    """Keep of each class the most certain positives; by confidence, or without uncertainties, the most confident."""
+    u = 1.0 - pool.confidence if by_confidence or pool.uncertainty is None else pool.uncertainty
     num_classes = pool.negative.num_classes
     shares = None if shares is None else checked_shares(shares, num_classes)
     at = np.nonzero(pool.positive)

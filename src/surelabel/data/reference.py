@@ -1,6 +1,6 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
 
 from surelabel.config import Settings
+from surelabel.data._columns import check_separator
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource
 from surelabel.data.tables import Table, content_hash, read_table
@@ -61,6 +62,8 @@ class TableData(Settings):
         path: a file that `read_table` reads.
         sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
         labels: one label column, or one of 0 and 1 for each class.
+        separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
+        none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
         drop: columns that are not features.
         unlabeled: a label that means unlabeled, beside the empty cell.
@@ -78,6 +81,8 @@ class TableData(Settings):
     path: Path
     sha256: str | None = None
     labels: tuple[str, ...] = ()
+    separator: str | None = None
+    none: str | None = None
     id_column: str | None = None
     drop: tuple[str, ...] = ()
     unlabeled: str | None = None
@@ -95,6 +100,7 @@ class TableData(Settings):
         lone = [hash_name for name, hash_name in _FILES.items() if getattr(self, hash_name) and not getattr(self, name)]
         if lone:
             raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
+        check_separator(self.labels, self.separator, self.none, self.unlabeled)
         if self.validation and self.validation_path is not None:
             raise ValueError(
                 f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
@@ -119,23 +125,28 @@ class TableData(Settings):
         table = self._read(self.path, labels_path=self.labels_path)
         if table.y is None:
             raise DataError(f"File '{self.path}' was read without labels; name its label column with --label.")
-        if table.y.ndim == 2:
-            return self._load_multi(table, table.y)
-        return self._load_single(table, table.y)
+        classes = self._classes(table, table.y)
+        task: Task = "single" if table.y.ndim == 1 and self.separator is None else "multi"
+        return self._assemble(table, self._codes(table, table.y, classes), classes, task)
 
     def _read(self, path: Path, **options: Any) -> Table:
-        return read_table(
-            path, labels=self.labels, id_column=self.id_column, drop=self.drop, unlabeled=self.unlabeled, **options
-        )
+        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
+        return read_table(path, **{name: getattr(self, name) for name in names}, **options)
 
-    def _load_single(self, table: Table, y: npt.NDArray[Any]) -> RunData:
-        classes = _sorted_classes({name for name in y.tolist() if name is not None})
-        return self._assemble(table, _codes(table.path, y, classes), classes, "single")
+    def _classes(self, table: Table, y: npt.NDArray[Any]) -> list[str]:
+        if y.ndim == 2:
+            names = list(table.label_names)
+            return names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
+        given = {value for value in y.tolist() if value is not None}
+        classes = _sorted_classes(given if self.separator is None else set().union(*given))
+        if given and not classes:
+            raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
+        return classes
 
-    def _load_multi(self, table: Table, y: npt.NDArray[Any]) -> RunData:
-        names = list(table.label_names)
-        classes = names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
-        return self._assemble(table, y.astype(np.int64), classes, "multi")
+    def _codes(self, table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+        if y.ndim == 2:
+            return y.astype(np.int64)
+        return _codes(table.path, y, classes) if self.separator is None else _set_codes(table.path, y, classes)
 
     def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
         known = codes >= 0 if task == "single" else (codes >= 0).any(axis=1)
@@ -164,9 +175,9 @@ class TableData(Settings):
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
-        if other.y is None or (other.y.ndim == 2) != (task == "multi"):
+        if other.y is None or (other.y.ndim == 2) != (task == "multi" and self.separator is None):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
-        codes = _codes(path, other.y, classes) if task == "single" else other.y.astype(np.int64)
+        codes = self._codes(other, other.y, classes)
         rows = np.flatnonzero(codes >= 0 if task == "single" else (codes >= 0).any(axis=1))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
@@ -215,13 +226,29 @@ def _sorted_classes(names: set[str]) -> list[str]:
 def _codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
     index: dict[str | None, int] = {name: code for code, name in enumerate(classes)}
     index[None] = -1
-    unknown = next((name for name in y.tolist() if name not in index), None)
+    _check_known(path, y.tolist(), index)
+    return np.fromiter((index[name] for name in y.tolist()), dtype=np.int64, count=len(y))
+
+
+def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+    """Return 1 for the classes that a row's tuple names and 0 for the others, -1 where it is None; shape (N, C)."""
+    index = {name: code for code, name in enumerate(classes)}
+    codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
+    for row, names in enumerate(y.tolist()):
+        if names is not None:
+            _check_known(path, names, index)
+            codes[row] = 0
+            codes[row, [index[name] for name in names]] = 1
+    return codes
+
+
+def _check_known(path: Path, names: Iterable[str | None], known: Container[str | None]) -> None:
+    unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise DataError(
             f"File '{path}' has the label {unknown!r}, which no labeled training row has; label some rows so, or "
             "remove these rows."
         )
-    return np.fromiter((index[name] for name in y.tolist()), dtype=np.int64, count=len(y))
 
 
 def _held_out_rows(

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from surelabel.arrays import to_numpy
 from surelabel.data._collect import Table
-from surelabel.data._columns import Request, check_file, check_names, damage_named, shown
+from surelabel.data._columns import Request, check_file, check_names, check_separator, damage_named, shown
 from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
@@ -36,6 +36,8 @@ def read_table(
     unlabeled: str | None = None,
     features: Sequence[str] | None = None,
     labels_path: str | os.PathLike[str] | None = None,
+    separator: str | None = None,
+    none: str | None = None,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -52,6 +54,9 @@ def read_table(
         features: The columns to read as features, in this order; default is all that have no other part. A
             model's training features go here when it predicts, so that a new file may order them otherwise.
         labels_path: An .npy file with the labels of an .npy file.
+        separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
+            else. The separator alone is none of the classes, an empty cell is unlabeled.
+        none: A label that means none of the classes, beside the separator alone.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -62,7 +67,9 @@ def read_table(
     """
     path = Path(path)
     names = None if features is None else check_names("features", features)
-    request = Request(check_names("labels", labels), id_column, check_names("drop", drop), unlabeled, names)
+    dropped, asked = check_names("drop", drop), check_names("labels", labels)
+    check_separator(asked, separator, none, unlabeled)
+    request = Request(asked, id_column, dropped, unlabeled, names, separator, none)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":

@@ -1,4 +1,4 @@
-"""A run within some minutes: its speed is measured here, then rounds and steps are cut until they fit.
+"""A run within some minutes: its speed is measured here, then rounds and steps are set so that they fill them.
 
 Every round trains the same number of steps. A run of R rounds after round 0 takes
 
@@ -7,6 +7,7 @@ Every round trains the same number of steps. A run of R rounds after round 0 tak
 R is as large as the recipe allows, but no round gets fewer than a million samples while there is more than one.
 """
 
+import math
 import time
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class Speed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What of a recipe fits into the minutes.
+    """The rounds and steps that fit into the minutes, in place of a recipe's own.
 
     Attributes:
         max_rounds: rounds after round 0.
@@ -68,8 +69,10 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
     Example:
         >>> recipe = RunSettings(learner=TorchLearnerSettings())
         >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000).text
-        '20 rounds of 9,351 steps in place of 20 rounds of 100 epochs'
+        '20 rounds of 4,675 steps in place of 20 rounds of 100 epochs'
     """
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise InvalidInputError(f"The 'budget' must be a number of minutes above 0. Got {minutes:g} instead.")
     learner = _network(settings)
     sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
     available = 60 * minutes * MARGIN
@@ -84,7 +87,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
             "instead."
         )
     whole = f"{settings.config.max_rounds} rounds of {_length(learner)}"
-    return Cut(rounds, steps, f"{rounds} rounds of {steps:,} steps in place of {whole}")
+    return Cut(rounds, steps, f"{rounds} round{'s' * (rounds > 1)} of {steps:,} steps in place of {whole}")
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:
@@ -109,8 +112,9 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
 
 
 def batch_of(learner: TorchLearnerSettings) -> int:
-    """Return how many samples a step sees at most."""
-    return learner.training.batch_size + (learner.training.negative_batch_size or 0)
+    """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most."""
+    training = learner.training
+    return training.batch_size + (training.negative_batch_size or training.batch_size)
 
 
 def _length(learner: TorchLearnerSettings) -> str:

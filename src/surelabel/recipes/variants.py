@@ -2,8 +2,8 @@
 
 | row | positive labels | negative labels | passes |
 |---|---|---|---|
-| Supervised | none | none | one |
-| Pseudo-labeling | every argmax | none | one |
+| Supervised | none | none | – |
+| Pseudo-labeling | every argmax; several labels: every class with p >= gamma | none; several labels: all others | one |
 | Confidence-based | eq. 2, balanced | eq. 2 | one |
 | Confidence-based, calibrated | eq. 2, balanced | eq. 2 | stochastic |
 | UPS, no negatives | eq. 5, balanced | none | stochastic |
@@ -35,14 +35,24 @@ def supervised(ups: RunSettings) -> RunSettings:
 
 
 def pseudo_labeling(ups: RunSettings) -> RunSettings:
-    """Every argmax is a label: no thresholds, no balance, no negatives ("UPS, no selection").
+    """Every pseudo-label is learned from: no thresholds, no balance, no negatives ("UPS, no selection").
+
+    With several labels a sample every entry is one: present from gamma on, absent below. A network that learned from
+    the present ones alone would find every class everywhere.
 
     Example:
         >>> pseudo_labeling(RunSettings()).config.tau_p
         0.0
     """
-    config = ups.config.replace(tau_p=0.0, tau_n=0.0, kappa_p=math.inf, kappa_n=math.inf, negatives=False, balance=None)
-    return ups.replace(name="Pseudo-labeling", config=config, learner=_one_pass(ups))
+    config = ups.config.replace(kappa_p=math.inf, kappa_n=math.inf, balance=None)
+    learner = _one_pass(ups)
+    if config.task == "single":
+        config = config.replace(tau_p=0.0, tau_n=0.0, negatives=False)
+    else:
+        config = config.replace(tau_p=config.gamma, tau_n=config.gamma, negatives=True)
+        # At another temperature, p < gamma does not mean p_soft < gamma.
+        learner = None if learner is None else learner.replace(temperature=1.0)
+    return ups.replace(name="Pseudo-labeling", config=config, learner=learner)
 
 
 def confidence_based(ups: RunSettings) -> RunSettings:

@@ -17,7 +17,7 @@ from surelabel.report.figures import (
     rounds_figure,
 )
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.sections import first_labels_section, pool_use_section
+from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
 from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
 
@@ -85,7 +85,9 @@ def summary_table(rows: Sequence[Row]) -> SummaryTable:
     score = "mAP" if rows[0].runs[0].settings.config.task == "multi" else "accuracy"
     columns = {
         "test_score": (f"test {score} (%)", "%"),
+        "test_score_11": (f"test {score}, 11 points (%)", "%"),
         "validation_score": (f"validation {score} (%)", "%"),
+        "validation_score_11": (f"validation {score}, 11 points (%)", "%"),
         "num_positive": ("labels selected", ".0f"),
         "positive_accuracy": ("selected labels right (%)", "%"),
         "num_negative": ("negatives selected", ".0f"),
@@ -113,7 +115,7 @@ def _cell(summary: SummaryRow, name: str, form: str) -> str:
 
 
 def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
-    tables = [first_labels_section(main, runs), pool_use_section(main)]
+    tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
     return [
         calibration_figure(main),
         distributions_figure(main),

@@ -106,7 +106,7 @@ def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> list[Swe
     for run in runs:
         score = run.records()[-1].test_score if run.num_rounds else None
         if score is not None and run.finished:
-            values = groups.setdefault(all_but_seed(run, threshold), {})
+            values = groups.setdefault(all_but_seed(run.settings, threshold), {})
             values.setdefault(getattr(run.settings.config, threshold), []).append(100 * (1 - score))
     largest = max(groups.values(), key=len, default={})
     found = [(value, statistic(errors)) for value, errors in sorted(largest.items())]
@@ -227,7 +227,7 @@ def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportF
 
 def _check_one_experiment(row: Row) -> None:
     """Refuse a row of runs that are not seeds of one experiment: their mean would mean nothing."""
-    if len({all_but_seed(run) for run in row.runs}) > 1:
+    if len({all_but_seed(run.settings) for run in row.runs}) > 1:
         folders = ", ".join(f"'{run.path}'" for run in row.runs)
         raise InvalidInputError(
             f"The runs named {row.name!r} must differ in nothing but their seeds, and they do: {folders}. Give the "

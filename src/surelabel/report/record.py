@@ -20,6 +20,8 @@ def record_runs(
 ) -> None:
     """Append a row for each run, the test score of its last network; their settings go into a JSON file beside.
 
+    Several labels a sample have two scores, and so two rows: "test mAP" and "test mAP, 11 points".
+
     Args:
         path: the CSV file, `results/runs.csv`.
         runs: finished runs with a test score; runs of one name differ in their seeds only.
@@ -31,7 +33,8 @@ def record_runs(
     name, text = _settings_file(experiment, {run.settings.name: _without_seed(run) for run in runs})
     make_folder(path.parent)
     write_file(path.parent / name, text)
-    append_rows(path, [_row(run, experiment, dataset, num_labels, name) for run in runs])
+    lines = [_row(run, experiment, dataset, num_labels, name) for run in runs]
+    append_rows(path, [scored for run, line in zip(runs, lines, strict=True) for scored in _both_scores(run, line)])
 
 
 def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **values: Any) -> None:
@@ -48,11 +51,17 @@ def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **valu
     line = {**_row(run, values["experiment"], values["dataset"], values["num_labels"], name), "row": row}
     line |= {key: values[key] for key in ("metric", "value", "paper")}
     same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit")
-    if any(all(old[key] == str(line[key]) for key in same) for old in read_rows(path)):
+    known = {key: "" if line[key] is None else str(line[key]) for key in (*same, "metric")}
+    if any(all(old[key] == value for key, value in known.items()) for old in read_rows(path)):
         return
     make_folder(path.parent)
     write_file(path.parent / name, text)
     append_rows(path, [line])
+
+
+def _both_scores(run: RunFolder, line: dict[str, Any]) -> list[dict[str, Any]]:
+    eleven = run.records()[-1].test_score_11
+    return [line] if eleven is None else [line, {**line, "metric": f"{line['metric']}, 11 points", "value": eleven}]
 
 
 def _settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
@@ -102,8 +111,9 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     if run.settings.config.task == "single":
         rows = num_labels + record.num_positive, record.num_negative_only
     else:
-        # Several labels a sample: positives are counted by entries, and all rows are drawn alike.
-        with_positive = round(record.positive_share * run.pool_table().num_rows)
+        # Several labels a sample: positives are counted by entries, the table has a row for each class, and all samples
+        # are drawn alike. One that is labeled in part, and has an entry selected too, counts twice.
+        with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
         rows = num_labels + with_positive + record.num_negative_only, 0
     epochs, samples = samples_trained_on(*rows, learner.training)
     return learner.members * epochs, learner.members * samples

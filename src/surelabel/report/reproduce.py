@@ -5,7 +5,9 @@ network) are trained once. What the minutes allow is planned once and kept, so t
 seed, follows the same plan.
 """
 
+import functools
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -15,16 +17,21 @@ from typing import Any, NamedTuple
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData
-from surelabel.errors import InvalidInputError, RunError
+from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import Cut, cut_to, measure
 from surelabel.recipes.paper import Entry, Experiment, RecipeName
+from surelabel.records import RoundRecord
+from surelabel.report.equal_counts import compare_at_equal_counts
+from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection
 from surelabel.report.paper_figures import write_figures
 from surelabel.report.record import record_run
-from surelabel.report.tables import Statistic, statistic
+from surelabel.report.results import read_rows
+from surelabel.report.tables import Statistic, all_but_seed, statistic
 from surelabel.runs import RunFolder, RunSettings, resume, start
 from surelabel.runs.files import make_folder, read_json, write_file, write_json
+from surelabel.runs.layout import RUN
 
 SHARED = ".shared"
 """The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
@@ -58,7 +65,7 @@ class Result(NamedTuple):
     Attributes:
         entry: what the paper has there.
         runs: one a seed.
-        cut: what the minutes left of the recipe.
+        cut: what the minutes allow in place of the recipe's rounds.
         differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
     """
 
@@ -115,35 +122,77 @@ def reproduce(
 
     Args:
         experiment: a table or figure of the paper.
-        out: the folder of the runs; another experiment may share it, and with it the rounds.
+        out: the folder of the runs; another experiment may share it, and with it the runs and rounds that are equal.
         options: which rows, seeds and recipe.
         progress: called with what is done now, rounds done, rounds in all.
         results: append a row for each finished run to this CSV file, unless it is there already.
     """
     folder, entries = Path(out), chosen(experiment, options)
+    _check_beforehand(entries, options, results)
     make_folder(folder)
     plans = Plans(folder / PLANS, options)
-    planned = {(entry, seed): plans.settings(entry, seed) for entry in entries for seed in options.seeds}
-    counter = _Counter(progress, sum(settings.config.max_rounds + 1 for settings in planned.values()))
-    runs: dict[tuple[Entry, int], RunFolder] = {}
-    for (entry, seed), settings in planned.items():
-        place = folder / slug(f"{entry.dataset.name}-{entry.labels}") / slug(f"{entry.network}-{entry.row}-{seed}")
-        counter.begin(f"{entry.row}, {entry.labels} labels, seed {seed}", settings)
+    planned = [(entry, plans.settings(entry, seed)) for entry in entries for seed in options.seeds]
+    counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
+    for entry, settings in planned:
+        counter.begin(f"{entry.row}, {entry.labels} labels, seed {settings.config.seed}", settings)
+        place = place_of(folder, entry, settings)
         for record in _rounds(place, settings, folder / SHARED, counter):
             counter.add(record)
-        runs[entry, seed] = RunFolder.open(place)
         counter.end()
         if results is not None:
-            _record(results, experiment, entry, runs[entry, seed])
-    return [
-        Result(entry, [runs[entry, seed] for seed in options.seeds if (entry, seed) in runs], *_story(entry, plans))
-        if entry in entries
-        else Result(entry, [])
-        for entry in experiment.entries
-    ]
+            _record(results, experiment, entry, RunFolder.open(place))
+    cells = collect(experiment, folder, options)
+    if results is not None:
+        _record_first_selections(results, experiment, cells)
+    return cells
 
 
-def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:
+def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
+    """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not."""
+    plans, cells = Plans(Path(out) / PLANS, options), []
+    for entry in experiment.entries:
+        if entry.variant is None or not plans.knows(entry):
+            cells.append(Result(entry, []))
+            continue
+        settings = [plans.settings(entry, seed) for seed in options.seeds]
+        places = [place_of(Path(out), entry, one) for one in settings]
+        runs = [RunFolder.open(place) for place in places if (place / RUN).exists()]
+        paper = entry.of(entry.base(options.seeds[0], "paper"))
+        story = plans.cut_text(entry), differences(settings[0], paper)
+        cells.append(Result(entry, [run for run in runs if run.finished], *story))
+    return cells
+
+
+def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
+    """Return the folder of a run: one of the same settings, whatever a table calls it, or a new one.
+
+    The number at the end is the seed, the letters before it a hash of all other settings.
+    """
+    end = f"{hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]}-{settings.config.seed}"
+    place = out / slug(f"{entry.dataset.name}-{entry.labels}")
+    return next(iter(sorted(place.glob(f"*-{end}"))), place / f"{slug(f'{entry.network}-{entry.row}')}-{end}")
+
+
+def _check_beforehand(entries: Sequence[Entry], options: Options, results: str | os.PathLike[str] | None) -> None:
+    """Refuse what would end the work hours later: data that are not there, a results file that cannot be one."""
+    if len(set(options.seeds)) != len(options.seeds):
+        raise InvalidInputError(f"The seeds must differ. Got {', '.join(map(str, options.seeds))}.")
+    if not entries:
+        raise InvalidInputError("No row has both these names and these numbers of labels; leave one of them out.")
+    if results is not None:
+        read_rows(results)
+    for entry in {entry.dataset.function: entry for entry in entries}.values():
+        data = entry.base(options.seeds[0], options.recipe).data
+        assert data is not None
+        data.load()
+
+
+def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, **what: Any) -> None:
+    found = {
+        "metric": f"test {experiment.metric} %",
+        "value": percent(run, experiment.metric),
+        "paper": None if entry.paper is None else entry.paper[0],
+    }
     record_run(
         results,
         run,
@@ -151,19 +200,40 @@ def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entr
         row=entry.row,
         dataset=entry.dataset.name,
         num_labels=entry.labels,
-        metric=f"test {experiment.metric} %",
-        value=percent(run, experiment.metric),
-        paper=None if entry.paper is None else entry.paper[0],
+        **(found | what),
     )
 
 
-def _story(entry: Entry, plans: "Plans") -> tuple[str, tuple[str, ...]]:
-    seed = plans.options.seeds[0]
-    return plans.cut_text(entry), differences(plans.settings(entry, seed), entry.of(entry.base(seed, "paper")))
+def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
+    """Append what the first selections of networks are, where a run labels the same network in one plain pass too."""
+    for entry, pair in _pairs(cells):
+        add = functools.partial(_record, results, experiment, entry, pair.stochastic, paper=None)
+        selection = first_selection(pair.stochastic)
+        for stage in STAGES:
+            positives = getattr(selection, stage)
+            add(metric=f"first selection, positives {stage} balancing", value=positives.number)
+            if positives.accuracy is not None:
+                add(metric=f"first selection, accuracy % {stage} balancing", value=100 * positives.accuracy)
+        for balanced, other in itertools.product((False, True), METHODS[:2]):
+            compared = compare_at_equal_counts([pair], other, balanced=balanced)
+            if compared is None:
+                continue
+            stage = "after" if balanced else "before"
+            what = f"first selection {stage} balancing, points above {other} at equal counts"
+            for name, value in compared.difference._asdict().items():
+                add(metric=what if name == "mean" else f"{what}, 95 % {name}", value=100 * value)
+
+
+def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
+    for cell in cells:
+        where = cell.entry.dataset, cell.entry.labels
+        others = [run for one in cells if (one.entry.dataset, one.entry.labels) == where for run in one.runs]
+        for pair in find_pairs(cell.runs, others):
+            yield cell.entry, pair
 
 
 class Plans:
-    """The settings of every run, cut to the minutes; what was cut is kept in a file.
+    """The settings of every run, as the minutes allow; what was planned is kept in a file.
 
     Args:
         path: of the file.
@@ -180,8 +250,12 @@ class Plans:
         cut = self._cut(entry)
         return entry.of(base if cut is None else cut.apply(base))
 
+    def knows(self, entry: Entry) -> bool:
+        """Whether the settings of an entry follow without measuring anything."""
+        return self.options.minutes is None or _key(self._timed(entry), self.options.minutes) in self._kept
+
     def cut_text(self, entry: Entry) -> str:
-        """Return what the minutes left of the recipe; "" without a limit."""
+        """Return what the minutes allow in place of the recipe's rounds; "" without a limit."""
         cut = self._cut(entry)
         return "" if cut is None else cut.text
 
@@ -194,16 +268,22 @@ class Plans:
             learner = learner.replace(training=learner.training.replace(precision="float32"))
         return base.replace(learner=learner)
 
-    def _cut(self, entry: Entry) -> Cut | None:
-        if self.options.minutes is None:
-            return None
+    def _timed(self, entry: Entry) -> RunSettings:
+        """Return the settings whose speed counts for an entry.
+
+        Rows that train the same networks get the same rounds, however they label: they share round 0.
+        """
         base = self._base(entry, 0)
         row = entry.of(base)
         assert isinstance(base.learner, TorchLearnerSettings)
         assert isinstance(row.learner, TorchLearnerSettings)
-        # Rows that train the same networks get the same rounds, however they label: they share round 0.
         same = row.learner.fit_settings() == base.learner.fit_settings()
-        timed = base if same else row.replace(config=base.config)
+        return base if same else row.replace(config=base.config)
+
+    def _cut(self, entry: Entry) -> Cut | None:
+        if self.options.minutes is None:
+            return None
+        timed = self._timed(entry)
         key = _key(timed, self.options.minutes)
         if key not in self._kept:
             assert timed.data is not None
@@ -232,25 +312,13 @@ def _key(settings: RunSettings, minutes: float) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[Any]:
-    if not (place / "run.json").exists():
-        yield from start(place, settings, shared=shared, progress=progress)
-        return
-    run = RunFolder.open(place)
-    wanted = settings.pinned()
-    given = ("config", "learner", "data", "name")
-    different = differences(
-        run.settings.replace(config=run.settings.config.replace(num_classes=None)), wanted, "here", given
-    )
-    if different:
-        raise RunError(
-            f"The run in '{place}' has other settings: {'; '.join(different)}. Use another folder (--out), or ask for "
-            "what it was begun with."
-        )
-    yield from resume(place, shared=shared, progress=progress)
+def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
+    if (place / RUN).exists():
+        return resume(place, shared=shared, progress=progress)
+    return start(place, settings, shared=shared, progress=progress)
 
 
-def differences(ours: Settings, other: Settings, name: str = "paper", only: Sequence[str] = ()) -> tuple[str, ...]:
+def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
     """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
 
     Example:
@@ -258,11 +326,11 @@ def differences(ours: Settings, other: Settings, name: str = "paper", only: Sequ
         >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
         'max_rounds 8 (paper 20)'
     """
-    first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(other.model_dump(mode="json")))
+    first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
     return tuple(
-        f"{key.rpartition('.')[2]} {first.get(key)} ({name} {second.get(key)})"
+        f"{key.rpartition('.')[2]} {first.get(key)} (paper {second.get(key)})"
         for key in {**first, **second}
-        if first.get(key) != second.get(key) and (not only or key.partition(".")[0] in only)
+        if first.get(key) != second.get(key)
     )
 
 
@@ -294,7 +362,7 @@ class _Counter:
         self.what, self.rounds, self.done = what, settings.config.max_rounds + 1, 0
         self._tell("")
 
-    def add(self, record: Any) -> None:
+    def add(self, record: RoundRecord) -> None:
         self.done = record.round + 1
         self._tell("")
 
@@ -343,7 +411,8 @@ def write_outcome(
         if cell.runs:
             minutes = statistic([run.records()[-1].minutes for run in cell.runs])
             what = f"**{cell.entry.row}, {cell.entry.dataset.name}, {cell.entry.labels} labels** ({minutes:.1f} min)"
-            lines += [f"{what}: {'; '.join(cell.differences) or 'as in the paper'}.", ""]
+            planned = f" {cell.cut}." if cell.cut else ""
+            lines += [f"{what}:{planned} {'; '.join(cell.differences) or 'as in the paper'}.", ""]
     path = Path(out) / f"{experiment.name}.md"
     write_file(path, "\n".join(lines).encode())
     written = [path]

@@ -3,11 +3,26 @@
 from collections.abc import Sequence
 
 from surelabel.report.analysis import PAPER, analysis_table
+from surelabel.report.classes import classes_table, left_out
 from surelabel.report.equal_counts import comparison_table
 from surelabel.report.figures import NO_ROUND, NO_TRUTH, ReportFigure
 from surelabel.report.first_selection import find_pairs, first_round_table, paper_experiment
 from surelabel.report.tables import Row
 from surelabel.runs import RunFolder
+
+
+def classes_section(row: Row) -> ReportFigure:
+    """Show each class of several labels a sample: its score, and what the last network learned of it."""
+    title = "Classes of the last network"
+    if row.runs[0].settings.config.task == "single":
+        return ReportFigure(title, note="Not drawn: the samples have one label each.")
+    table, without = classes_table(row), left_out(row)
+    caption = (
+        "Average precision of the last network, and the labels that it learned from. A class of which positives alone "
+        "are selected, or many that are wrong, drifts toward being found everywhere."
+    )
+    note = f"Left out of the mean, without a known positive to score by: {', '.join(without)}." if without else ""
+    return ReportFigure(title, caption, tables=[table] if table.lines else [], note=note)
 
 
 def first_labels_section(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.errors import InvalidInputError
 from surelabel.records import RoundRecord
-from surelabel.runs import RunFolder
+from surelabel.runs import RunFolder, RunSettings
 
 Mask = npt.NDArray[np.bool_]
 Variant = Literal["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
@@ -89,7 +89,9 @@ class SummaryRow(NamedTuple):
     seeds: int
     rounds: Statistic
     test_score: Statistic | None
+    test_score_11: Statistic | None
     validation_score: Statistic | None
+    validation_score_11: Statistic | None
     num_positive: Statistic | None
     positive_accuracy: Statistic | None
     num_negative: Statistic | None
@@ -143,7 +145,7 @@ def variant_of(run: RunFolder) -> Variant:
         return "supervised"
     if config.kappa_p < math.inf:
         return "UPS" if config.negatives else "no NL"
-    if config.tau_p == 0:
+    if config.tau_p == 0 or (config.task == "multi" and config.tau_p <= config.gamma <= config.tau_n):
         return "no selection"
     return "no UA" if run.pool(0).uncertainty is None else "no UA (Cal.)"
 
@@ -158,15 +160,15 @@ def percent(value: Statistic) -> Statistic:
     return Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
 
 
-def all_but_seed(run: RunFolder, *others: str) -> str:
+def all_but_seed(settings: RunSettings, *others: str) -> str:
     """Return all settings as text but for the name, the seed and what follows from it, and these of the config."""
-    settings: dict[str, Any] = run.settings.to_json()
+    values = settings.to_json()
     for name in ("name", "fingerprint", "keep_models"):
-        settings.pop(name)
+        values.pop(name)
     for name in ("seed", *others):
-        settings["config"].pop(name)
-    ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)
-    return json.dumps(settings, sort_keys=True)
+        values["config"].pop(name)
+    ((values["data"] or {}).get("arguments") or {}).pop("seed", None)
+    return json.dumps(values, sort_keys=True)
 
 
 def summarize(row: Row) -> SummaryRow:
@@ -185,7 +187,9 @@ def summarize(row: Row) -> SummaryRow:
         seeds=len(last),
         rounds=rounds,
         test_score=over("test_score"),
+        test_score_11=over("test_score_11"),
         validation_score=over("validation_score"),
+        validation_score_11=over("validation_score_11"),
         num_positive=over("num_positive", learned),
         positive_accuracy=over("positive_accuracy"),
         num_negative=over("num_negative", learned),

@@ -6,6 +6,8 @@ that one run has trained are, bit for bit, those that the others would train.
 
 import hashlib
 import json
+import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,14 @@ import numpy.typing as npt
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
+from surelabel.errors import DamagedFileError
 from surelabel.learners.protocol import NegativesUse
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.runs.files import make_folder, read_file, write_file
+from surelabel.runs.environment import describe_environment
+from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.runs.settings import RunSettings
+
+_logger = logging.getLogger("surelabel")
 
 
 class SharedFits:
@@ -29,6 +35,9 @@ class SharedFits:
         learner: trains what is not there yet.
         settings: of the run, complete: what its fits depend on beside the targets and the seed.
         folder: of the runs that share; one that waits for a fit of another gets it when that is done.
+
+    Attributes:
+        seconds_elsewhere: what the last fit took in the run that made it; 0 where it was made here.
     """
 
     def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
@@ -38,9 +47,12 @@ class SharedFits:
         self.negatives_use: NegativesUse = learner.negatives_use
         assert isinstance(settings.learner, TorchLearnerSettings)
         data = None if settings.data is None else settings.data.model_dump(mode="json")
-        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint, data], sort_keys=True)
+        environment = describe_environment()
+        code = environment["commit"], environment["versions"]["surelabel"], environment["versions"]["torch"]
+        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint, data, code], sort_keys=True)
         self._inputs = hashlib.sha256(text.encode())
         self._last = b""
+        self.seconds_elsewhere = 0.0
         self._shapes = {"sample_shape": settings.sample_shape, "num_classes": len(settings.classes)}
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
@@ -57,12 +69,26 @@ class SharedFits:
         path = self.folder / f"{key.hexdigest()}.safetensors"
         with path.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.exists():
-                self.learner.from_bytes(read_file(path), **self._shapes)
-            else:
+            self.seconds_elsewhere = self._take(path)
+            if not self.seconds_elsewhere:
+                started = time.monotonic()
                 self.learner.fit(training_set, seed=seed)
-                write_file(path, self.learner.to_bytes())
+                checksum = write_file(path, self.learner.to_bytes())
+                seconds = time.monotonic() - started
+                write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
         self._last = key.digest()
+
+    def _take(self, path: Path) -> float:
+        """Take the weights of a fit that was made, and return its seconds; 0 where there is none that is whole."""
+        if not path.with_suffix(".json").exists():
+            return 0.0
+        try:
+            made = read_json(path.with_suffix(".json"))
+            self.learner.from_bytes(read_file(path, made["sha256"]), **self._shapes)
+        except DamagedFileError as error:
+            _logger.warning("A network that runs share is trained again: %s", error)
+            return 0.0
+        return float(made["seconds"])
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source, as the learner does."""
