@@ -1,6 +1,5 @@
 """Several labels a sample, class by class: average precision, and how much was selected and is right."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from surelabel.records import ClassScores, RoundRecord
@@ -72,19 +71,14 @@ def classes_table(row: Row) -> TextTable:
         "negatives": "negatives selected",
         "negative_accuracy": "right (%)",
     }
-    by_class = list(zip(*(class_reports(run) for run in row.runs), strict=True))
-    cells = [[_over(reports, name) for name in columns] for reports in by_class]
-    kept = [index for index in range(len(columns)) if any(line[index] is not None for line in cells)]
-    header, names = ["class", *columns.values()], row.runs[0].settings.classes
+    reports = zip(*(class_reports(run) for run in row.runs), strict=True)
+    found = [{name: statistic([getattr(one, name) for one in of_class]) for name in columns} for of_class in reports]
+    kept = [name for name in columns if any(values[name] is not None for values in found)]
     lines = [
-        [name, *(_cell(line[index], header[index + 1]) for index in kept)]
-        for name, line in zip(names, cells, strict=True)
+        [class_name, *(_cell(values[name], columns[name]) for name in kept)]
+        for class_name, values in zip(row.runs[0].settings.classes, found, strict=True)
     ]
-    return TextTable(["class", *(header[index + 1] for index in kept)], lines if kept else [])
-
-
-def _over(reports: Sequence[ClassReport], name: str) -> Statistic | None:
-    return statistic([getattr(report, name) for report in reports])
+    return TextTable(["class", *(columns[name] for name in kept)], lines if kept else [])
 
 
 def _cell(value: Statistic | None, header: str) -> str:
