@@ -22,7 +22,8 @@ from surelabel.errors import DataError
 from surelabel.recipes.cifar import DataSet
 from surelabel.recipes.datasets import run_data
 from surelabel.recipes.paper import CONFIDENCE, FIRST, SUPERVISED, UPS, Experiment, rows
-from surelabel.report.reproduce import Options, cell_texts, reproduce, write_outcome
+from surelabel.recipes.plans import Options
+from surelabel.report.reproduce import cell_texts, reproduce, write_outcome
 
 TIN100 = DataSet("tin100", f"{Path(__file__).resolve()}:tin100", (0.4747, 0.4463, 0.3913), (0.2545, 0.2453, 0.2568))
 EXPERIMENTS = {

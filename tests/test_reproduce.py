@@ -11,11 +11,10 @@ from surelabel.cli import main
 from surelabel.data.images import store
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.recipes import paper, variants
+from surelabel.recipes import paper, plans, variants
 from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
 from surelabel.recipes.cifar import CIFAR10, fast_recipe, paper_recipe
 from surelabel.recipes.paper import EXPERIMENTS, Entry, Experiment, experiment
-from surelabel.report import reproduce as module
 from surelabel.report.reproduce import Options, chosen, differences, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import RunSettings
@@ -260,7 +259,7 @@ def test_what_would_fail_later_fails_at_once(
     with pytest.raises(InvalidInputError, match="seeds must differ. Got 0, 0"):
         reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
     with pytest.raises(InvalidInputError, match="number of minutes above 0. Got nan"):
-        cut_to(fast_recipe(paper_recipe()), math.nan, Speed(1.0, 1.0), 10)
+        reproduce(small, tmp_path / "runs", Options(device="cpu", minutes=math.nan))
     with pytest.raises(InvalidInputError, match="No row has both"):
         reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
@@ -272,9 +271,9 @@ def test_what_would_fail_later_fails_at_once(
 def test_the_minutes_are_planned_once(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
     monkeypatch.setattr(
-        module, "measure", lambda settings, data: (measured.append(settings.name), Speed(900.0, 800.0))[1]
+        plans, "measure", lambda settings, data: (measured.append(settings.name), Speed(900.0, 800.0))[1]
     )
-    monkeypatch.setattr(module, "cut_to", lambda *_: Cut(1, 3, "1 round of 3 steps"))
+    monkeypatch.setattr(plans, "cut_to", lambda *_: Cut(1, 3, "1 round of 3 steps"))
     options = Options(seeds=(0, 1), device="cpu", minutes=1.0, rows=("Supervised", "UPS"))
     cells = reproduce(small, tmp_path / "runs", options)
     assert measured == ["UPS"]
@@ -292,7 +291,7 @@ def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:
     training = settings.learner.training.replace(precision="float32")
     settings = settings.replace(learner=settings.learner.replace(device="cpu", training=training))
     assert settings.data is not None
-    speed = module.measure(settings, settings.data.load())
+    speed = plans.measure(settings, settings.data.load())
     assert 1 < speed.training < 1e6
     assert 1 < speed.labeling < 1e6
 

@@ -16,7 +16,8 @@ from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from surelabel.recipes.paper import Experiment
-    from surelabel.report.reproduce import Options, Result
+    from surelabel.recipes.plans import Options
+    from surelabel.report.reproduce import Result
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -66,7 +67,8 @@ def command(
         check_device(device)
     if seed and seeds != 1:
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
-    from surelabel.report.reproduce import Options, collect, reproduce
+    from surelabel.recipes.plans import Options
+    from surelabel.report.reproduce import collect, reproduce
 
     wanted = named(experiment)
     options = Options(tuple(seed or range(seeds)), recipe, budget, device, tuple(rows or ()), tuple(labels or ()))

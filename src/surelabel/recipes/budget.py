@@ -71,8 +71,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000).text
         '20 rounds of 4,675 steps in place of 20 rounds of 100 epochs'
     """
-    if not (math.isfinite(minutes) and minutes > 0):
-        raise InvalidInputError(f"The 'budget' must be a number of minutes above 0. Got {minutes:g} instead.")
+    check_minutes(minutes)
     learner = _network(settings)
     sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
     available = 60 * minutes * MARGIN
@@ -88,6 +87,12 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         )
     whole = f"{settings.config.max_rounds} rounds of {_length(learner)}"
     return Cut(rounds, steps, f"{rounds} round{'s' * (rounds > 1)} of {steps:,} steps in place of {whole}")
+
+
+def check_minutes(minutes: float) -> None:
+    """Refuse what is no length of time."""
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise InvalidInputError(f"The 'budget' must be a number of minutes above 0. Got {minutes:g} instead.")
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:

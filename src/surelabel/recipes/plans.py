@@ -1,0 +1,117 @@
+"""What an experiment's runs are made of: the recipe, cut to the minutes where there is a limit.
+
+What was planned is kept in a file, so that a run that is resumed, or another seed, follows the same plan.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surelabel.data.reference import FunctionData
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.recipes.budget import Cut, cut_to, measure
+from surelabel.recipes.paper import Entry, RecipeName
+from surelabel.runs import RunSettings
+from surelabel.runs.files import read_json, write_json
+
+
+class Options(NamedTuple):
+    """How an experiment is run.
+
+    Attributes:
+        seeds: a run of each row for each; a seed also draws the split.
+        recipe: "paper", or "fast".
+        minutes: for each run; None: the whole recipe.
+        device: None: the GPU if there is one.
+        rows: names of the rows to be run; empty: all.
+        labels: numbers of labels to be run; empty: all.
+    """
+
+    seeds: Sequence[int] = (0,)
+    recipe: RecipeName = "fast"
+    minutes: float | None = None
+    device: str | None = None
+    rows: Sequence[str] = ()
+    labels: Sequence[int] = ()
+
+
+class Plans:
+    """The settings of every run, as the minutes allow; what was planned is kept in a file.
+
+    Args:
+        path: of the file.
+        options: recipe, minutes and device.
+    """
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path, self.options = path, options
+        self._kept: dict[str, Any] = read_json(path) if path.exists() else {}
+
+    def settings(self, entry: Entry, seed: int) -> RunSettings:
+        """Return the complete settings of a run."""
+        base = self._base(entry, seed)
+        cut = self._cut(entry)
+        return entry.of(base if cut is None else cut.apply(base))
+
+    def knows(self, entry: Entry) -> bool:
+        """Whether the settings of an entry follow without measuring anything."""
+        return self.options.minutes is None or _key(self._timed(entry), self.options.minutes) in self._kept
+
+    def cut_text(self, entry: Entry) -> str:
+        """Return what the minutes allow in place of the recipe's rounds; "" without a limit."""
+        cut = self._cut(entry)
+        return "" if cut is None else cut.text
+
+    def _base(self, entry: Entry, seed: int) -> RunSettings:
+        base = entry.base(seed, self.options.recipe)
+        assert isinstance(base.learner, TorchLearnerSettings)
+        learner = base.learner.replace(device=self.options.device)
+        if not _on_gpu(self.options.device):
+            # Not every CPU can compute in bfloat16, and few are faster with it.
+            learner = learner.replace(training=learner.training.replace(precision="float32"))
+        return base.replace(learner=learner)
+
+    def _timed(self, entry: Entry) -> RunSettings:
+        """Return the settings whose speed counts for an entry.
+
+        Rows that train the same networks get the same rounds, however they label: they share round 0.
+        """
+        base = self._base(entry, 0)
+        row = entry.of(base)
+        assert isinstance(base.learner, TorchLearnerSettings)
+        assert isinstance(row.learner, TorchLearnerSettings)
+        same = row.learner.fit_settings() == base.learner.fit_settings()
+        return base if same else row.replace(config=base.config)
+
+    def _cut(self, entry: Entry) -> Cut | None:
+        if self.options.minutes is None:
+            return None
+        timed = self._timed(entry)
+        key = _key(timed, self.options.minutes)
+        if key not in self._kept:
+            assert timed.data is not None
+            data = timed.data.load()
+            speed = measure(timed, data)
+            cut = cut_to(timed, self.options.minutes, speed, len(data.unlabeled))
+            self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
+            write_json(self.path, self._kept)
+        kept = self._kept[key]
+        return Cut(kept["max_rounds"], kept["steps"], kept["text"])
+
+
+def _on_gpu(device: str | None) -> bool:
+    import torch
+
+    return torch.cuda.is_available() if device is None else torch.device(device).type == "cuda"
+
+
+def _key(settings: RunSettings, minutes: float) -> str:
+    assert settings.learner is not None
+    assert isinstance(settings.data, FunctionData)
+    config = settings.config.max_rounds
+    text = json.dumps(
+        [settings.learner.model_dump(mode="json"), settings.data.function, config, minutes], sort_keys=True
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
