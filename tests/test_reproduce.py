@@ -299,7 +299,7 @@ def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:
 def test_unknown_rows_and_numbers_are_named() -> None:
     with pytest.raises(InvalidInputError, match="has no rows FixMatch to run; it has .*UPS"):
         chosen(experiment("table5"), Options(rows=["FixMatch"]))
-    with pytest.raises(InvalidInputError, match="has no labels 7 to run; it has 1000, 4000"):
+    with pytest.raises(InvalidInputError, match="has no labels 7 to run; it has 1000; 4000"):
         chosen(experiment("table5"), Options(labels=[7]))
     with pytest.raises(InvalidInputError, match="no experiment 'table9'; there are table1, "):
         experiment("table9")

@@ -79,7 +79,7 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
     ):
         unknown = [str(value) for value in asked if value not in there]
         if unknown:
-            listed = ", ".join(sorted(map(str, there)))
+            listed = "; ".join(sorted(map(str, there)))
             raise InvalidInputError(f"{experiment.name} has no {name} {', '.join(unknown)} to run; it has {listed}.")
     return [
         entry
