@@ -169,7 +169,7 @@ TABLE = "label,truth,confidence,uncertainty\n"
     ("name", "content", "message"),
     [
         ("a.txt", "", "has an ending that is not known here; use .npz, .csv or .parquet"),
-        ("a.npz", "nonsense", "cannot be read as an .npz archive of numbers"),
+        ("a.npz", "nonsense", "not really an .npz archive of numbers"),
         ("a.parquet", "nonsense", "cannot be read as a parquet table"),
         ("a.csv", "label,truth\n1,1\n", "has no column 'confidence'; it has label, truth"),
         ("a.csv", "class,label,truth,confidence\na,1,1,0.5\n", "has a row for each sample and class"),
@@ -194,7 +194,7 @@ def test_a_file_that_cannot_be_used_is_named(command, name, content, message):
         ({"y": np.zeros(99, dtype=int)}, "p, u and y must have as many rows as each other"),
         ({"y": np.full(100, -1)}, "File 'a.npz' has no sample whose true label is known"),
         ({"y": np.array(["a"] * 100)}, "array 'y' must hold a row of numbers for each sample. Got <U1 of shape (100,)"),
-        ({"y": np.array([None] * 100)}, "cannot be read as an .npz archive of numbers"),
+        ({"y": np.array([None] * 100)}, "not really an .npz archive of numbers"),
         ({"p": np.array(0.5)}, "array 'p' must hold a row of numbers for each sample. Got float64 of shape ()"),
         ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
     ],

@@ -91,26 +91,8 @@ class CNN13(nn.Module):
         draw_weights(self, SLOPE)
 
 
-def cnn13(
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    width: int = 128,
-    dropout: float = 0.3,
-    dropout_layer: DropoutKind = "dropout",
-    block_size: int = BLOCK_SIZE,
-    weight_norm: bool = False,
-) -> CNN13:
-    """Return a `CNN13` for samples of this shape: a model factory by reference."""
-    return CNN13(
-        sample_shape,
-        num_classes,
-        width=width,
-        dropout=dropout,
-        dropout_layer=dropout_layer,
-        block_size=block_size,
-        weight_norm=weight_norm,
-    )
+cnn13 = CNN13
+"""A model factory by reference."""
 
 
 def _convolution(channels_in: int, channels_out: int, side: int, padding: int | None = None) -> list[nn.Module]:

@@ -142,24 +142,8 @@ class _Shortcut(nn.Module):
         return result
 
 
-def shake_shake(
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    width: int = 96,
-    dropout: float = 0.3,
-    dropout_layer: DropoutKind = "dropout",
-    block_size: int = BLOCK_SIZE,
-) -> ShakeShake:
-    """Return a `ShakeShake` for samples of this shape: a model factory by reference."""
-    return ShakeShake(
-        sample_shape,
-        num_classes,
-        width=width,
-        dropout=dropout,
-        dropout_layer=dropout_layer,
-        block_size=block_size,
-    )
+shake_shake = ShakeShake
+"""A model factory by reference."""
 
 
 def _branch(channels: int, wider: int, stride: int, dropout: nn.Module) -> nn.Sequential:

@@ -132,32 +132,8 @@ class _Block(nn.Module):
         return result
 
 
-def wide_resnet(
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    depth: int = 28,
-    width: int = 2,
-    dropout: float = 0.3,
-    dropout_layer: DropoutKind = "dropout",
-    block_size: int = BLOCK_SIZE,
-    activation: Activation = "relu",
-    norm_momentum: float = 0.1,
-    norm_bias: float = 0.0,
-) -> WideResNet:
-    """Return a `WideResNet` for samples of this shape, WRN-28-2 unless told otherwise: a model factory by reference."""
-    return WideResNet(
-        sample_shape,
-        num_classes,
-        depth=depth,
-        width=width,
-        dropout=dropout,
-        dropout_layer=dropout_layer,
-        block_size=block_size,
-        activation=activation,
-        norm_momentum=norm_momentum,
-        norm_bias=norm_bias,
-    )
+wide_resnet = WideResNet
+"""A model factory by reference: WRN-28-2 unless told otherwise."""
 
 
 def _activation(name: Activation) -> type[nn.Module]:

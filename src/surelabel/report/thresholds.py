@@ -137,7 +137,9 @@ def _from_arrays(path: Path) -> HeldOutLabels:
             arrays = {name: archive[name] for name in ("p", "u", "y") if name in archive}
             names = archive.files
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"File '{path}' cannot be read as an .npz archive of numbers ({error}).") from error
+        raise DataError(
+            f"File '{path}' is damaged or not really an .npz archive of numbers; write it again by numpy.savez."
+        ) from error
     missing = {"p", "y"} - set(arrays)
     if missing:
         raise DataError(f"File '{path}' has no array '{min(missing)}'; it has {', '.join(names) or 'none'}.")
