@@ -72,7 +72,8 @@ def test_what_is_kept_of_a_sample_does_not_depend_on_the_number_of_classes(balan
         assert pool.num_selected_before == 0
     per_sample = {num_classes: value / num_rows for num_classes, value in kept.items()}
     assert max(per_sample.values()) < 64, per_sample  # one dense mask alone: C bytes
-    assert max(per_sample.values()) - min(per_sample.values()) < 2, per_sample
+    # The interpreter's own few kilobytes come and go; a mask would add 980 bytes from 20 classes to 1000.
+    assert max(per_sample.values()) - min(per_sample.values()) < 16, per_sample
 
 
 @pytest.mark.parametrize("balance", [None, "equal", "prior"])
