@@ -3,6 +3,7 @@ import json
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import golden
@@ -16,11 +17,12 @@ from surelabel.augment import AugmentSettings
 from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.feed import Loaders, Samples, read
-from surelabel.engine.method import Stream
+from surelabel.engine.method import Stream, sizes_of
 from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
+from surelabel.labels import Task
 from surelabel.learners.rule import UPSMethod, batch_sizes, samples_trained_on
 from surelabel.selection import Selection
 
@@ -132,12 +134,35 @@ def test_a_fixed_number_of_negatives_keeps_all_batches_of_one_shape() -> None:
 @pytest.mark.parametrize(("labeled", "negative", "expected"), [(10, 0, 0), (300, 75, 16), (50, 400, 64), (1000, 10, 1)])
 def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int, expected: int) -> None:
     settings = TrainingSettings(batch_size=64, epochs=3, min_steps=11)
-    sizes = batch_sizes(labeled, negative, settings)
-    assert sizes == (min(64, labeled), expected)
-    steps = max(math.ceil(3 * labeled / sizes.labeled), 11)
-    epochs, seen = samples_trained_on(labeled, negative, settings)
-    assert seen == steps * (sizes.labeled + sizes.negative)
-    assert (epochs - 1) * labeled < steps * sizes.labeled <= epochs * labeled
+    sizes = batch_sizes(labeled, 0, negative, settings)
+    assert sizes == (min(64, labeled), 0, expected)
+    steps = max(math.ceil(3 * labeled / sizes.first), 11)
+    epochs, seen = samples_trained_on(labeled, 0, negative, settings)
+    assert seen == steps * sum(sizes)
+    assert (epochs - 1) * labeled < steps * sizes.first <= epochs * labeled
+
+
+def test_labels_on_top_are_as_many_in_every_batch_however_many_pseudo_labels_there_are() -> None:
+    settings = TrainingSettings(batch_size=2, epochs=4, labeled_batch_size=3, negative_batch_size=1)
+    batches = fit(settings, a_selection()).batches
+    assert {kinds_of(batch) for batch in batches} == {(3, 2, 1)}
+    assert len(batches) == 8  # four epochs over the four positives
+    assert samples_trained_on(4, 4, 2, settings) == (4, 48)
+
+
+@pytest.mark.parametrize(("task", "size"), [("single", 4), ("multi", 3)])
+def test_without_pseudo_labels_labels_take_the_places_of_what_comes_on_top(task: Task, size: int) -> None:
+    settings = TrainingSettings(batch_size=2, labeled_batch_size=1, negative_batch_size=1)
+    data = replace(training_set(), task=task)
+    assert [(len(stream.rows), stream.size) for stream in UPSMethod(task, 1.0, settings).streams(data)] == [(4, size)]
+
+
+def test_with_several_labels_a_sample_all_pseudo_labels_are_one_stream_beside_the_labels() -> None:
+    settings = TrainingSettings(batch_size=4, labeled_batch_size=2)
+    data = replace(training_set(a_selection()), task="multi")
+    streams = UPSMethod("multi", 1.0, settings).streams(data)
+    assert [(sorted(stream.rows), stream.size) for stream in streams] == [(list(range(4, 10)), 4), (list(range(4)), 2)]
+    assert sizes_of(streams) == (6,)
 
 
 def test_negatives_of_no_weight_are_not_drawn() -> None:

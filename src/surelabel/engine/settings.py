@@ -24,6 +24,9 @@ class TrainingSettings(Settings):
             rate; "linear" falls to 0; "constant".
         warmup: the share of the steps in which the rate rises from 0, before the schedule.
         batch_size: the samples in a mini-batch, those on top not counted; fewer where there are fewer.
+        labeled_batch_size: labeled samples that come on top of them in rounds with pseudo-labels, so that many of
+            these do not crowd out the few labels; `batch_size` then counts pseudo-labeled ones alone. 0: labels and
+            pseudo-labels in proportion, as in the paper.
         negative_batch_size: the samples that come on top of them, such as those with negative labels only; None: in
             proportion, rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds
             one shape, so that one compiled step fits all.
@@ -55,6 +58,7 @@ class TrainingSettings(Settings):
     schedule: Literal["cosine", "cosine-7/16", "linear", "constant"] = "cosine"
     warmup: float = Field(0.0, ge=0, lt=1)
     batch_size: PositiveInt = 128
+    labeled_batch_size: NonNegativeInt = 0
     negative_batch_size: PositiveInt | None = None
     epochs: PositiveInt = 100
     min_steps: NonNegativeInt = 0

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from surelabel.augment import Augment, mixup
-from surelabel.data.training_set import NEGATIVE, TrainingSet
+from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
 from surelabel.engine.layout import channels_last
 from surelabel.engine.method import Batch, Stream, check_logits
 from surelabel.engine.order import num_steps
@@ -23,41 +23,59 @@ _NO_LABEL = -100
 
 
 class BatchSizes(NamedTuple):
-    """How many samples with a label, and with negative labels only, a mini-batch holds."""
+    """How many samples of each stream a mini-batch holds.
 
+    Attributes:
+        first: with a label; where `labeled` is not 0, a pseudo-label.
+        labeled: with a label of their own, drawn apart from the others.
+        negative: with negative labels only.
+    """
+
+    first: int
     labeled: int
     negative: int
 
 
-def batch_sizes(num_labeled: int, num_negative: int, settings: TrainingSettings) -> BatchSizes:
-    """Return the parts of a mini-batch: `batch_size` rows with a label, and at most as many negatives on top.
+def batch_sizes(
+    num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
+) -> BatchSizes:
+    """Return the parts of a mini-batch: `batch_size` rows with a label, and what comes on top of them.
 
     Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
     proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
+    Several labels a sample: no negatives are drawn apart, `num_negative` is None.
 
-    >>> batch_sizes(100, 50, TrainingSettings(batch_size=32)), batch_sizes(100, 900, TrainingSettings(batch_size=32))
-    (BatchSizes(labeled=32, negative=16), BatchSizes(labeled=32, negative=32))
-    >>> batch_sizes(100, 0, TrainingSettings(batch_size=32, negative_batch_size=8))
-    BatchSizes(labeled=40, negative=0)
+    >>> together = TrainingSettings(batch_size=32)
+    >>> batch_sizes(60, 40, 50, together), batch_sizes(60, 40, 900, together)
+    (BatchSizes(first=32, labeled=0, negative=16), BatchSizes(first=32, labeled=0, negative=32))
+    >>> apart = TrainingSettings(batch_size=32, labeled_batch_size=16, negative_batch_size=8)
+    >>> batch_sizes(60, 40, 50, apart), batch_sizes(60, 0, 0, apart)
+    (BatchSizes(first=32, labeled=16, negative=8), BatchSizes(first=56, labeled=0, negative=0))
     """
-    fixed = settings.negative_batch_size
-    if num_negative == 0:
-        # Of the shape that the rounds with negatives have.
-        return BatchSizes(min(settings.batch_size + (fixed or 0), num_labeled), 0)
-    labeled = min(settings.batch_size, num_labeled)
-    proportion = math.ceil(labeled * num_negative / num_labeled)
-    return BatchSizes(labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
+    with_label = num_labeled + num_positive
+    labeled = settings.labeled_batch_size if num_positive else 0
+    fixed = None if num_negative is None else settings.negative_batch_size
+    # Rounds without pseudo-labels, or without negatives, have batches of the shape that the others have.
+    first = settings.batch_size + settings.labeled_batch_size - labeled + (0 if num_negative else fixed or 0)
+    first = min(first, num_positive if labeled else with_label)
+    if not num_negative:
+        return BatchSizes(first, labeled, 0)
+    proportion = math.ceil((first + labeled) * num_negative / with_label)
+    return BatchSizes(first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
 
 
-def samples_trained_on(num_labeled: int, num_negative: int, settings: TrainingSettings) -> tuple[int, int]:
-    """Return the epochs over the rows with a label, begun ones counted, and the samples that a round sees in all.
+def samples_trained_on(
+    num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
+) -> tuple[int, int]:
+    """Return the epochs over the first stream, begun ones counted, and the samples that a round sees in all.
 
-    >>> samples_trained_on(100, 50, TrainingSettings(batch_size=32, epochs=10))
+    >>> samples_trained_on(60, 40, 50, TrainingSettings(batch_size=32, epochs=10))
     (11, 1536)
     """
-    sizes = batch_sizes(num_labeled, num_negative, settings)
-    steps = num_steps(num_labeled, sizes.labeled, settings)
-    return math.ceil(steps * sizes.labeled / num_labeled), steps * sum(sizes)
+    sizes = batch_sizes(num_labeled, num_positive, num_negative, settings)
+    rows = num_positive if sizes.labeled else num_labeled + num_positive
+    steps = num_steps(rows, sizes.first, settings)
+    return math.ceil(steps * sizes.first / rows), steps * sum(sizes)
 
 
 @dataclass(frozen=True)
@@ -86,11 +104,10 @@ class UPSMethod:
             raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
-        """Return the samples with a label, then those with negative labels only."""
+        """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
         rows, kind = training_set.rows, training_set.kind
-        if self.task == "multi":
-            return [Stream(rows, min(self.settings.batch_size, len(rows)), kind)]
-        only_negative = kind == NEGATIVE
+        # Several labels a sample: all that was selected is learned by one loss.
+        only_negative = (kind == NEGATIVE) & (self.task == "single")
         if self.negative_weight == 0:
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
         if self._mixup and only_negative.any():
@@ -98,9 +115,17 @@ class UPSMethod:
                 "Mixup mixes the labels of two samples, and samples with negative labels only have none: use "
                 "negatives=False with it."
             )
-        sizes = batch_sizes(int((~only_negative).sum()), int(only_negative.sum()), self.settings)
-        streams = [Stream(rows[~only_negative], sizes.labeled, kind[~only_negative])]
-        return streams + ([Stream(rows[only_negative], sizes.negative, joins=True)] if sizes.negative else [])
+        labeled = kind == LABELED
+        positive = ~labeled & ~only_negative
+        num_negative = int(only_negative.sum()) if self.task == "single" else None
+        sizes = batch_sizes(int(labeled.sum()), int(positive.sum()), num_negative, self.settings)
+        first = positive if sizes.labeled else ~only_negative
+        streams = [Stream(rows[first], sizes.first, kind[first])]
+        if sizes.labeled:
+            streams.append(Stream(rows[labeled], sizes.labeled, joins=True))
+        if sizes.negative:
+            streams.append(Stream(rows[only_negative], sizes.negative, joins=True))
+        return streams
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss of the learning rule: `surelabel.losses.learning_rule`, with torch's fused cross-entropy."""

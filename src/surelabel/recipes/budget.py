@@ -104,7 +104,7 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))
     pool = problem.pool if on_gpu else Subset(problem.pool, np.arange(min(len(problem.pool), 64)))
     training_set = problem.training_set(None)
-    _, samples = samples_trained_on(problem.num_labeled, 0, learner.training)
+    _, samples = samples_trained_on(problem.num_labeled, 0, 0, learner.training)
     times = []
     for seed in range(2):  # the first round compiles
         started = time.perf_counter()
@@ -119,7 +119,7 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
 def batch_of(learner: TorchLearnerSettings) -> int:
     """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most."""
     training = learner.training
-    return training.batch_size + (training.negative_batch_size or training.batch_size)
+    return training.batch_size + training.labeled_batch_size + (training.negative_batch_size or training.batch_size)
 
 
 def _length(learner: TorchLearnerSettings) -> str:

@@ -108,12 +108,13 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     learner = run.settings.learner
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
+    num_negative: int | None
     if run.settings.config.task == "single":
-        rows = num_labels + record.num_positive, record.num_negative_only
+        num_positive, num_negative = record.num_positive, record.num_negative_only
     else:
         # Several labels a sample: positives are counted by entries, the table has a row for each class, and all samples
         # are drawn alike. One that is labeled in part, and has an entry selected too, counts twice.
         with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
-        rows = num_labels + with_positive + record.num_negative_only, 0
-    epochs, samples = samples_trained_on(*rows, learner.training)
+        num_positive, num_negative = with_positive + record.num_negative_only, None
+    epochs, samples = samples_trained_on(num_labels, num_positive, num_negative, learner.training)
     return learner.members * epochs, learner.members * samples
