@@ -4,7 +4,7 @@ Every round trains the same number of steps. A run of R rounds after round 0 tak
 
     (R + 1) · (steps · batch / training speed + pool / labeling speed)
 
-R is as large as the recipe allows, but no round gets fewer than a million samples while there is more than one.
+R is as large as the recipe allows, but no round gets fewer than three million samples while there is more than one.
 """
 
 import math
@@ -22,7 +22,7 @@ from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs import RunSettings
 
-LEAST_SAMPLES = 1_000_000
+LEAST_SAMPLES = 3_000_000
 """Samples that a round is trained on at least, before there are two of them."""
 
 MARGIN = 0.93
