@@ -5,9 +5,10 @@ python experiments/update_documents.py
 
 import argparse
 import csv
+import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from surelabel.report.results import paired_difference, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CHOICE = "choose defaults"
+RERUN = ("table1", "table5")
+"""Experiments of the paper whose rows are shown."""
+
 Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
 
@@ -156,6 +160,58 @@ def kernels(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/profile.csv`, commit {_commits(rows)}."])
 
 
+def rerun(results: Path, dataset: str) -> str:
+    """Return the paper's tables on a data set, as far as they were run: of each row, the newest settings' runs."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset and row["experiment"] in RERUN]
+    scores = [row for row in rows if row["metric"].startswith("test ") and row["metric"].endswith(" %")]
+    cells: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in scores:
+        cells.setdefault(tuple(row[name] for name in ("experiment", "row", "labels", "metric")), []).append(row)
+    lines = [
+        "| table | row | labels | metric | paper | ours | seeds | rounds | minutes | commit |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (experiment, name, labels, metric), found in cells.items():
+        runs = [row for row in found if row["settings"] == found[-1]["settings"]]
+        values, minutes = ([float(row[column]) for row in runs] for column in ("value", "minutes"))
+        spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+        ours = [f"{np.mean(values):.2f}{spread}", str(len(runs)), runs[-1]["rounds"], f"{np.mean(minutes):.1f}"]
+        paper = f"{float(runs[-1]['paper']):.2f}" if runs[-1]["paper"] else ""
+        head = [experiment, name, labels, metric.removeprefix("test "), paper]
+        lines.append("| " + " | ".join([*head, *ours, runs[-1]["commit"][:7]]) + " |")
+    devices = ", ".join(sorted({row["device"].partition(":")[0] for row in scores}))
+    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, the last network's, {devices}."])
+
+
+def first_labels(results: Path) -> str:
+    """Return the first selection on CIFAR-10, and what uncertainty adds to confidence at equal counts."""
+    found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "first-selection"]
+    newest = {(row["labels"], row["metric"]): row for row in found if row["metric"].startswith("first selection")}
+    lines = []
+    for labels in dict.fromkeys(labels for labels, _ in newest):
+        value = {metric: float(row["value"]) for (n, metric), row in newest.items() if n == labels}
+        for stage in ("before", "after"):
+            number, accuracy = (
+                value[f"first selection, {what} {stage} balancing"] for what in ("positives", "accuracy %")
+            )
+            cells = [labels, stage, f"{number:,.0f}", f"{accuracy:.2f}"]
+            for other in ("confidence", "confidence (Cal.)"):
+                what = f"first selection {stage} balancing, points above {other} at equal counts"
+                mean, low, high = (value[f"{what}{end}"] for end in ("", ", 95 % low", ", 95 % high"))
+                cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
+            lines.append("| " + " | ".join(cells) + " |")
+    commit = found[-1]["commit"][:7]
+    return "\n".join(
+        [
+            "| labels | balancing | positive labels | right (%) | against confidence | against confidence (Cal.) |",
+            "|---|---|---|---|---|---|",
+            *lines,
+            "",
+            f"`results/runs.csv`, experiment `first-selection`, seed {found[-1]['seed']}, commit {commit}.",
+        ]
+    )
+
+
 def _speed(per_second: str, ratio: str = "") -> str:
     if not per_second:
         return ""
@@ -170,7 +226,14 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
 
 def updated(text: str, results: Path) -> str:
     """Return a document with its marked blocks filled in."""
-    others = {"defaults": choice, "speeds": speeds, "selection": selection, "kernels": kernels}
+    others: dict[str, Callable[[Path], str]] = {
+        "defaults": choice,
+        "speeds": speeds,
+        "selection": selection,
+        "kernels": kernels,
+        "first-selection": first_labels,
+        "cifar10": functools.partial(rerun, dataset="cifar10"),
+    }
     for name, block in {**blocks(results), **{name: make(results) for name, make in others.items()}}.items():
         pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
