@@ -2,25 +2,67 @@
 
 5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
 (N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.
+
+    python experiments/coco18.py table --budget 6 --results results/runs.csv
+    python experiments/coco18.py table --labels 500 --rows UPS --seeds 3
+
+The options are those of `surelabel reproduce`.
 """
 
+import argparse
+import functools
 import io
+import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.cli import main as surelabel
 from surelabel.data._columns import check_file, damaged
 from surelabel.data.images import data_folder
 from surelabel.data.pictures import Fit, decode_pictures
 from surelabel.data.reference import RunData
 from surelabel.data.source import ArraySource
 from surelabel.errors import DataError
+from surelabel.recipes import variants
 from surelabel.recipes.datasets import several_labels_data
+from surelabel.recipes.entries import DataSet, Experiment, rows
+from surelabel.recipes.paper import ALL_LABELS, SUPERVISED, UPS
+from surelabel.recipes.voc2007 import fast_recipe, paper_recipe
 
 PARTS = ("trainval", "test")
+SIDE, ALL_PICTURES = 128, 5011
+
+FILE = Path(__file__).resolve()
+COCO18 = DataSet(
+    "coco18",
+    f"{FILE}:coco18",
+    (0.4605, 0.4505, 0.4240),
+    (0.2628, 0.2618, 0.2779),
+    functools.partial(paper_recipe, side=SIDE),
+    functools.partial(fast_recipe, steps=1200),
+)
+ROWS = (
+    SUPERVISED,
+    ("Pseudo-labeling", variants.pseudo_labeling),
+    ("UPS, no class balance", variants.without_balance),
+    UPS,
+)
+TABLE = Experiment(
+    "coco18",
+    f"coco18, ResNet-50 at {SIDE} x {SIDE}",
+    (
+        *rows(COCO18, 500, *ROWS),
+        *rows(COCO18, 1000, *ROWS),
+        *rows(COCO18, ALL_PICTURES, (ALL_LABELS, variants.supervised)),
+    ),
+    "mAP",
+)
+EXPERIMENTS = {"table": "TABLE"}
 
 
 class Part(NamedTuple):
@@ -35,13 +77,20 @@ class Part(NamedTuple):
     y: npt.NDArray[np.int64]
 
 
-def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = 128, fit: Fit = "squash") -> RunData:
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", choices=EXPERIMENTS)
+    given, options = parser.parse_known_args(words)
+    return surelabel(["reproduce", f"{FILE}:{EXPERIMENTS[given.experiment]}", "--out", "runs/coco18", *options])
+
+
+def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = SIDE, fit: Fit = "squash") -> RunData:
     """Return some of coco18's trainval pictures labeled, the rest as the pool, and its test pictures."""
-    train, test, classes = read_coco18(data_folder() / "coco18", side, fit)
+    train, test, classes = _kept(data_folder() / "coco18", side, fit)
     return several_labels_data(train, test, classes, seed, labels, num_validation)
 
 
-def read_coco18(folder: Path, side: int = 128, fit: Fit = "squash") -> tuple[Part, Part, tuple[str, ...]]:
+def read_coco18(folder: Path, side: int = SIDE, fit: Fit = "squash") -> tuple[Part, Part, tuple[str, ...]]:
     """Return the two parts and the classes; decoding takes seconds, so that nothing is kept on the disk."""
     if not folder.is_dir():
         raise DataError(
@@ -54,6 +103,12 @@ def read_coco18(folder: Path, side: int = 128, fit: Fit = "squash") -> tuple[Par
         for number, name in enumerate(PARTS)
     )
     return train, test, tuple(str(name) for name in index["names"])
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(folder: Path, side: int, fit: Fit) -> tuple[Part, Part, tuple[str, ...]]:
+    """Keep the pictures in memory: every run of a table asks for them."""
+    return read_coco18(folder, side, fit)
 
 
 def _read_index(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -84,3 +139,7 @@ def _read_part(
     names = [str(name) for name in index["image_id"][rows]]
     decoded = decode_pictures([f"{path}: {name}" for name in names], files, side, fit)
     return Part(ArraySource(decoded.x, ids=np.array(names)), index["y"][rows].astype(np.int64))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

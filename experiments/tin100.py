@@ -5,52 +5,53 @@ row; `labels.npz` with `train` and `test`, and `classes.json`. SURELABEL_DATA na
 
     python experiments/tin100.py table --budget 6 --results results/runs.csv
     python experiments/tin100.py first-selection --budget 6
+
+The options are those of `surelabel reproduce`.
 """
 
 import argparse
 import json
+import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.cli import main as surelabel
 from surelabel.data._columns import check_file, damaged
 from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
 from surelabel.data.reference import RunData
 from surelabel.errors import DataError
-from surelabel.recipes.cifar import DataSet
+from surelabel.recipes.cifar import fast_recipe, paper_recipe
 from surelabel.recipes.datasets import run_data
-from surelabel.recipes.paper import CONFIDENCE, FIRST, SUPERVISED, UPS, Experiment, rows
-from surelabel.recipes.plans import Options
-from surelabel.report.reproduce import cell_texts, reproduce, write_outcome
+from surelabel.recipes.entries import DataSet, Experiment, rows
+from surelabel.recipes.paper import CONFIDENCE, FIRST, SUPERVISED, UPS
 
-TIN100 = DataSet("tin100", f"{Path(__file__).resolve()}:tin100", (0.4747, 0.4463, 0.3913), (0.2545, 0.2453, 0.2568))
-EXPERIMENTS = {
-    "table": Experiment("tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS)),
-    "first-selection": Experiment("first-selection-tin100", "The first selection, tin100", rows(TIN100, 4000, *FIRST)),
-}
+FILE = Path(__file__).resolve()
+TIN100 = DataSet(
+    "tin100",
+    f"{FILE}:tin100",
+    (0.4747, 0.4463, 0.3913),
+    (0.2545, 0.2453, 0.2568),
+    paper_recipe,
+    fast_recipe,
+)
+TABLE = Experiment("tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS))
+FIRST_SELECTION = Experiment("first-selection-tin100", "The first selection, tin100", rows(TIN100, 4000, *FIRST))
+EXPERIMENTS = {"table": "TABLE", "first-selection": "FIRST_SELECTION"}
 
 SIDE, TILES = 32, 100
 _TRAIN = tuple(f"train_{number}.jpg" for number in range(1, 6))
 _TEST = ("test.jpg",)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0, 1, … this many")
-    parser.add_argument("--budget", type=float, help="minutes for each run")
-    parser.add_argument("--device", help="cpu or cuda")
-    parser.add_argument("--out", type=Path, default=Path("runs/tin100"))
-    parser.add_argument("--results", type=Path, help="append a row for each run to this CSV file")
-    given = parser.parse_args()
-    experiment = EXPERIMENTS[given.experiment]
-    options = Options(tuple(range(given.seeds)), "fast", given.budget, given.device)
-    cells = reproduce(experiment, given.out, options, progress=lambda *_: None, results=given.results)
-    for cell in cells:
-        print(*cell_texts(experiment, cell), sep=" | ")
-    print(*write_outcome(experiment, cells, given.out, call_functions=True), sep="\n")
+    given, options = parser.parse_known_args(words)
+    return surelabel(["reproduce", f"{FILE}:{EXPERIMENTS[given.experiment]}", "--out", "runs/tin100", *options])
 
 
 def tin100(seed: int = 0, labels: int = 4000, num_validation: int = 0) -> RunData:
@@ -113,4 +114,4 @@ def _read_classes(path: Path) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -118,11 +118,11 @@ def choice(results: Path) -> str:
 
 
 def newest(path: Path) -> list[dict[str, str]]:
-    """Return the rows of the last commit on each device."""
+    """Return the rows of the last commit on each device for each model."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    commits = {(row["device"], bool(row["model"])): row["commit"] for row in rows}
-    return [row for row in rows if row["commit"] == commits[row["device"], bool(row["model"])]]
+    commits = {(row["device"], row["model"]): row["commit"] for row in rows}
+    return [row for row in rows if row["commit"] == commits[row["device"], row["model"]]]
 
 
 def speeds(results: Path) -> str:
@@ -131,7 +131,7 @@ def speeds(results: Path) -> str:
         "| device, network | what | batch | engine | plain way | published-like way | of the peak |",
         "|---|---|---|---|---|---|---|",
     ]
-    rows = [row for row in newest(results / "bench.csv") if row["model"]]
+    rows = [row for row in newest(results / "bench.csv") if row["model"] and "beside" not in row["what"]]
     for row in rows:
         plain = _speed(row["plain_per_second"], row["ratio"])
         published = _speed(row["published_like_per_second"], row["published_like_ratio"])

@@ -1,33 +1,24 @@
 """The experiment on coco18: its pictures are read one after another, and its labels belong to them."""
 
-import importlib.util
+import dataclasses
+import functools
 import io
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_recipes import load_experiment, miniature, tiny_pictures
 
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.recipes import voc2007
+from surelabel.references import resolve
+from surelabel.report.results import read_rows
 
-FILE = Path(__file__).parents[1] / "experiments" / "coco18.py"
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("coco18", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["coco18"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MODULE = load()
+MODULE = load_experiment("coco18")
 coco18, read_coco18 = MODULE.coco18, MODULE.read_coco18
 
 
@@ -91,6 +82,63 @@ def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (folder / "index.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"index.npz' is damaged or not really an .npz archive of coco18's labels"):
         coco18()
+
+
+def test_its_rows_are_complete_and_at_128_pixels() -> None:
+    table = MODULE.TABLE
+    assert {(entry.row, entry.labels) for entry in table.entries} == {
+        *(
+            (row, labels)
+            for row in ("Supervised", "Pseudo-labeling", "UPS", "UPS, no class balance")
+            for labels in (500, 1000)
+        ),
+        ("Supervised, all labels", 5011),
+    }
+    for entry in table.entries:
+        settings = entry.of(entry.base(2, "fast"))
+        assert settings.data.function == f"{MODULE.FILE}:coco18"
+        assert settings.data.arguments == {"seed": 2, "labels": entry.labels, "num_validation": 0, "side": 128}
+        assert isinstance(settings.learner, TorchLearnerSettings)
+        assert settings.learner.training.augment.crop == 16
+        assert settings.learner.training.labeled_batch_size == settings.learner.training.batch_size
+        settings.learner.build("multi")
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Its table with few labels and tiny networks, in place of the one that the file has."""
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
+    write_coco18(tmp_path / "coco18")
+    dataset = dataclasses.replace(
+        MODULE.COCO18,
+        paper=functools.partial(voc2007.paper_recipe, side=32),
+        fast=lambda settings: tiny_pictures(voc2007.fast_recipe(settings)),
+    )
+    table = miniature(MODULE.TABLE, dataset, {500: 8, 1000: 10, 5011: 20})
+    monkeypatch.setitem(resolve(f"{MODULE.FILE}:main").__globals__, "TABLE", table)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings("ignore:The labeled classes are far from even")
+def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
+    words = ["--device", "cpu", "--out", str(small / "runs"), "--results", str(small / "runs.csv")]
+    chosen = ["--labels", "8", "--rows", "Supervised", "--rows", "UPS", "--rows", "UPS, no class balance"]
+    assert MODULE.main(["table", *words, *chosen]) == 0
+    written = (small / "runs" / "coco18.md").read_text()
+    assert "| UPS | coco18 | 10 |  | not run | not run |  |" in written
+    rows = read_rows(small / "runs.csv")
+    assert {(row["row"], row["dataset"], row["labels"], row["metric"]) for row in rows} == {
+        (row, "coco18", "8", metric)
+        for row in ("Supervised", "UPS", "UPS, no class balance")
+        for metric in ("test mAP %", "test mAP, 11 points %")
+    }
+    assert MODULE.main(["table", "--labels", "9"]) == 1
+
+
+def test_with_all_pictures_labeled_round_0_is_all(small: Path) -> None:
+    words = ["--device", "cpu", "--out", str(small / "runs"), "--labels", "20"]
+    assert MODULE.main(["table", *words]) == 0
+    assert "| Supervised, all labels | coco18 | 20 |  | not run |" not in (small / "runs" / "coco18.md").read_text()
 
 
 def test_the_real_coco18_has_as_many_pictures_as_voc2007() -> None:

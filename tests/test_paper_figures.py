@@ -66,6 +66,34 @@ def test_figure_1_compares_three_variants_by_round(runs: list[RunFolder]) -> Non
     assert "ECE of the samples with u ≤ t" in svg(figures["a"])
 
 
+def of_data(run: RunFolder, function: str, **arguments: Any) -> RunFolder:
+    data = FunctionData(function=f"surelabel.recipes.datasets:{function}", arguments={"seed": 0, **arguments})
+    return RunFolder(run.path, run.settings.replace(data=data), run.version, run.entries)
+
+
+def test_figure_1_a_has_a_curve_for_each_data_set(runs: list[RunFolder], tmp_path: Path) -> None:
+    few, share, plain = (
+        [of_data(run, "cifar10", labels=1000) for run in (runs[2], runs[5])],
+        [of_data(runs[5], "ucf101", share=0.2)],
+        [of_data(runs[2], "cifar100", labels=4000)],
+    )
+    figures = paper_figures([*few, *share, *plain])
+    assert list(figures) == ["figure-1-a"]
+    figure = figures["figure-1-a"]
+    assert figure.note == "Left out, without true labels or uncertainties: cifar100, 4000 labeled."
+    (panel,) = figure.panels
+    lines = {line.get_label(): line.get_ydata() for line in panel.axes.get_lines()}
+    assert list(lines) == ["cifar10, 1000 labeled", "ucf101, 20 % labeled"]
+    np.testing.assert_array_equal(*lines.values())  # the same network
+    (alone,) = figure_1(group_runs(few))["a"].panels
+    first = next(line for line in alone.axes.get_lines() if line.get_label() == "first network")
+    np.testing.assert_array_equal(first.get_ydata(), lines["cifar10, 1000 labeled"])
+    assert [path.name for path in write_figures([*few, *share], tmp_path)] == ["figure-1-a.svg", "figures.md"]
+    nothing = paper_figures([*plain, of_data(runs[2], "cifar10", labels=1000)])["figure-1-a"]
+    assert not nothing.panels
+    assert "cifar100, 4000 labeled, cifar10, 1000 labeled" in nothing.note
+
+
 def test_figure_1_says_which_variants_are_missing(runs: list[RunFolder]) -> None:
     figures = figure_1(group_runs(runs[5:]))
     assert figures["b"].panels

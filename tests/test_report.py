@@ -181,7 +181,7 @@ def test_a_run_of_several_labels_gets_a_report(tmp_path: Path) -> None:
     assert headings(page) == [*SECTIONS[:7], "Classes of the last network", *SECTIONS[7:]]
     assert "test mAP (%)" in page
     assert "test mAP, 11 points (%)" in page
-    assert "Not drawn: the samples have several labels each." in page
+    assert "Not drawn: the samples are not pictures (one has shape (4,))." in page
     labels = judged_labels(group_runs([folder])[0], 0)
     pool, truth = folder.pool(0), folder.truth
     assert labels.right.shape == (90,)

@@ -1,5 +1,6 @@
 """The paper's experiments: every cell has complete settings, and a small one runs, is resumed and shares its rounds."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -13,13 +14,16 @@ from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
 from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
-from surelabel.recipes.cifar import CIFAR10, fast_recipe, paper_recipe
-from surelabel.recipes.paper import EXPERIMENTS, Entry, Experiment, experiment
-from surelabel.report.reproduce import Options, chosen, differences, reproduce
+from surelabel.recipes.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
+from surelabel.recipes.entries import Entry, Experiment, RecipeName, labels_text, parse_labels, rows
+from surelabel.recipes.paper import EXPERIMENTS, experiment
+from surelabel.recipes.plans import Options
+from surelabel.report.outcome import collect, differences, write_outcome
+from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
-from surelabel.runs import RunSettings
+from surelabel.runs import RunFolder, RunSettings
 
-TARGETS = {  # table 1 and the ablation, as the paper prints them
+TARGETS = {  # as the paper prints them
     ("table1", "UPS", "cifar10", 1000): 8.18,
     ("table1", "UPS", "cifar100", 10_000): 32.0,
     ("table1", "DualStudent", "cifar10", 4000): 8.89,
@@ -30,6 +34,14 @@ TARGETS = {  # table 1 and the ablation, as the paper prints them
     ("mixup", "UPS+Mixup, no NL", "cifar10", 1000): 7.3,
     ("no-augmentation", "UPS", "cifar10", 4000): 14.98,
     ("class-balance", "without class balance", "cifar10", 1000): 88.77,
+    ("class-balance-voc2007", "with class balance", "voc2007", 500): 34.72,
+    ("class-balance-voc2007", "without class balance", "voc2007", 1000): 40.06,
+    ("table3", "S4L", "ucf101", 0.2): 37.7,
+    ("table3", "UPS", "ucf101", 0.5): 50.2,
+    ("table3", "Supervised, all labels", "ucf101", 1.0): 50.4,
+    ("table4", "Pseudo-labeling", "voc2007", 500): 27.44,
+    ("table4", "UPS", "voc2007", 1000): 40.34,
+    ("table4", "Supervised, all labels", "voc2007", 5011): 52.62,
 }
 
 
@@ -43,20 +55,22 @@ def tiny(settings: RunSettings) -> RunSettings:
     return fast.replace(learner=learner, config=config)
 
 
+SMALL = dataclasses.replace(CIFAR10, fast=tiny)
+
+
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """An experiment on a small CIFAR-10 in a folder of its own."""
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "data"))
     store(tmp_path / "data" / "cifar10", small_set(per_batch=12))
-    monkeypatch.setattr(paper, "fast_recipe", tiny)
     one = Experiment(
         "small",
         "A small table",
         (
-            Entry("Other", CIFAR10, 20, (12.5, 0.5)),
-            Entry("Supervised", CIFAR10, 20, (27.66, None), variants.supervised),
-            Entry("UPS, no NL", CIFAR10, 20, None, variants.ups_without_negatives),
-            Entry("UPS", CIFAR10, 20, (8.14, None), variants.full_ups),
+            Entry("Other", SMALL, 20, (12.5, 0.5)),
+            Entry("Supervised", SMALL, 20, (27.66, None), variants.supervised),
+            Entry("UPS, no NL", SMALL, 20, None, variants.ups_without_negatives),
+            Entry("UPS", SMALL, 20, (8.14, None), variants.full_ups),
         ),
     )
     monkeypatch.setitem(EXPERIMENTS, "small", one)
@@ -65,7 +79,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.parametrize("recipe", ["paper", "fast"])
-def test_every_cell_that_is_run_has_complete_settings(name: str, recipe: paper.RecipeName) -> None:
+def test_every_cell_that_is_run_has_complete_settings(name: str, recipe: RecipeName) -> None:
     entries = [entry for entry in experiment(name).entries if entry.variant is not None]
     assert entries
     for entry in entries:
@@ -73,15 +87,16 @@ def test_every_cell_that_is_run_has_complete_settings(name: str, recipe: paper.R
         assert settings.name == entry.row
         assert settings.config.seed == 3
         assert settings.data is not None
-        assert settings.data.model_dump()["arguments"]["seed"] == 3
-        assert settings.data.model_dump()["arguments"]["labels"] == entry.labels
+        arguments = settings.data.model_dump()["arguments"]
+        assert arguments["seed"] == 3
+        assert arguments["share" if isinstance(entry.labels, float) else "labels"] == entry.labels
         assert isinstance(settings.learner, TorchLearnerSettings)
-        settings.learner.build("single")  # the network's and the estimator's parameters are known to them
+        settings.learner.build(settings.config.task)  # the network's and the estimator's parameters are known to them
         assert RunSettings.model_validate_json(settings.model_dump_json()) == settings
 
 
 @pytest.mark.parametrize(("place", "value"), TARGETS.items())
-def test_the_papers_figures_are_in_their_places(place: tuple[str, str, str, int], value: float) -> None:
+def test_the_papers_figures_are_in_their_places(place: tuple[str, str, str, int | float], value: float) -> None:
     name, *cell = place
     (entry,) = (e for e in experiment(name).entries if [e.row, e.dataset.name, e.labels] == cell)
     assert entry.paper is not None
@@ -148,7 +163,8 @@ def test_an_ensemble_gets_fewer_steps_for_the_same_minutes() -> None:
     one = fast_recipe(paper_recipe())
     several = variants.with_estimator(one, "deep-ensemble")
     speed = Speed(80_000.0, 50_000.0)
-    assert cut_to(several, 25, speed, 49_000).steps < cut_to(one, 25, speed, 49_000).steps / 4
+    few, many = (cut_to(settings, 25, speed, 49_000) for settings in (several, one))
+    assert (few.max_rounds + 1) * few.steps == pytest.approx((many.max_rounds + 1) * many.steps / 5, rel=0.02)
 
 
 def test_rows_are_run_recorded_and_shared(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,17 +223,16 @@ def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> N
 
 
 def test_other_settings_get_a_folder_of_their_own_and_equal_ones_are_run_once(
-    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small: Experiment, tmp_path: Path
 ) -> None:
     options, out = Options(device="cpu", rows=("UPS",)), tmp_path / "runs"
     first = reproduce(small, out, options)[3].runs[0]
-    other = Experiment("other", "Other tables", (Entry("MC-Dropout", CIFAR10, 20, None, variants.full_ups),))
+    other = Experiment("other", "Other tables", (Entry("MC-Dropout", SMALL, 20, None, variants.full_ups),))
     assert reproduce(other, out, Options(device="cpu"))[0].runs[0].path == first.path
     wider = tiny(paper_recipe()).learner.model_parameters | {"width": 6}  # type: ignore[union-attr]
-    monkeypatch.setattr(
-        paper, "fast_recipe", lambda s: (t := tiny(s)).replace(learner=t.learner.replace(model_parameters=wider))
-    )
-    assert reproduce(small, out, options)[3].runs[0].path != first.path
+    recipe = lambda s: (t := tiny(s)).replace(learner=t.learner.replace(model_parameters=wider))  # noqa: E731
+    wide = rows(dataclasses.replace(CIFAR10, fast=recipe), 20, ("UPS", variants.full_ups))
+    assert reproduce(Experiment("wide", "Wide", wide), out, Options(device="cpu"))[0].runs[0].path != first.path
 
 
 def test_rows_that_were_run_before_stay_in_the_table(small: Experiment, tmp_path: Path) -> None:
@@ -243,12 +258,16 @@ def test_a_damaged_shared_network_is_trained_again(
 
 
 def test_first_selections_are_recorded(small: Experiment, tmp_path: Path) -> None:
-    first = Experiment("first", "First", paper.rows(CIFAR10, 20, *paper.FIRST))
+    """Once for a network: UPS and no NL begin with the supervised one's selection."""
+    same = (("no NL", variants.ups_without_negatives), paper.UPS)
+    first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"
     reproduce(first, tmp_path / "runs", Options(device="cpu"), results=results)
     found = {row["metric"]: float(row["value"]) for row in read_rows(results) if row["row"] == "Supervised"}
     assert found["first selection, positives before balancing"] > 0
     assert 0 <= found["first selection, accuracy % before balancing"] <= 100
+    again = [row for row in read_rows(results) if row["metric"] == "first selection, positives before balancing"]
+    assert len(again) == 1
     what = "first selection before balancing, points above confidence at equal counts"
     assert found[f"{what}, 95 % low"] <= found[what] <= found[f"{what}, 95 % high"]
 
@@ -273,16 +292,98 @@ def test_the_minutes_are_planned_once(small: Experiment, tmp_path: Path, monkeyp
     monkeypatch.setattr(
         plans, "measure", lambda settings, data: (measured.append(settings.name), Speed(900.0, 800.0))[1]
     )
-    monkeypatch.setattr(plans, "cut_to", lambda *_: Cut(1, 3, "1 round of 3 steps"))
+    monkeypatch.setattr(plans, "cut_to", lambda *_: Cut(1, 3))
     options = Options(seeds=(0, 1), device="cpu", minutes=1.0, rows=("Supervised", "UPS"))
     cells = reproduce(small, tmp_path / "runs", options)
     assert measured == ["UPS"]
-    assert cells[3].cut == "1 round of 3 steps"
+    assert cells[1].cut == "3 steps in place of 2 steps"
+    assert cells[3].cut == "1 round of 3 steps in place of 2 rounds of 2 steps"
     run = cells[3].runs[1]
     assert isinstance(run.settings.learner, TorchLearnerSettings)
     assert (run.settings.learner.training.steps, run.settings.config.max_rounds) == (3, 1)
     reproduce(small, tmp_path / "runs", options)
     assert len(measured) == 1
+
+
+def test_runs_of_other_minutes_stay_in_the_table(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "measure", lambda settings, data: Speed(900.0, 800.0))
+    monkeypatch.setattr(plans, "cut_to", lambda settings, minutes, *_: Cut(1, round(minutes)))
+    out, options = tmp_path / "runs", Options(device="cpu", rows=("UPS",), minutes=3.0)
+    reproduce(small, out, options._replace(seeds=(0, 1)))
+    other = options._replace(rows=("Supervised",), minutes=4.0)
+    cells = reproduce(small, out, other)
+    assert [(len(cell.runs), cell.asked_for) for cell in cells] == [(0, True), (1, True), (0, True), (2, False)]
+    assert cells[1].cut == "4 steps in place of 2 steps"
+    assert cells[3].cut == "1 round of 3 steps in place of 2 rounds of 2 steps"
+    assert "steps 3 (paper None)" in cells[3].differences
+    # Those of the options count where there are some, though another has more seeds.
+    cells = reproduce(small, out, other._replace(rows=("UPS",)))
+    assert (cells[3].cut[:18], len(cells[3].runs), cells[3].asked_for) == ("1 round of 4 steps", 1, True)
+    assert cells[1].runs
+    # Without a limit there is none, and the longest counts.
+    (cell,) = (one for one in collect(small, out, Options(device="cpu")) if one.entry.row == "UPS")
+    paths = [path.parent for path in (out / "cifar10-20").glob("ups-*/run.json")]
+    minutes = {RunFolder.open(path).path: RunFolder.open(path).records()[-1].minutes for path in paths}
+    groups = {path.name.split("-")[-2]: [] for path in paths}
+    for path, value in minutes.items():
+        groups[path.name.split("-")[-2]].append(value)
+    longest = max(groups, key=lambda name: sum(groups[name]) / len(groups[name]))
+    assert len(groups) == 2
+    assert {run.path.name.split("-")[-2] for run in cell.runs} == {longest}
+
+
+def test_runs_of_another_machine_stay_in_the_table(small: Experiment, tmp_path: Path) -> None:
+    reproduce(small, tmp_path, Options(device="cpu", rows=("Supervised",)))
+    cell = collect(small, tmp_path, Options(device="cuda"))[1]
+    assert (len(cell.runs), cell.asked_for, cell.cut) == (1, False, "")
+
+
+def test_an_experiment_of_ones_own_is_named_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from surelabel.recipes.cifar import CIFAR10\n"
+        "from surelabel.recipes.entries import Experiment, rows\n"
+        "from surelabel.recipes.paper import UPS\n"
+        'TABLE = Experiment("mine", "My table", rows(CIFAR10, 50, UPS))\n'
+    )
+    assert experiment(f"{tmp_path}/mine.py:TABLE").entries[0].labels == 50
+    with pytest.raises(InvalidInputError, match=r"mine.py:UPS' must name a surelabel.*Experiment. Got tuple instead"):
+        experiment(f"{tmp_path}/mine.py:UPS")
+    assert main(["reproduce", f"{tmp_path}/mine.py:TABLE", "--labels", "7", "--out", str(tmp_path / "runs")]) == 1
+    assert "mine has no labels 7 to run; it has 50" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_table_of_several_data_sets_has_their_calibration_in_one_figure(small: Experiment, tmp_path: Path) -> None:
+    store(tmp_path / "data" / "cifar100", small_set(per_batch=40, num_classes=100))
+    other = dataclasses.replace(CIFAR100, fast=tiny)
+    both = Experiment("both", "Both", rows(SMALL, 20, paper.UPS) + rows(other, 100, paper.UPS))
+    cells = reproduce(both, tmp_path / "runs", Options(device="cpu"))
+    written = write_outcome(both, cells, tmp_path / "runs")
+    folders = [path.parent.name for path in written[1:]]
+    assert folders == ["both-cifar10-20", "both-cifar100-100", "both-cifar10-and-cifar100"]
+    text = (tmp_path / "runs" / folders[-1] / "figure-1-a.svg").read_text()
+    assert ">cifar10, 20 labeled<" in text
+    assert ">cifar100, 100 labeled<" in text
+
+
+def test_labels_are_written_as_they_are_read() -> None:
+    assert [parse_labels(labels_text(labels)) for labels in (250, 0.2, 0.5, 1.0)] == [250, 0.2, 0.5, 1.0]
+    with pytest.raises(InvalidInputError, match="500, or a share of them, 20%. Got 'x%' instead"):
+        parse_labels("x%")
+
+
+def test_weights_to_begin_with_belong_to_the_networks(small: Experiment, tmp_path: Path) -> None:
+    settings = plans.Plans(tmp_path / "plans.json", Options(device="cpu", pretrained="weights.pth")).settings(
+        experiment("table4").entries[0], 0
+    )
+    assert isinstance(settings.learner, TorchLearnerSettings)
+    assert settings.learner.model_parameters == {"dropout": 0.3, "pretrained": "weights.pth"}
+    weights = tmp_path / "weights.pth"
+    weights.touch()
+    with pytest.raises(InvalidInputError, match="'pretrained'"):  # CNN-13 takes none
+        reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("UPS",), pretrained=str(weights)))
+    assert main(["reproduce", "table4", "--pretrained", str(tmp_path / "nowhere.pth")]) == 2
 
 
 def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:

@@ -314,8 +314,9 @@ def compare(monkeypatch, model, batch, masks, way, small_batch, tolerance):
     assert shared.plan(model, batch).way == way
     masks.kept.clear()
     estimate = shared.estimate(model, batch)
-    rows = [len(block) for block in batch.split(sharing.row_blocks(batch, 4))]
-    assert len(rows) == (1 if small_batch else 4)
+    growth = shared.plan(model, batch).growth
+    rows = [len(block) for block in batch.split(sharing.row_blocks(batch, 4, growth))]
+    assert (len(rows) == 1) == bool(small_batch)
     masks.replay(len(stochastic_layers(model)), rows, [4, 3, 3])
     plain = MCDropout(passes=10, chunk=1, stochastic_layers=(Subclass,)).estimate(model, batch)
     assert masks.replayed == []
@@ -641,7 +642,7 @@ def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way)
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     monkeypatch.setattr(sharing, "SMALL_BATCH", 0)
     model, batch = make(), torch.randn(20, 4)
-    quick = MCDropout(passes=4, chunk=2, compile=True, block=10, stochastic_layers=(Subclass,))
+    quick = MCDropout(passes=4, chunk=2, compile=True, rows=20, stochastic_layers=(Subclass,))
     torch.manual_seed(5)
     estimate = quick.estimate(model, batch, check=True)
     assert quick.plan(model, batch).way == way
@@ -667,7 +668,7 @@ def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way)
 def test_a_smaller_batch_is_filled_up_and_cut_afterwards(monkeypatch):
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     passes, model = 400, perceptron()
-    quick, batch = MCDropout(passes=passes, chunk=10, compile=True, block=8), torch.randn(8, 4)
+    quick, batch = MCDropout(passes=passes, chunk=10, compile=True, rows=8), torch.randn(8, 4)
     quick.estimate(model, batch)
     few = quick.estimate(model, batch[:3])
     assert quick.plan(model, batch).way == "repeated"
@@ -677,8 +678,8 @@ def test_a_smaller_batch_is_filled_up_and_cut_afterwards(monkeypatch):
 
 def test_what_a_batch_gets_does_not_depend_on_those_before_it(monkeypatch):
     monkeypatch.setattr(compiled, "BACKEND", "eager")
-    for block in (None, 12):
-        quick, batch = MCDropout(passes=4, compile=True, block=block), torch.randn(30, 500)
+    for rows in (None, 12):
+        quick, batch = MCDropout(passes=4, compile=True, rows=rows), torch.randn(30, 500)
         model = nn.Sequential(nn.Linear(500, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES))
         estimates = []
         for before in (batch[:7], batch):

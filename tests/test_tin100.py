@@ -31,11 +31,22 @@ read_tin100, tin100 = MODULE.read_tin100, MODULE.tin100
 
 
 def test_its_rows_name_its_own_function() -> None:
-    for experiment in MODULE.EXPERIMENTS.values():
-        for entry in experiment.entries:
+    for name in MODULE.EXPERIMENTS.values():
+        for entry in getattr(MODULE, name).entries:
             settings = entry.of(entry.base(2, "fast"))
             assert settings.data.function == f"{FILE}:tin100"
             assert settings.data.arguments == {"seed": 2, "labels": 4000, "num_validation": 0}
+
+
+def test_its_experiments_run_as_those_of_the_paper_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
+    for name in MODULE.EXPERIMENTS:
+        assert MODULE.main([name, "--device", "cpu", "--out", str(tmp_path / "runs")]) == 1
+        assert "tin100 is not in" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        MODULE.main(["table9"])
 
 
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

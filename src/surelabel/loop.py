@@ -47,7 +47,7 @@ def self_train(
     Args:
         learner: what is trained and labels the pool (`Learner`).
         labeled: `(x, y)`: samples and class indices (N,), or for task "multi" 0, 1 and -1 (unknown), (N, C).
-        unlabeled: the pool: an array with one row a sample, or a `Source`.
+        unlabeled: the pool: an array with one row a sample, or a `Source`; with `max_rounds` 0 it may be None.
         config: thresholds, balance and stop rules.
         validation: `(x, y)` whose labels and scores are recorded; nothing is chosen by them.
         test: `(x, y)` whose score is recorded.
@@ -57,7 +57,7 @@ def self_train(
     """
     config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
-    if not len(problem.pool_rows):
+    if not len(problem.pool_rows) and config.max_rounds:
         raise InvalidInputError(
             "The 'unlabeled' argument is empty: self-training needs a pool. To use the labels alone, fit the learner."
         )

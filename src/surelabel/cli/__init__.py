@@ -19,6 +19,7 @@ from surelabel._version import __version__
 from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
 from surelabel.cli._errors import FAILURE, WRONG_USE, debugging, report_error
+from surelabel.cli._work import shown_decoding
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with _signals(), _warnings_on_one_line():
         try:
-            code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
+            with shown_decoding():
+                code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
             sys.stdout.flush()
             return _exit_code(code)
         except BrokenPipeError:

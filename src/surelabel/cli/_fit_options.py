@@ -8,7 +8,7 @@ import typer
 
 from surelabel.cli._console import one_line
 from surelabel.cli._defaults import setting
-from surelabel.cli._errors import WrongUse
+from surelabel.cli._errors import WrongUse, existing_file
 
 
 class Balance(StrEnum):
@@ -99,6 +99,15 @@ Model = Annotated[
         "FILE.py:FUNCTION",
     ),
 ]
+Pretrained = Annotated[
+    Path | None,
+    _option(
+        _MODEL,
+        "--pretrained",
+        "The weights that every round begins with; the function of --model takes the file as 'pretrained'.",
+        "FILE",
+    ),
+]
 Estimator = Annotated[
     str | None,
     _option(_MODEL, "--estimator", "A scikit-learn classifier in place of a network.", "MODULE:CLASS"),
@@ -124,7 +133,7 @@ Device = Annotated[str | None, _option(_RUN, "--device", "cpu or cuda; left out,
 Seed = Annotated[int, typer.Option("--seed", help="Everything random follows from it.", rich_help_panel=_RUN)]
 Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and errors.")]
 
-_OF_NETWORKS = ("model", "hidden", "dropout", "noise", "epochs", "learning_rate", "device")
+_OF_NETWORKS = ("model", "pretrained", "hidden", "dropout", "noise", "epochs", "learning_rate", "device")
 _OF_OUR_NETWORK = ("hidden", "dropout", "noise")
 _OF_NEGATIVES = ("tau_n", "kappa_n")
 
@@ -136,6 +145,11 @@ def check_together(given: dict[str, Any]) -> None:
     if found:
         raise WrongUse(
             *(f"{flag(other)} has no effect together with {flag(one)}; leave one of them out." for one, other in found)
+        )
+    if "pretrained" in given and "model" not in given:
+        raise WrongUse(
+            "--pretrained is for a network of your own; name its function with --model, such as "
+            "surelabel.models.resnet:resnet50."
         )
 
 
@@ -175,6 +189,18 @@ def parse_validation(text: str) -> float | Path:
     if not 0 <= share < 1:
         raise WrongUse(f"Invalid value for '--validation': the share must be at least 0 and below 1. Got {text}.")
     return share
+
+
+def check_pretrained(path: Path) -> None:
+    """Refuse what is no file of weights; a run depends on the content of these alone."""
+    from surelabel.models.pretrained import SUFFIXES
+
+    existing_file("--pretrained", path)
+    if path.suffix not in SUFFIXES:
+        raise WrongUse(
+            f"Invalid value for '--pretrained': '{path}' must end in one of {', '.join(SUFFIXES)}; save the network's "
+            "state_dict() as one of these."
+        )
 
 
 def check_device(name: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from surelabel.cli._console import command_line
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._rounds import RoundsDisplay, tell_the_end
+from surelabel.cli._work import shown_decoding
 from surelabel.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def follow(
     display = RoundsDisplay(done, config.max_rounds, with_validation=with_validation, with_test=with_test, quiet=quiet)
     record = None
     try:
-        records = begin(display.step)
+        with shown_decoding(quiet):
+            records = begin(display.step)
         with display.shown():
             for record in records:
                 display.add(record)

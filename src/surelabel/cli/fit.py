@@ -9,7 +9,7 @@ from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
 from surelabel.cli._train import follow
 
 if TYPE_CHECKING:
-    from surelabel.data.reference import TableData
+    from surelabel.data.reference import RunData, TableData
     from surelabel.labels import Task
     from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
     from surelabel.rules import UPSConfig
@@ -21,6 +21,8 @@ surelabel fit iris.csv --label species --out runs/iris
 surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes
 
 surelabel fit photos.csv --label tags --separator '|' --out runs/photos
+
+surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a
 
 surelabel fit iris.csv --label species --test test.csv --out runs/tested"""
 
@@ -46,6 +48,7 @@ def command(
     rounds: options.Rounds = None,
     max_minutes: options.MaxMinutes = None,
     model: options.Model = None,
+    pretrained: options.Pretrained = None,
     estimator: options.Estimator = None,
     hidden: options.Hidden = None,
     dropout: options.Dropout = None,
@@ -64,6 +67,8 @@ def command(
     from surelabel.runs.layout import refuse_existing
 
     refuse_existing(out)
+    if pretrained is not None:
+        options.check_pretrained(pretrained)
     reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     run_parts(given, "multi" if len(reference.labels) > 1 or separator is not None else "single", 2)
@@ -74,6 +79,8 @@ def command(
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
+    if pretrained is not None:
+        check_weights(learner, loaded)
     settings = RunSettings(config=config, learner=learner, data=pinned)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
@@ -84,6 +91,15 @@ def command(
         with_test=loaded.test is not None,
         quiet=quiet,
     )
+
+
+def check_weights(learner: "TorchLearnerSettings | SklearnLearnerSettings", data: "RunData") -> None:
+    """Refuse a file of weights that does not fit the network, before there is a folder of a run that cannot begin."""
+    from surelabel.learners.settings import TorchLearnerSettings
+
+    assert isinstance(learner, TorchLearnerSettings)
+    network = learner.replace(device="cpu").build(data.task)
+    network.build(data.labeled[0].sample_shape, len(data.classes))
 
 
 def table_reference(given: dict[str, Any]) -> "TableData":
@@ -160,6 +176,7 @@ def _learner_settings(
     names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"} - of_our_network
     return TorchLearnerSettings(
         model=given.get("model"),
+        model_parameters={"pretrained": str(given["pretrained"])} if "pretrained" in given else {},
         training=TrainingSettings(**training),
         **{name: parameters[name] for name in names if name in parameters},
     )

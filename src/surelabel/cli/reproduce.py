@@ -10,14 +10,14 @@ from rich.table import Table
 from surelabel.cli._console import command_line, complain, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import Interrupted
-from surelabel.cli._fit_options import check_device
+from surelabel.cli._fit_options import check_device, check_pretrained
 from surelabel.cli._work import shown_work
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from surelabel.recipes.paper import Experiment
+    from surelabel.recipes.entries import Experiment
     from surelabel.recipes.plans import Options
-    from surelabel.report.reproduce import Result
+    from surelabel.report.outcome import Result
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -25,7 +25,11 @@ surelabel reproduce
 
 surelabel reproduce table5 --labels 1000 --budget 6
 
-surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper"""
+surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
+
+surelabel reproduce table3 --labels 20%
+
+surelabel reproduce mine.py:TABLE"""
 
 
 def _option(flag: str, text: str, metavar: str | None = None) -> Any:
@@ -33,9 +37,13 @@ def _option(flag: str, text: str, metavar: str | None = None) -> Any:
 
 
 def command(
-    experiment: Annotated[str | None, typer.Argument(help="table5, figure2, …; left out: the list of all.")] = None,
+    experiment: Annotated[
+        str | None, typer.Argument(help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all.")
+    ] = None,
     rows: Annotated[list[str] | None, _option("--rows", "Only this row; given several times: these.")] = None,
-    labels: Annotated[list[int] | None, _option("--labels", "Only this number of labels; may be repeated.")] = None,
+    labels: Annotated[
+        list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")] = 1,
     seed: Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")] = None,
     recipe: Annotated[
@@ -44,6 +52,10 @@ def command(
     ] = "fast",
     budget: Annotated[
         float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
+    ] = None,
+    pretrained: Annotated[
+        Path | None,
+        _option("--pretrained", "Weights that every round of table3 or table4 begins with.", "FILE"),
     ] = None,
     device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
@@ -61,56 +73,80 @@ def command(
 
     if experiment is None:
         screen.print(_listed(list(EXPERIMENTS.values())))
-        say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10.")
+        say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")
+        say("UCF-101 need, the command says.")
         return
     if device is not None:
         check_device(device)
     if seed and seeds != 1:
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
+    if pretrained is not None:
+        check_pretrained(pretrained)
+    from surelabel.recipes.entries import parse_labels
     from surelabel.recipes.plans import Options
-    from surelabel.report.reproduce import collect, reproduce
+    from surelabel.report.outcome import collect
+    from surelabel.report.reproduce import reproduce
 
     wanted = named(experiment)
-    options = Options(tuple(seed or range(seeds)), recipe, budget, device, tuple(rows or ()), tuple(labels or ()))
+    options = Options(
+        tuple(seed or range(seeds)),
+        recipe,
+        budget,
+        device,
+        tuple(rows or ()),
+        tuple(parse_labels(text) for text in labels or ()),
+        None if pretrained is None else str(pretrained),
+    )
+    own = ":" in experiment
     try:
         with shown_work("rounds") as progress:
             cells = reproduce(wanted, out, options, progress=progress, results=results)
     except (Exception, KeyboardInterrupt) as problem:
         if out.exists():
-            _show(wanted, collect(wanted, out, options), options, out)
+            _show(wanted, collect(wanted, out, options), options, out, own)
         if not isinstance(problem, KeyboardInterrupt):
             raise
         error = Interrupted()
         again = command_line("reproduce", experiment)
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
-    _show(wanted, cells, options, out)
+    _show(wanted, cells, options, out, own)
 
 
-def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path) -> None:
-    """Show and write what there is of an experiment; nothing where no run is finished."""
-    from surelabel.report.reproduce import write_outcome
+def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path, own: bool) -> None:
+    """Show and write what there is of an experiment; nothing where no run is finished.
+
+    Args:
+        experiment: the table or figure.
+        cells: all of its cells.
+        options: recipe and minutes.
+        out: where the table and the figures go.
+        own: the user named the file with the experiment, and so the function with its data.
+    """
+    from surelabel.report.outcome import BOTH_MEANS, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
     say(f"{experiment.title}: test {experiment.metric} in %", style="bold")
     screen.print(drawn(experiment, cells))
-    for text in dict.fromkeys(cell.cut for cell in cells if cell.cut and cell.runs):
-        say(f"Each run within {options.minutes:g} minutes: {text}.")
-    longest = max(run.records()[-1].minutes for cell in cells for run in cell.runs)
+    if experiment.metric == "mAP":
+        say(BOTH_MEANS)
+    for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
+        say(f"To fit the minutes: {text}.")
+    longest = max((run.records()[-1].minutes for cell in cells if cell.asked_for for run in cell.runs), default=0.0)
     if options.minutes is not None and longest > options.minutes:
         complain("warning", f"the longest run took {longest:.1f} minutes.", style="bold yellow")
-    for path in write_outcome(experiment, cells, out):
+    for path in write_outcome(experiment, cells, out, call_functions=own):
         say(f"Written: {path}")
 
 
 def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
     """Return the table: the paper's figure and ours side by side."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in ("row", "data", "labels", "paper", "ours", "seeds"):
-        table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
-    from surelabel.report.reproduce import cell_texts
+    from surelabel.report.outcome import cell_texts, header_texts
 
+    for title in header_texts(experiment):
+        table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
     for cell in cells:
         table.add_row(*cell_texts(experiment, cell))
     return table

@@ -26,6 +26,7 @@ import numpy as np
 
 from surelabel._version import __version__
 from surelabel.data._columns import listed, shown
+from surelabel.data.decoding import tell
 from surelabel.data.images import write_whole
 from surelabel.data.pictures import OnError, Progress
 from surelabel.data.source import ArraySource, Ids, Source, Subset
@@ -79,7 +80,8 @@ def decode_clips(
         on_error: "stop" raises at the first video that cannot be decoded; "skip" warns of such videos and leaves them
             out. The next call tries them again.
         workers: how many processes decode; None: as many as there are cores; 1: this one alone.
-        progress: called after each clip: how many are decoded, of how many that were not there.
+        progress: called after each clip: how many are decoded, of how many that were not there; None: who watches is
+            told, see `surelabel.data.decoding`.
     """
     settings = settings or ClipSettings()
     _check(videos, on_error, workers)
@@ -88,7 +90,7 @@ def decode_clips(
     if cache.missing(videos):
         with _locked(cache.path):
             cache.create()
-            faults = cache.fill(videos, on_error, workers, progress or (lambda done, total: None))
+            faults = cache.fill(videos, on_error, workers, progress or tell("videos"))
     if faults:
         told = (
             f"{len(faults)} of {len(videos)} clips are left out: {listed(list(faults))}. {next(iter(faults.values()))}"

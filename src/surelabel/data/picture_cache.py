@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data._columns import listed, shown
+from surelabel.data.decoding import silent, tell
 from surelabel.data.images import write_whole
 from surelabel.data.pictures import (
     Decoded,
@@ -97,23 +98,23 @@ def cached_pictures(
         fit: as for `decode_picture`.
         on_error: as for `decode_pictures`; what is skipped is warned about, in every call.
         workers: as for `decode_pictures`.
-        progress: as for `decode_pictures`; what is there already is counted at once.
+        progress: as for `decode_pictures`; what is there already is counted at once. Where all of it is, nobody who
+            watches is told.
     """
     check_options(side, fit, on_error)
     check_names(names)
-    report = progress or (lambda done, total: None)
+    parts = _parts(folder, names, files, side, fit)
+    report = progress or (silent if all(map(_is_there, parts)) else tell("pictures"))
     decode = partial(_decode_part, side=side, fit=fit, on_error=on_error, workers=workers, progress=report)
-    count, parts, lists = max(1, PART_BYTES // (3 * side * side)), [], []
-    for start in range(0, len(files), count):
-        rows = slice(start, min(start + count, len(files)))
-        parts.append(folder / f"{side}-{fit}-{_key(names[rows], files[rows], side, fit)}.npy")
-        if not _list_of(parts[-1]).exists():
-            decode(parts[-1], names, files, rows)
-        lists.append(_read_list(parts[-1], side))
+    lists = []
+    for path, rows in parts.items():
+        if not _is_there(path):
+            decode(path, names, files, rows)
+        lists.append(_read_list(path, side))
         if on_error == "stop" and lists[-1]["skipped"]:
             raise stopped(next(iter(lists[-1]["skipped"].values())))
         report(rows.stop, len(files))
-    pictures = CachedPictures(parts, lists, names, side)
+    pictures = CachedPictures(list(parts), lists, names, side)
     if pictures.skipped:
         first = next(iter(pictures.skipped.values()))
         if not len(pictures):
@@ -124,6 +125,13 @@ def cached_pictures(
             stacklevel=2,
         )
     return pictures
+
+
+def _parts(folder: Path, names: Sequence[str], files: Sequence[Path], side: int, fit: Fit) -> dict[Path, slice]:
+    """Return the .npy file of each part, and which pictures it holds."""
+    count = max(1, PART_BYTES // (3 * side * side))
+    slices = [slice(start, min(start + count, len(files))) for start in range(0, len(files), count)]
+    return {folder / f"{side}-{fit}-{_key(names[rows], files[rows], side, fit)}.npy": rows for rows in slices}
 
 
 def _decode_part(
@@ -149,6 +157,10 @@ def _key(names: Sequence[str], files: Sequence[Path], side: int, fit: Fit) -> st
 
 def _list_of(path: Path) -> Path:
     return path.with_suffix(".json")
+
+
+def _is_there(path: Path) -> bool:
+    return _list_of(path).exists()
 
 
 def _write_part(path: Path, names: Sequence[str], decoded: Decoded) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data._columns import listed, shown
+from surelabel.data.decoding import tell
 from surelabel.data.source import Index
 from surelabel.errors import DataError, InvalidInputError
 
@@ -115,10 +116,11 @@ def decode_pictures(
         on_error: "stop" raises the error of the first picture that cannot be decoded; "skip" leaves such pictures out
             of `x` and names them in `skipped`.
         workers: how many threads; None: one for each processor, 8 at most.
-        progress: called after each picture.
+        progress: called after each picture; None: who watches is told, see `surelabel.data.decoding`.
     """
     check_options(side, fit, on_error)
     check_names(names)
+    report = progress or tell("pictures")
     x = np.empty((len(files), 3, side, side), dtype=np.uint8)
 
     def decode(row: int) -> DataError | None:
@@ -137,8 +139,7 @@ def decode_pictures(
                 raise stopped(str(error)) from error
             if error is not None:
                 skipped[names[row]] = str(error)
-            if progress is not None:
-                progress(row + 1, len(files))
+            report(row + 1, len(files))
     finally:
         executor.shutdown(cancel_futures=True)
     rows = np.flatnonzero([name not in skipped for name in names])

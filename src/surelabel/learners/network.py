@@ -6,7 +6,6 @@ another, each from a seed of its own, and kept as one `Ensemble`.
 
 import contextlib
 import dataclasses
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -35,7 +34,6 @@ from surelabel.learners.settings import warn_of_changed
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
-from surelabel.uncertainty.sharing import block_rows
 
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
@@ -230,9 +228,7 @@ class TorchLearner:
     def _for_chunks(self, estimator: MCDropout, source: Source, network: torch.nn.Module) -> MCDropout:
         """Return the estimator with what it leaves open: whether it compiles, and one shape for all chunks."""
         compile = self._compiles(network) if estimator.compile is None else estimator.compile
-        passes = min(estimator.chunk, estimator.passes)
-        rows = block_rows(self._chunk_size(source), math.prod(source.sample_shape), passes)
-        return dataclasses.replace(estimator, compile=compile, block=estimator.block or rows)
+        return dataclasses.replace(estimator, compile=compile, rows=estimator.rows or self._chunk_size(source))
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
@@ -320,9 +316,11 @@ class TorchLearner:
     def _chunk_size(self, source: Source) -> int:
         if self.predict_batch_size is not None:
             return self.predict_batch_size
-        # All passes of a tenth of them run at once: enough rows to fill a GPU, in 256 MiB of samples at most.
-        most = 1024 if self.device.type == "cpu" else 20_480
-        return max(1, min(most, 2**26 // math.prod(source.sample_shape)))
+        # Enough rows to fill a GPU, also where a tenth of them is in all passes at once: 256 MiB of what the network is
+        # shown at most. A CPU is as fast with fewer.
+        most, values = (1024, 2**24) if self.device.type == "cpu" else (20_480, 2**26)
+        shown = self._prepared(torch.empty(1, *source.sample_shape, dtype=torch.uint8, device="meta"))
+        return max(1, min(most, values // shown.numel()))
 
     def _prepared(self, batch: torch.Tensor, window: int | None = None) -> torch.Tensor:
         """Return samples as training shows them to the network, but for what is random."""

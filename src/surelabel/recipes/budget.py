@@ -4,7 +4,8 @@ Every round trains the same number of steps. A run of R rounds after round 0 tak
 
     (R + 1) · (steps · batch / training speed + pool / labeling speed)
 
-R is as large as the recipe allows, but no round gets fewer than three million samples while there is more than one.
+R is as large as the recipe allows, but while there is more than one, no round gets fewer samples than the recipe's own
+rounds have, or three million where that is less.
 """
 
 import math
@@ -23,7 +24,7 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs import RunSettings
 
 LEAST_SAMPLES = 3_000_000
-"""Samples that a round is trained on at least, before there are two of them."""
+"""Samples that a round is trained on at least, before there are two; fewer where the recipe's own rounds have fewer."""
 
 MARGIN = 0.93
 """Of the minutes that are planned for; the rest is for reading data, compiling, judging and writing."""
@@ -42,12 +43,10 @@ class Cut(NamedTuple):
     Attributes:
         max_rounds: rounds after round 0.
         steps: of each round.
-        text: the same for people, beside the whole recipe.
     """
 
     max_rounds: int
     steps: int
-    text: str
 
     def apply(self, settings: RunSettings) -> RunSettings:
         """Return the settings with this many rounds and steps."""
@@ -68,25 +67,38 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
 
     Example:
         >>> recipe = RunSettings(learner=TorchLearnerSettings())
-        >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000).text
-        '20 rounds of 4,675 steps in place of 20 rounds of 100 epochs'
+        >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000)
+        Cut(max_rounds=7, steps=12771)
     """
     check_minutes(minutes)
     learner = _network(settings)
     sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
     available = 60 * minutes * MARGIN
-    round_seconds = LEAST_SAMPLES * sample_seconds + label_seconds
+    batch, own_steps = batch_of(settings), learner.training.steps
+    least = LEAST_SAMPLES if own_steps is None else min(LEAST_SAMPLES, own_steps * batch)
+    round_seconds = least * sample_seconds + label_seconds
     rounds = max(1, min(settings.config.max_rounds, int(available / round_seconds) - 1))
     left = available / (rounds + 1) - label_seconds
-    steps = int(left / (sample_seconds * batch_of(learner)))
+    steps = int(left / (sample_seconds * batch))
     if steps < 1:
-        needed = (rounds + 1) * (label_seconds + sample_seconds * batch_of(learner)) / 60 / MARGIN
+        needed = (rounds + 1) * (label_seconds + sample_seconds * batch) / 60 / MARGIN
         raise InvalidInputError(
             f"The 'budget' must leave time for one step a round: here at least {needed:.2g} minutes. Got {minutes:g} "
             "instead."
         )
-    whole = f"{settings.config.max_rounds} rounds of {_length(learner)}"
-    return Cut(rounds, steps, f"{rounds} round{'s' * (rounds > 1)} of {steps:,} steps in place of {whole}")
+    return Cut(rounds, steps)
+
+
+def cut_text(cut: RunSettings, whole: RunSettings) -> str:
+    """Return what the minutes allow in place of a recipe's rounds; "" where they are the same.
+
+    Example:
+        >>> recipe = RunSettings(learner=TorchLearnerSettings())
+        >>> cut_text(Cut(1, 4675).apply(recipe), recipe)
+        '1 round of 4,675 steps in place of 20 rounds of 100 epochs'
+    """
+    ours, recipe = _length(cut), _length(whole)
+    return "" if ours == recipe else f"{ours} in place of {recipe}"
 
 
 def check_minutes(minutes: float) -> None:
@@ -96,13 +108,18 @@ def check_minutes(minutes: float) -> None:
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:
-    """Return the speed of a run's network on this machine, compiled and warm; what it trains is thrown away."""
+    """Return the speed of a run's network on this machine, compiled and warm; what it trains is thrown away.
+
+    Where all samples are labeled there is no pool, and they are labeled again: other rows share what is planned here.
+    """
     network = _network(settings)
     learner = network.build(data.task)
     on_gpu = learner.device.type == "cuda"
     learner.training = network.training.replace(steps=200 if on_gpu else 2)
     problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))
-    pool = problem.pool if on_gpu else Subset(problem.pool, np.arange(min(len(problem.pool), 64)))
+    pool = problem.source if data.unlabeled is None else problem.pool
+    if not on_gpu:
+        pool = Subset(pool, np.arange(min(len(pool), 64)))
     training_set = problem.training_set(None)
     _, samples = samples_trained_on(problem.num_labeled, 0, 0, learner.training)
     times = []
@@ -116,15 +133,22 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     return Speed(learner.uncertainty.members * samples / times[1][0], len(pool) / times[1][1])
 
 
-def batch_of(learner: TorchLearnerSettings) -> int:
-    """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most."""
-    training = learner.training
-    return training.batch_size + training.labeled_batch_size + (training.negative_batch_size or training.batch_size)
+def batch_of(settings: RunSettings) -> int:
+    """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most.
+
+    Several labels a sample: negatives are learned together with the positives.
+    """
+    training = _network(settings).training
+    with_label = training.batch_size + training.labeled_batch_size
+    if settings.config.task == "multi":
+        return with_label
+    return with_label + (training.negative_batch_size or training.batch_size)
 
 
-def _length(learner: TorchLearnerSettings) -> str:
-    training = learner.training
-    return f"{training.epochs:,} epochs" if training.steps is None else f"{training.steps:,} steps"
+def _length(settings: RunSettings) -> str:
+    training, rounds = _network(settings).training, settings.config.max_rounds
+    one = f"{training.epochs:,} epochs" if training.steps is None else f"{training.steps:,} steps"
+    return f"{rounds} round{'s' * (rounds > 1)} of {one}" if rounds else one
 
 
 def _network(settings: RunSettings) -> TorchLearnerSettings:

@@ -1,41 +1,16 @@
 """The paper's recipe for CIFAR, and a fast one beside it that departs from the paper where it says so."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.reference import FunctionData
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.settings import JSONScalar, TorchLearnerSettings
+from surelabel.recipes.entries import DataSet
 from surelabel.rules import UPSConfig
 from surelabel.runs import RunSettings
 
 Network = Literal["cnn13", "wrn-28-2", "shake-shake"]
-
-Channels = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A data set of pictures.
-
-    Attributes:
-        name: what a table calls it.
-        function: reference to the function that makes a run's data, called with seed, labels and num_validation.
-        mean: of the channels over the training pictures, of values in 0 to 1.
-        std: their standard deviation.
-    """
-
-    name: str
-    function: str
-    mean: Channels
-    std: Channels
-
-
-CIFAR10 = DataSet("cifar10", "surelabel.recipes.datasets:cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
-CIFAR100 = DataSet(
-    "cifar100", "surelabel.recipes.datasets:cifar100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-)
 
 NETWORKS: dict[str, tuple[str, dict[str, JSONScalar]]] = {
     "cnn13": ("surelabel.models.cnn13:cnn13", {"weight_norm": True}),
@@ -49,7 +24,7 @@ NETWORKS: dict[str, tuple[str, dict[str, JSONScalar]]] = {
 
 
 def paper_recipe(
-    dataset: DataSet = CIFAR10,
+    dataset: DataSet | None = None,
     labels: int = 1000,
     seed: int = 0,
     network: Network = "cnn13",
@@ -60,7 +35,7 @@ def paper_recipe(
     20 rounds of 1024 epochs: 35 hours at the published code's speed. `fast_recipe` makes the same of it in minutes.
 
     Args:
-        dataset: what is learned from.
+        dataset: what is learned from; None: CIFAR-10.
         labels: labeled pictures in all.
         seed: draws the split, and all that is random in the run.
         network: "cnn13", "wrn-28-2" or "shake-shake", with the published peculiarities.
@@ -71,6 +46,7 @@ def paper_recipe(
         >>> settings.config.kappa_p, settings.learner.training.learning_rate, settings.learner.training.epochs
         (0.05, 0.03, 1024)
     """
+    dataset = dataset or CIFAR10
     model, parameters = NETWORKS[network]
     augment = AugmentSettings(
         operations=3, magnitude=4, flip=True, crop=4, jitter=0.4, hole=16, mean=dataset.mean, std=dataset.std
@@ -118,3 +94,21 @@ def fast_recipe(settings: RunSettings) -> RunSettings:
         config=settings.config.replace(max_rounds=8),
         learner=learner.replace(training=training, model_parameters=plain),
     )
+
+
+CIFAR10 = DataSet(
+    "cifar10",
+    "surelabel.recipes.datasets:cifar10",
+    (0.4914, 0.4822, 0.4465),
+    (0.2470, 0.2435, 0.2616),
+    paper_recipe,
+    fast_recipe,
+)
+CIFAR100 = DataSet(
+    "cifar100",
+    "surelabel.recipes.datasets:cifar100",
+    (0.5071, 0.4865, 0.4409),
+    (0.2673, 0.2564, 0.2762),
+    paper_recipe,
+    fast_recipe,
+)

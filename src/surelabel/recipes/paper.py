@@ -1,94 +1,43 @@
-"""The paper's single-label experiments: every row of its tables and every curve of its figures, one recipe each.
+"""The paper's experiments: every row of its tables and every curve of its figures, one recipe each.
 
 The figures that the paper reports stand beside the rows, from its tables as numbered there; rows of other methods have
-no recipe and are not run. Errors and accuracies are in percent.
+no recipe and are not run. Errors, accuracies and mean average precisions are in percent.
 """
 
 import functools
-from dataclasses import dataclass
-from typing import Literal
 
 from surelabel.errors import InvalidInputError
 from surelabel.recipes import variants
-from surelabel.recipes.cifar import CIFAR10, CIFAR100, DataSet, Network, fast_recipe, paper_recipe
+from surelabel.recipes.cifar import CIFAR10, CIFAR100, Network
+from surelabel.recipes.entries import DataSet, Entry, Experiment, Paper, rows
+from surelabel.recipes.ucf101 import UCF101
 from surelabel.recipes.variants import Variant
+from surelabel.recipes.voc2007 import ALL_PICTURES, VOC2007
+from surelabel.references import resolve
 from surelabel.runs import RunSettings
-
-Paper = tuple[float, float | None] | None
-"""The paper's mean and standard deviation, None where it gives none."""
-
-RecipeName = Literal["paper", "fast"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One cell of a table: a row's recipe for one data set and number of labels, and what the paper reports.
-
-    Attributes:
-        row: its name, as in the paper.
-        dataset: what is learned from.
-        labels: how many of its training samples are labeled.
-        paper: what the paper reports.
-        variant: makes the row of UPS's settings; None: another method, which is not run.
-        network: what learns.
-        num_validation: labels on top.
-    """
-
-    row: str
-    dataset: DataSet
-    labels: int
-    paper: Paper = None
-    variant: Variant | None = None
-    network: Network = "cnn13"
-    num_validation: int = 0
-
-    def base(self, seed: int, recipe: RecipeName) -> RunSettings:
-        """Return the complete settings of UPS that the row is made of."""
-        settings = paper_recipe(self.dataset, self.labels, seed, self.network, self.num_validation)
-        return settings if recipe == "paper" else fast_recipe(settings)
-
-    def of(self, base: RunSettings) -> RunSettings:
-        """Return the complete settings of the row.
-
-        Example:
-            >>> entry = Entry("Supervised", CIFAR10, 1000, variant=variants.supervised)
-            >>> entry.of(entry.base(0, "paper")).config.max_rounds
-            0
-        """
-        assert self.variant is not None
-        return self.variant(base).replace(name=self.row)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A table or figure.
-
-    Attributes:
-        name: what the command line calls it.
-        title: what it shows.
-        entries: its cells.
-        metric: "error" or "accuracy" on the test set, in percent.
-    """
-
-    name: str
-    title: str
-    entries: tuple[Entry, ...]
-    metric: Literal["error", "accuracy"] = "error"
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of this name.
+    """Return the experiment of this name, or one of your own by its reference, "file.py:NAME".
 
     Example:
         >>> [entry.row for entry in experiment("table5").entries if entry.labels == 1000][-2:]
         ['UPS, no NL', 'UPS']
     """
+    if ":" in name:
+        found = resolve(name)
+        if not isinstance(found, Experiment):
+            raise InvalidInputError(
+                f"The reference {name!r} must name a surelabel.recipes.entries.Experiment. Got {type(found).__name__} "
+                "instead."
+            )
+        return found
     if name not in EXPERIMENTS:
         raise InvalidInputError(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
 
 
-def _columns(row: str, paper: dict[int, Paper], variant: Variant | None, network: Network = "cnn13") -> list[Entry]:
+def _columns(row: str, paper: dict[int, Paper], variant: Variant | None, network: Network | None = None) -> list[Entry]:
     return [Entry(row, CIFAR10, labels, value, variant, network) for labels, value in paper.items()]
 
 
@@ -133,6 +82,38 @@ def _table2() -> list[Entry]:
         *_columns("UPS/WRN-28-2", wide, variants.full_ups, network="wrn-28-2"),
         *_columns("UPS/Shake-Shake", {4000: (4.86, None)}, variants.full_ups, network="shake-shake"),
     ]
+
+
+def _table3() -> list[Entry]:
+    rows: dict[str, tuple[Variant | None, float, float]] = {
+        "Supervised": (variants.supervised, 33.5, 45.6),
+        "MeanTeacher": (None, 36.3, 45.8),
+        "Pseudo-labeling": (variants.pseudo_labeling, 37.0, 47.5),
+        "S4L": (None, 37.7, 47.9),
+        "UPS": (variants.full_ups, 39.4, 50.2),
+    }
+    entries = [
+        Entry(row, UCF101, share, (value, None), variant)
+        for row, (variant, *values) in rows.items()
+        for share, value in zip((0.2, 0.5), values, strict=True)
+    ]
+    return [*entries, Entry(ALL_LABELS, UCF101, 1.0, (50.4, None), variants.supervised)]
+
+
+def _table4() -> list[Entry]:
+    rows: dict[str, tuple[Variant | None, Paper, Paper]] = {
+        "Supervised": (variants.supervised, (18.36, 0.65), (28.84, 1.68)),
+        "Pseudo-labeling": (variants.pseudo_labeling, (27.44, 0.55), (34.84, 1.88)),
+        "MixMatch": (None, (29.57, 0.78), (37.02, 0.97)),
+        "MeanTeacher": (None, (32.55, 1.48), (39.62, 1.66)),
+        "UPS": (variants.full_ups, (34.22, 0.79), (40.34, 0.08)),
+    }
+    entries = [
+        Entry(row, VOC2007, labels, value, variant)
+        for row, (variant, *values) in rows.items()
+        for labels, value in zip((500, 1000), values, strict=True)
+    ]
+    return [*entries, Entry(ALL_LABELS, VOC2007, ALL_PICTURES, (52.62, None), variants.supervised)]
 
 
 def _table5() -> list[Entry]:
@@ -199,22 +180,21 @@ def _mixup() -> list[Entry]:
     return [Entry(row, CIFAR10, 1000, (value, None), variant) for row, (variant, value) in rows.items()]
 
 
-def _balance() -> list[Entry]:
-    with_balance: dict[int, Paper] = {1000: (91.86, None), 4000: (93.64, None)}
-    without: dict[int, Paper] = {1000: (88.77, None), 4000: (93.14, None)}
+def _balance(dataset: DataSet, with_balance: dict[int, float], without: dict[int, float]) -> list[Entry]:
     return [
-        *_columns("with class balance", with_balance, variants.full_ups),
-        *_columns("without class balance", without, variants.without_balance),
+        Entry(row, dataset, labels, (value, None), variant)
+        for row, values, variant in (
+            ("with class balance", with_balance, variants.full_ups),
+            ("without class balance", without, variants.without_balance),
+        )
+        for labels, value in values.items()
     ]
-
-
-def rows(dataset: DataSet, labels: int, *named: tuple[str, Variant], num_validation: int = 0) -> tuple[Entry, ...]:
-    """Return entries that the paper has no figure for."""
-    return tuple(Entry(row, dataset, labels, None, variant, num_validation=num_validation) for row, variant in named)
 
 
 SUPERVISED, PLAIN = ("Supervised", variants.supervised), ("UPS, no selection", variants.pseudo_labeling)
 CONFIDENCE, UPS = ("UPS, no UA", variants.confidence_based), ("UPS", variants.full_ups)
+ALL_LABELS = "Supervised, all labels"
+"""Nothing is left to be labeled; the paper's appendix has its figures."""
 
 
 def _supervised_one_pass(ups: RunSettings) -> RunSettings:
@@ -229,12 +209,25 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         Experiment("table1", "Error rate on CIFAR-10 and CIFAR-100, CNN-13", tuple(_table1())),
         Experiment("table2", "Error rate on CIFAR-10 with other networks", tuple(_table2())),
+        Experiment("table3", "Accuracy on UCF-101, 3-D ResNet-18", tuple(_table3()), "accuracy"),
+        Experiment("table4", "Mean average precision on VOC2007, ResNet-50", tuple(_table4()), "mAP"),
         Experiment("table5", "Ablation on CIFAR-10", tuple(_table5())),
         Experiment("table6", "Uncertainty estimators on CIFAR-10", tuple(_table6())),
         Experiment("few-labels", "Very few labels on CIFAR-10 (appendix)", tuple(_few_labels())),
         Experiment("mixup", "Mixup, CIFAR-10 (appendix)", tuple(_mixup())),
         Experiment("no-augmentation", "No augmentation, CIFAR-10 (appendix)", tuple(_no_augmentation())),
-        Experiment("class-balance", "Class balance, CIFAR-10 (appendix)", tuple(_balance()), "accuracy"),
+        Experiment(
+            "class-balance",
+            "Class balance, CIFAR-10 (appendix)",
+            tuple(_balance(CIFAR10, {1000: 91.86, 4000: 93.64}, {1000: 88.77, 4000: 93.14})),
+            "accuracy",
+        ),
+        Experiment(
+            "class-balance-voc2007",
+            "Class balance, VOC2007 (appendix)",
+            tuple(_balance(VOC2007, {500: 34.72, 1000: 40.33}, {500: 31.88, 1000: 40.06})),
+            "mAP",
+        ),
         Experiment(
             "temperature",
             "Temperature of the negatives, CIFAR-10",

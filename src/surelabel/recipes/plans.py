@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from surelabel.data.reference import FunctionData
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import Cut, cut_to, measure
-from surelabel.recipes.paper import Entry, RecipeName
+from surelabel.recipes.entries import Entry, Labels, RecipeName
 from surelabel.runs import RunSettings
 from surelabel.runs.files import read_json, write_json
 
@@ -26,7 +26,8 @@ class Options(NamedTuple):
         minutes: for each run; None: the whole recipe.
         device: None: the GPU if there is one.
         rows: names of the rows to be run; empty: all.
-        labels: numbers of labels to be run; empty: all.
+        labels: numbers or shares of labels to be run; empty: all.
+        pretrained: a file of weights that the networks begin with; None: random ones.
     """
 
     seeds: Sequence[int] = (0,)
@@ -34,7 +35,8 @@ class Options(NamedTuple):
     minutes: float | None = None
     device: str | None = None
     rows: Sequence[str] = ()
-    labels: Sequence[int] = ()
+    labels: Sequence[Labels] = ()
+    pretrained: str | None = None
 
 
 class Plans:
@@ -51,23 +53,25 @@ class Plans:
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
         """Return the complete settings of a run."""
-        base = self._base(entry, seed)
+        base = self._base(entry, seed, self.options.recipe)
         cut = self._cut(entry)
         return entry.of(base if cut is None else cut.apply(base))
+
+    def whole(self, entry: Entry, recipe: RecipeName) -> RunSettings:
+        """Return the complete settings of a run of seed 0 without a limit, by this recipe."""
+        return entry.of(self._base(entry, 0, recipe))
 
     def knows(self, entry: Entry) -> bool:
         """Whether the settings of an entry follow without measuring anything."""
         return self.options.minutes is None or _key(self._timed(entry), self.options.minutes) in self._kept
 
-    def cut_text(self, entry: Entry) -> str:
-        """Return what the minutes allow in place of the recipe's rounds; "" without a limit."""
-        cut = self._cut(entry)
-        return "" if cut is None else cut.text
-
-    def _base(self, entry: Entry, seed: int) -> RunSettings:
-        base = entry.base(seed, self.options.recipe)
+    def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
+        base = entry.base(seed, recipe)
         assert isinstance(base.learner, TorchLearnerSettings)
         learner = base.learner.replace(device=self.options.device)
+        if self.options.pretrained is not None:
+            parameters = {**learner.model_parameters, "pretrained": self.options.pretrained}
+            learner = learner.replace(model_parameters=parameters)
         if not _on_gpu(self.options.device):
             # Not every CPU can compute in bfloat16, and few are faster with it.
             learner = learner.replace(training=learner.training.replace(precision="float32"))
@@ -78,7 +82,7 @@ class Plans:
 
         Rows that train the same networks get the same rounds, however they label: they share round 0.
         """
-        base = self._base(entry, 0)
+        base = self._base(entry, 0, self.options.recipe)
         row = entry.of(base)
         assert isinstance(base.learner, TorchLearnerSettings)
         assert isinstance(row.learner, TorchLearnerSettings)
@@ -94,11 +98,12 @@ class Plans:
             assert timed.data is not None
             data = timed.data.load()
             speed = measure(timed, data)
-            cut = cut_to(timed, self.options.minutes, speed, len(data.unlabeled))
+            num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
+            cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
             self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
             write_json(self.path, self._kept)
         kept = self._kept[key]
-        return Cut(kept["max_rounds"], kept["steps"], kept["text"])
+        return Cut(kept["max_rounds"], kept["steps"])
 
 
 def _on_gpu(device: str | None) -> bool:

@@ -5,11 +5,13 @@ A panel that cannot be drawn says why instead.
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from surelabel.data.reference import FunctionData
 from surelabel.errors import InvalidInputError
+from surelabel.recipes.entries import labels_text
 from surelabel.report.drawing import FORMATS
 from surelabel.report.figures import (
     NO_ROUND,
@@ -18,10 +20,13 @@ from surelabel.report.figures import (
     ReportFigure,
     calibration_figure,
     distribution_panels,
+    ece_by_uncertainty,
     first_selection_figure,
+    uncertainty_grid,
 )
+from surelabel.report.first_selection import has_pool
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.plots import gallery, lines_by_round, points
+from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
 from surelabel.report.tables import (
     Row,
@@ -30,6 +35,7 @@ from surelabel.report.tables import (
     all_but_seed,
     by_round,
     group_runs,
+    judged_labels,
     main_row,
     statistic,
     variant_of,
@@ -70,6 +76,30 @@ def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
         "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected"),
         "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels"),
     }
+
+
+def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
+    """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
+
+    Args:
+        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. Of
+            several labels a sample, every entry is a label, and its confidence max(p, 1 - p).
+    """
+    lines, missing = {}, []
+    for name, runs in groups.items():
+        row = _ups_row(group_runs(runs))
+        if not (row.has_truth and row.has_uncertainty):
+            missing.append(name)
+            continue
+        labels = judged_labels(row, 0)
+        grid = uncertainty_grid(labels)
+        lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
+    note = f"Left out, without true labels or uncertainties: {', '.join(missing)}." if missing else ""
+    if not lines:
+        return ReportFigure("Figure 1 a", note=note)
+    panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
+    caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
+    return ReportFigure("Figure 1 a", caption, [panel], note=note)
 
 
 def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
@@ -149,17 +179,25 @@ def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportF
 def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) -> dict[str, ReportFigure]:
     """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
 
-    Two have tables in place of a panel: "first-labels" and "pool-use".
+    Two have tables in place of a panel: "first-labels" and "pool-use". Runs of several data sets, or numbers of labels,
+    have figure 1 a alone, with a curve for each.
 
     Args:
         runs: of one experiment; runs of one name are seeds of one row. The first row of UPS is looked at closely, else
             the last one with uncertainties.
         call_functions: for figure 4, also load data by calling a function of yours that a run's settings name.
     """
-    rows = group_runs(runs)
-    for row in rows:
-        _check_one_experiment(row)
-    ups = next((row for row in rows if variant_of(row.runs[0]) == "UPS"), main_row(rows))
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        if has_pool(run) or not run.num_rounds:  # the latter is refused below
+            groups.setdefault(_data_name(run), []).append(run)
+    for group in groups.values():
+        for row in group_runs(group):
+            _check_one_experiment(row)
+    if len(groups) > 1:
+        return {"figure-1-a": figure_1_a(groups)}
+    rows = group_runs(next(iter(groups.values()), []))
+    ups = _ups_row(rows)
     return {
         **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
         "figure-2-kappa": figure_2(runs, "kappa_p"),
@@ -209,6 +247,19 @@ def write_figures(
         written += files
     write_file(folder / INDEX, ("\n\n".join(lines) + "\n").encode())
     return [*written, folder / INDEX]
+
+
+def _ups_row(rows: Sequence[Row]) -> Row:
+    return next((row for row in rows if variant_of(row.runs[0]) == "UPS"), main_row(rows))
+
+
+def _data_name(run: RunFolder) -> str:
+    """Say what a run learned from and how much of it was labeled, "cifar10, 1000 labeled"; "" where no function is."""
+    data = run.settings.data
+    if not isinstance(data, FunctionData):
+        return ""
+    name, amount = data.function.rpartition(":")[2], data.arguments.get("labels", data.arguments.get("share"))
+    return f"{name}, {labels_text(amount)} labeled" if isinstance(amount, int | float) else name
 
 
 def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportFigure:

@@ -1,11 +1,17 @@
-"""Appendix figure 4: pictures that are wrong at a confidence above 0.9, and that only their uncertainty keeps out."""
+"""Appendix figure 4: pictures that are wrong at a confidence above 0.9, and that only their uncertainty keeps out.
 
+A video clip is shown by four of its frames. Of a sample with several labels, a class that it does not have is the wrong
+label; the caption names the classes that it has.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.reference import FunctionData, RunData
+from surelabel.data.pool import PoolLabels
+from surelabel.data.reference import Codes, FunctionData, RunData
 from surelabel.data.source import as_source
 from surelabel.errors import SurelabelError
 from surelabel.report.drawing import Picture
@@ -13,15 +19,21 @@ from surelabel.report.figures import NO_TRUTH, NO_UNCERTAINTY, ReportFigure
 from surelabel.report.tables import Row, wrong_and_kept_out
 from surelabel.runs import RunFolder
 
-OWN_DATA = (
-    "surelabel.recipes.demo:digits",
-    "surelabel.recipes.datasets:cifar10",
-    "surelabel.recipes.datasets:cifar100",
-)
-"""Functions that are called without being asked: a run folder from elsewhere could name any code as its data."""
+_PLACES = ("folder", "cache")
+OWN_DATA: dict[str, tuple[str, ...]] = {
+    "surelabel.recipes.demo:digits": (),
+    "surelabel.recipes.datasets:cifar10": (),
+    "surelabel.recipes.datasets:cifar100": (),
+    "surelabel.recipes.datasets:voc2007": _PLACES,
+    "surelabel.recipes.datasets:ucf101": _PLACES,
+}
+"""Functions that are called without being asked, but for some arguments.
+
+A run folder from elsewhere could name any code as its data, or any place for files to be decoded from and written to.
+"""
 CONFIDENT = 0.9
 LARGEST_SIDE = 1024
-SHOWN_SIDE = 96
+SHOWN_SIDE, LARGEST_SHOWN_SIDE = 96, 256
 
 
 def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
@@ -57,8 +69,6 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> 
 
 
 def _why_not(row: Row, call_functions: bool) -> str:
-    if row.runs[0].settings.config.task == "multi":
-        return "the samples have several labels each."
     if not row.has_truth:
         return NO_TRUTH.removeprefix("Not drawn: ")
     if not row.has_uncertainty:
@@ -69,17 +79,21 @@ def _why_not(row: Row, call_functions: bool) -> str:
             return f"the samples are not pictures (one has shape {shape})."
         if data is None:
             return "the run was made from data in memory, and its folder holds no samples."
-        if isinstance(data, FunctionData) and data.function not in OWN_DATA and not call_functions:
+        if isinstance(data, FunctionData) and not (_is_own(data) or call_functions):
             return (
                 f"this would call {data.function!r}, which the run names as its data; ask for it if you trust the run."
             )
     return ""
 
 
+def _is_own(data: FunctionData) -> bool:
+    return data.function in OWN_DATA and not any(name in data.arguments for name in OWN_DATA[data.function])
+
+
 def _is_picture(shape: tuple[int, ...]) -> bool:
-    if len(shape) == 2:
-        return max(shape) <= LARGEST_SIDE
-    return len(shape) == 3 and shape[0] in (1, 3) and max(shape) <= LARGEST_SIDE
+    """Tell whether samples are pictures (H, W) or (channels, H, W), or clips (channels, T, H, W)."""
+    has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
+    return has_channels and max(shape[-2:]) <= LARGEST_SIDE
 
 
 def _of_run(run: RunFolder, network: int, data: RunData, limit: int) -> list[Picture]:
@@ -87,19 +101,51 @@ def _of_run(run: RunFolder, network: int, data: RunData, limit: int) -> list[Pic
     assert truth is not None
     assert labels.uncertainty is not None
     source = as_source("unlabeled", data.unlabeled)
-    found = wrong_and_kept_out(labels, truth, run.settings.config.kappa_p, CONFIDENT)[:limit]
+    # Partly labeled samples come first in the pool; what is unknown of them is not judged.
+    first = len(labels.ids) - len(source)
     return [
         Picture(
-            pixels=to_pixels(np.asarray(source[np.array([i])])[0]),
-            caption=f"{classes[truth[i]]} taken for {classes[labels.label[i]]}, confidence {labels.confidence[i]:.2f}, "
-            f"u {labels.uncertainty[i]:.2f} (round {network})",
+            pixels=to_pixels(np.asarray(source[np.array([entry[0] - first])])[0]),
+            caption=f"{_names(truth[entry[0]], classes)} taken for {taken_for}, "
+            f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})",
         )
-        for i in found
+        for entry, taken_for in _found(run, labels, truth)[:limit]
     ]
 
 
+def _found(run: RunFolder, labels: PoolLabels, truth: Codes) -> list[tuple[tuple[int, ...], str]]:
+    """Return places in the pool's arrays, (row,) or (row, class), with the wrong class; the most confident first."""
+    config, classes = run.settings.config, run.settings.classes
+    if config.task == "single":
+        found = wrong_and_kept_out(labels, truth, config.kappa_p, CONFIDENT)
+        return [((int(row),), classes[labels.label[row]]) for row in found]
+    assert labels.uncertainty is not None
+    wrong = (labels.label == 1) & (truth == 0)
+    rows, wrong_classes = np.nonzero(wrong & (labels.confidence > CONFIDENT) & (labels.uncertainty > config.kappa_p))
+    # A sample is shown once, by the class that it is most confidently taken for.
+    best: dict[int, int] = {}
+    for at in np.argsort(-labels.confidence[rows, wrong_classes], kind="stable"):
+        best.setdefault(int(rows[at]), int(wrong_classes[at]))
+    return [(entry, classes[entry[1]]) for entry in best.items()]
+
+
+def _names(truth: Any, classes: Sequence[str]) -> str:
+    """Return the true class, or all that a sample has, of an index or of (C,) entries.
+
+    >>> _names(1, ["cat", "dog"]), _names(np.array([1, 1]), ["cat", "dog"]), _names(np.array([0, -1]), ["cat", "dog"])
+    ('dog', 'cat + dog', 'none')
+    """
+    if np.ndim(truth) == 0:
+        return classes[int(truth)]
+    return " + ".join(classes[place] for place in np.flatnonzero(truth == 1).tolist()) or "none"
+
+
 def to_pixels(sample: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return a sample (H, W), (1, H, W) or (3, H, W) as pixels, enlarged; uint8 as it is, else from black to white."""
+    """Return a sample (H, W), (1, H, W) or (3, H, W) as pixels; uint8 as it is, else from black to white.
+
+    What is small is enlarged, what is large made smaller. Of a clip (channels, T, H, W), four frames are shown, two
+    above two, from its beginning to its end.
+    """
     if sample.dtype == np.uint8:
         pixels = sample
     else:
@@ -107,7 +153,23 @@ def to_pixels(sample: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         low, high = values.min(), values.max()
         gray = np.zeros_like(values) if high == low else (values - low) / (high - low)
         pixels = np.round(255 * gray).astype(np.uint8)
+    if pixels.ndim == 4:
+        times = np.linspace(0, pixels.shape[1] - 1, 4).round().astype(int)
+        first, second, third, last = (pixels[:, time] for time in times)
+        pixels = np.block([[first, second], [third, last]])
     if pixels.ndim == 3:
         pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
+    return _smaller(pixels) if max(pixels.shape[:2]) > LARGEST_SHOWN_SIDE else _larger(pixels)
+
+
+def _larger(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
     return pixels.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def _smaller(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
+    return np.asarray(image)

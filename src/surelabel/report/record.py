@@ -44,12 +44,13 @@ def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **valu
         path: the CSV file, `results/runs.csv`.
         run: finished, with a test score.
         row: what the table calls it.
-        values: experiment, dataset, num_labels, and the metric, value and paper's figure of the row.
+        values: experiment, dataset, num_labels and, as the table says it, labels; and the metric, value and paper's
+            figure of the row.
     """
     path = Path(path)
     name, text = _settings_file(values["experiment"], {row: _without_seed(run)})
     line = {**_row(run, values["experiment"], values["dataset"], values["num_labels"], name), "row": row}
-    line |= {key: values[key] for key in ("metric", "value", "paper")}
+    line |= {key: values[key] for key in ("labels", "metric", "value", "paper")}
     same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit")
     known = {key: "" if line[key] is None else str(line[key]) for key in (*same, "metric")}
     if any(all(old[key] == value for key, value in known.items()) for old in read_rows(path)):
@@ -109,7 +110,9 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
     num_negative: int | None
-    if run.settings.config.task == "single":
+    if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
+        num_positive, num_negative = 0, 0 if run.settings.config.task == "single" else None
+    elif run.settings.config.task == "single":
         num_positive, num_negative = record.num_positive, record.num_negative_only
     else:
         # Several labels a sample: positives are counted by entries, the table has a row for each class, and all samples

@@ -27,7 +27,7 @@ from surelabel.uncertainty.deterministic import (
     logits,
 )
 from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
-from surelabel.uncertainty.sharing import Way, repeating, row_blocks
+from surelabel.uncertainty.sharing import Way, block_rows, repeating, row_blocks
 from surelabel.uncertainty.tally import Tally
 
 _logger = logging.getLogger("surelabel")
@@ -52,11 +52,11 @@ class MCDropout(UncertaintyEstimator):
         temperature: T of the softened probabilities.
         stochastic_layers: layer classes of the user's own to switch on besides torch's dropout layers.
         task: "single" for softmax, "multi" for a sigmoid a class.
-        chunk: how many passes run at once; 1 runs plain passes. The rows are cut into blocks, so that no more of
-            them are in the network at once than the batch has, or than one sample has passes in a chunk.
+        chunk: how many passes run at once; 1 runs plain passes. The rows are cut into blocks, so that these passes
+            need no more memory than one pass over the batch, or than one sample.
         compile: whether shared passes run as one function made by torch.compile; None: on CUDA only.
-        block: how many rows a compiled function takes; a smaller batch is filled up to it. None: those of each batch,
-            so that a batch of another size is compiled anew.
+        rows: how many rows batches have, but for the last one: a compiled function is made for blocks of these, and
+            fewer rows are filled up. None: of each batch, so that a batch of another size is compiled anew.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -72,7 +72,7 @@ class MCDropout(UncertaintyEstimator):
     task: Task = "single"
     chunk: int = 10
     compile: bool | None = None
-    block: int | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         check_passes(self.passes)
@@ -135,7 +135,7 @@ class MCDropout(UncertaintyEstimator):
         if plan.way != "one by one":
             try:
                 with generators_restored(batch.device, only_after_failure=True):
-                    tally = self._shared(model, layers, batch, plan.way)
+                    tally = self._shared(model, layers, batch, plan)
             # What worked in a trial may fail on other rows, in the compiler, or for want of memory.
             except Exception as error:
                 plan = Plan("one by one", f"{plan.way}: {summary(error)}")
@@ -170,11 +170,10 @@ class MCDropout(UncertaintyEstimator):
             level = logging.WARNING if compiles else logging.INFO
             _logger.log(level, "%s: the stochastic passes run %s, because %s", type(model).__name__, how, plan.reason)
 
-    def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way) -> Tally:
+    def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> Tally:
         """Return the tally of passes that share their beginning; no more of them are kept than a block of rows has."""
-        compiled = compiled_passes(model) if self._compiles(batch) else None
-        rows = row_blocks(batch, min(self.chunk, self.passes))
-        rows = rows if compiled is None or self.block is None else self.block
+        compiled, way = compiled_passes(model) if self._compiles(batch) else None, plan.way
+        rows = self._block(batch, plan, filled_up=compiled is not None)
         sums = shared_sums if compiled is None else compiled.function
         total = Tally(self.task, self.temperature)
         with nullcontext() if compiled is None else compiled.affine_norms(model):
@@ -186,6 +185,12 @@ class MCDropout(UncertaintyEstimator):
                         parts.append(sums(model, block, passes, way, self.task, self.temperature))
                 total.merge(Tally.joined(parts, len(batch), passes, self.task, self.temperature))
         return total
+
+    def _block(self, batch: Tensor, plan: Plan, filled_up: bool) -> int:
+        passes = min(self.chunk, self.passes)
+        if filled_up and self.rows is not None:
+            return block_rows(self.rows, batch[0].numel(), passes, plan.growth)
+        return row_blocks(batch, passes, plan.growth)
 
     def _ways(self, batch: Tensor) -> tuple[Way, ...]:
         # The compiler does not see through the alignment of single functions, and makes good what vmap costs.

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from surelabel.models.stochastic import draws_for_each_row, evaluation_mode
 from surelabel.uncertainty.deterministic import logits
-from surelabel.uncertainty.sharing import NotSharedError, Way, repeated_logits, repeating, vectorized
+from surelabel.uncertainty.sharing import NotSharedError, Way, growth_of, repeated_logits, repeating, vectorized
 
 Key: TypeAlias = tuple[str, ...]
 """What a plan holds for besides the network: the ways that it could choose, and the names of the layers switched on."""
@@ -33,10 +33,12 @@ class Plan:
     Attributes:
         way: all but "one by one" run what comes before the first stochastic layer once for a chunk of passes.
         reason: why the passes share nothing; empty where they do.
+        growth: how many times as many values a row has where it is repeated, see `growth_of`.
     """
 
     way: Way
     reason: str = ""
+    growth: float = 1.0
 
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Key, Plan]] = weakref.WeakKeyDictionary()
@@ -62,7 +64,7 @@ def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, 
             try:
                 _try_vectorized(model, batch) if way == "vectorized" else _try_repeated(model, layers, batch, way)
                 _try_blocks(model, batch)
-                return Plan(way)
+                return Plan(way, growth=growth_of(model, layers.values(), batch))
             # Whatever a network's code may raise when it meets a batch that is not what it expects.
             except Exception as error:
                 reasons.append(f"{way}: {summary(error)}")

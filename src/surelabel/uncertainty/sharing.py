@@ -6,6 +6,7 @@ a stochastic layer (a skip connection) is repeated where it meets the passes aga
 the passes, which also serves layers that draw for a whole batch, and is slower where little is shared.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, TypeAlias
@@ -23,30 +24,77 @@ Copies: TypeAlias = Callable[[Tensor], Tensor]
 SMALL_BATCH = 16_384
 """Values of a batch so small that more rows at once cost no memory that matters, and fewer calls save time."""
 
+LARGEST_BLOCK = 2**24
+"""Values of a block that fills a GPU: more at once need more memory, and waste more where rows are filled up."""
+
 
 class NotSharedError(Exception):
     """A network whose passes cannot share their beginning; the message says why. It never reaches the user."""
 
 
-def row_blocks(batch: Tensor, passes: int) -> int:
-    """Return how many rows go together, so that rows x passes are no more rows than the batch (N, ...) has.
+def row_blocks(batch: Tensor, passes: int, growth: float = 1.0) -> int:
+    """Return how many rows go together, so that the passes hold no more values than the batch (N, ...) in one pass.
 
     So sharing needs about the memory of one plain pass. Small samples are taken together up to SMALL_BATCH values.
+
+    Args:
+        batch: samples.
+        passes: that run at once.
+        growth: of a row, see `growth_of`.
 
     Example:
         >>> row_blocks(torch.zeros(1000, 3, 32, 32), passes=10), row_blocks(torch.zeros(1000, 4), passes=10)
         (100, 410)
     """
-    return min(len(batch), block_rows(len(batch), batch[0].numel(), passes))
+    return min(len(batch), block_rows(len(batch), batch[0].numel(), passes, growth))
 
 
-def block_rows(size: int, values: int, passes: int) -> int:
+def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
     """Return how many rows of a batch of `size` rows, of so many values each, go together.
 
-    >>> block_rows(20_480, 3 * 32 * 32, passes=10)
-    2048
+    Where a row is small by the time it is repeated, as behind a global pool, all passes of it need less than the row
+    itself, and a block is as large as LARGEST_BLOCK allows. Blocks of a batch are of one size, as nearly as may be.
+
+    >>> block_rows(20_480, 3 * 32 * 32, passes=10), block_rows(1365, 3 * 128 * 128, passes=10, growth=2048 / 49_152)
+    (2048, 273)
     """
-    return -(-max(size, SMALL_BATCH // max(1, values)) // passes)
+    values = max(1, values)
+    copies = min(passes, max(1, math.ceil(passes * growth)))
+    rows = -(-max(size, SMALL_BATCH // values) // copies)
+    blocks = -(-rows // max(1, LARGEST_BLOCK // values))
+    return -(-rows // blocks)
+
+
+@torch.no_grad()
+def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> float:
+    """Return how many times as many values a row has, from the first stochastic layer on, as in the batch (N, ...).
+
+    That is where rows are repeated, a copy a pass. The largest output of a module counts.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(100, 20), nn.Dropout(0.5), nn.Linear(20, 5))
+        >>> growth_of(model, [model[1]], torch.zeros(2, 100))
+        0.2
+    """
+    largest, repeats = 0, False
+
+    def begin(layer: nn.Module, inputs: Any) -> None:
+        nonlocal repeats
+        repeats = True
+
+    def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        nonlocal largest
+        if repeats and isinstance(output, Tensor):
+            largest = max(largest, output.numel())
+
+    handles = [layer.register_forward_pre_hook(begin) for layer in layers]
+    handles += [module.register_forward_hook(look) for module in model.modules()]
+    try:
+        logits(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return largest / max(1, batch.numel())
 
 
 def shared_logits(model: nn.Module, batch: Tensor, passes: int, way: Way) -> Tensor:

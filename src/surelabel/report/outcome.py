@@ -1,0 +1,253 @@
+"""What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's figures."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surelabel.config import Settings
+from surelabel.data.reference import FunctionData
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.recipes.budget import cut_text
+from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text
+from surelabel.recipes.plans import Options, Plans
+from surelabel.report.first_selection import has_pool
+from surelabel.report.paper_figures import write_figures
+from surelabel.report.tables import Statistic, all_but_seed, statistic
+from surelabel.runs import RunFolder, RunSettings
+from surelabel.runs.files import write_file
+from surelabel.runs.layout import RUN
+
+PLANS = "plans.json"
+
+BOTH_MEANS = (
+    f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
+    "does not say which of them its figures are."
+)
+
+
+class Result(NamedTuple):
+    """A cell of the table: an entry and its runs, none where it was not run.
+
+    Attributes:
+        entry: what the paper has there.
+        runs: one a seed.
+        cut: what the minutes allowed in place of the recipe's rounds.
+        differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
+        asked_for: the runs have the recipe, length and machine of the options; else there are none that have.
+    """
+
+    entry: Entry
+    runs: list[RunFolder]
+    cut: str = ""
+    differences: tuple[str, ...] = ()
+    asked_for: bool = True
+
+    def value(self, metric: str) -> Statistic | None:
+        """Mean and standard deviation over the seeds, in percent; None without a run."""
+        return statistic([percent(run, metric) for run in self.runs])
+
+
+def percent(run: RunFolder, metric: str) -> float:
+    """Return the test error, the accuracy, or one of the mean average precisions of a run's last network in percent."""
+    last = run.records()[-1]
+    score = last.test_score_11 if metric == ELEVEN else last.test_score
+    assert score is not None
+    return 100 * (1 - score) if metric == "error" else 100 * score
+
+
+def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
+    """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not, of any seed.
+
+    Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest.
+    """
+    plans, cells = Plans(Path(out) / PLANS, options), []
+    finished: dict[Path, list[RunFolder]] = {}
+    for entry in experiment.entries:
+        place = folder_of(Path(out), entry)
+        if place not in finished:
+            opened = [RunFolder.open(path.parent) for path in sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))]
+            finished[place] = [run for run in opened if run.finished]
+        cells.append(_cell(entry, finished[place], plans))
+    return cells
+
+
+def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
+    if entry.variant is None or not finished:
+        return Result(entry, [])
+    whole = {_kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
+    groups: dict[str, list[RunFolder]] = {}
+    for run in finished:
+        if _kind(run.settings) in whole:
+            groups.setdefault(run.path.name.split("-")[-2], []).append(run)
+    if not groups:
+        return Result(entry, [])
+    asked_for = settings_hash(plans.settings(entry, 0)) if plans.knows(entry) else None
+    runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
+    recipe = whole[_kind(runs[0].settings)]
+    paper = entry.of(entry.base(0, "paper"))
+    found = differences(_comparable(runs[0].settings), _comparable(paper))
+    return Result(entry, runs, cut_text(runs[0].settings, recipe), found, asked_for in groups)
+
+
+def _minutes(runs: Sequence[RunFolder]) -> float:
+    return sum(run.records()[-1].minutes for run in runs) / len(runs)
+
+
+def _comparable(settings: RunSettings) -> RunSettings:
+    """Return the settings without what follows from the data, the seed and the machine."""
+    settings = settings.pinned()
+    learner, data = settings.learner, settings.data
+    assert isinstance(learner, TorchLearnerSettings)
+    assert isinstance(data, FunctionData)
+    return RunSettings(
+        config=settings.config.replace(seed=0, num_classes=None),
+        learner=learner.replace(device=None, model_hash=None),
+        data=data.replace(sha256=None, arguments={**data.arguments, "seed": 0}),
+    )
+
+
+def _kind(settings: RunSettings) -> str:
+    """Return as text what makes a run one of a row, whatever its length, and the precision that its machine has."""
+    settings = _comparable(settings)
+    assert isinstance(settings.learner, TorchLearnerSettings)
+    training = settings.learner.training.replace(steps=None, precision="float32")
+    config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
+    settings = settings.replace(config=config, learner=settings.learner.replace(training=training))
+    return json.dumps(settings.to_json(), sort_keys=True)
+
+
+def folder_of(out: Path, entry: Entry) -> Path:
+    """Return the folder of all runs of a data set and number of labels."""
+    return out / slug(f"{entry.dataset.name}-{labels_text(entry.labels)}")
+
+
+def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
+    """Return the folder of a run: one of the same settings, whatever a table calls it, or a new one.
+
+    The number at the end is the seed, the letters before it a hash of all other settings.
+    """
+    end = f"{settings_hash(settings)}-{settings.config.seed}"
+    place = folder_of(out, entry)
+    name = slug(entry.row if entry.network is None else f"{entry.network}-{entry.row}")
+    return next(iter(sorted(place.glob(f"*-{end}"))), place / f"{name}-{end}")
+
+
+def settings_hash(settings: RunSettings) -> str:
+    """Return eight letters that stand for all settings but the seed."""
+    return hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]
+
+
+def slug(text: str) -> str:
+    """Return a name that is safe for a folder.
+
+    >>> slug("UPS, no UA (Cal.)-0"), slug("ucf101-20 %")
+    ('ups-no-ua-cal-0', 'ucf101-20-percent')
+    """
+    safe = re.sub(r"[^a-z0-9._]+", "-", text.lower().replace("%", "percent"))
+    return safe.replace(".-", "-").strip("-.")
+
+
+def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
+    """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
+
+    Example:
+        >>> from surelabel.recipes.cifar import fast_recipe, paper_recipe
+        >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
+        'max_rounds 8 (paper 20)'
+    """
+    first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
+    return tuple(
+        f"{key.rpartition('.')[2]} {first.get(key)} (paper {second.get(key)})"
+        for key in {**first, **second}
+        if first.get(key) != second.get(key)
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def header_texts(experiment: Experiment) -> list[str]:
+    """Return the names of the table's columns.
+
+    Example:
+        >>> header_texts(Experiment("table", "A table", (), "mAP"))
+        ['row', 'data', 'labels', 'paper', 'ours: mAP', 'ours: mAP, 11 points', 'seeds']
+    """
+    one = len(experiment.metrics) == 1
+    ours = ["ours" if one else f"ours: {metric}" for metric in experiment.metrics]
+    return ["row", "data", "labels", "paper", *ours, "seeds"]
+
+
+def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
+    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds."""
+    entry, values = cell.entry, [cell.value(metric) for metric in experiment.metrics]
+    paper = "" if entry.paper is None else _figure(*entry.paper)
+    figures = ["not run" if ours is None else _figure(ours.mean, ours.std) for ours in values]
+    return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
+
+
+def _figure(mean: float, std: float | None) -> str:
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def write_outcome(
+    experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str], *, call_functions: bool = False
+) -> list[Path]:
+    """Write the table, the settings that differ from the paper's and the figures that the runs allow; return the files.
+
+    Figures are drawn for each data set and number of labels apart, `out/table5-cifar10-1000/figure-1-a.svg`, and where
+    there are several data sets, figure 1 a of all of them together; with `call_functions`, also pictures of data that
+    are not ours.
+    """
+    header = header_texts(experiment)
+    both = ["", BOTH_MEANS] if experiment.metric == "mAP" else []
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"Test {experiment.metric} in %, the last network's; mean ± standard deviation over the seeds.",
+        *both,
+        "",
+        "| " + " | ".join(header) + " |",
+        "|---" * len(header) + "|",
+        *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
+        "",
+        *(text for cell in cells if cell.runs for text in (_about(cell), "")),
+    ]
+    path = Path(out) / f"{experiment.name}.md"
+    write_file(path, "\n".join(lines).encode())
+    return [path, *_write_all_figures(experiment, cells, Path(out), call_functions)]
+
+
+def _about(cell: Result) -> str:
+    """Say what a cell's runs are: how long they took, and where they are not the paper's."""
+    labels = f"{labels_text(cell.entry.labels)} labeled"
+    minutes = statistic([run.records()[-1].minutes for run in cell.runs])
+    planned = f" {cell.cut}." if cell.cut else ""
+    different = "; ".join(cell.differences) or "as in the paper"
+    return f"**{cell.entry.row}, {cell.entry.dataset.name}, {labels}** ({minutes:.1f} min):{planned} {different}."
+
+
+def _write_all_figures(
+    experiment: Experiment, cells: Sequence[Result], out: Path, call_functions: bool
+) -> Iterator[Path]:
+    groups: dict[str, list[RunFolder]] = {}
+    for cell in cells:
+        runs = [run for run in cell.runs if has_pool(run)]
+        if runs:
+            groups.setdefault(f"{cell.entry.dataset.name}-{labels_text(cell.entry.labels)}", []).extend(runs)
+    names = {cell.entry.dataset.name for cell in cells if cell.runs}
+    if len(names) > 1:
+        groups[" and ".join(sorted(names))] = [run for runs in groups.values() for run in runs]
+    for name, runs in groups.items():
+        folder = out / slug(f"{experiment.name}-{name}")
+        write_figures(runs, folder, call_functions=call_functions)
+        yield folder / "figures.md"

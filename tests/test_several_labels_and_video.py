@@ -1,0 +1,233 @@
+"""Tables 3 and 4 on miniature files in the official formats, from the command line to the results file."""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import pytest
+from test_ucf101 import official_lists, write_files, write_lists
+from tiny_recipes import miniature, network, tiny_clips, tiny_pictures
+from video_support import numbered, write_video
+from voc_support import small_voc, write_voc
+
+from surelabel.cli import main
+from surelabel.data.reference import FunctionData
+from surelabel.errors import DataError, InvalidInputError
+from surelabel.recipes import datasets, ucf101, voc2007
+from surelabel.recipes.budget import Speed, batch_of, cut_to
+from surelabel.recipes.entries import Experiment, Labels
+from surelabel.recipes.paper import ALL_LABELS, EXPERIMENTS, experiment
+from surelabel.recipes.plans import Options
+from surelabel.recipes.ucf101 import UCF101
+from surelabel.recipes.voc2007 import VOC2007
+from surelabel.report.outcome import Result
+from surelabel.report.reproduce import chosen, reproduce
+from surelabel.report.results import read_rows
+from surelabel.runs import RunSettings
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
+    pytest.mark.filterwarnings("ignore:The labeled classes are far from even"),
+]
+
+
+def tiny_voc2007(settings: RunSettings) -> RunSettings:
+    return tiny_pictures(voc2007.fast_recipe(settings))
+
+
+def tiny_ucf101(settings: RunSettings) -> RunSettings:
+    return tiny_clips(ucf101.fast_recipe(settings))
+
+
+SMALL_VOC = dataclasses.replace(VOC2007, paper=functools.partial(voc2007.paper_recipe, side=32), fast=tiny_voc2007)
+SMALL_UCF = dataclasses.replace(UCF101, fast=tiny_ucf101)
+FEW = {500: 25, 1000: 30, 5011: 40}
+
+
+@pytest.fixture(scope="module")
+def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("voc")
+    write_voc(folder, small_voc(40, 20))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ucf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ucf")
+    write_lists(folder / "ucf101", official_lists())
+    write_files(folder / "ucf101" / "UCF-101", lambda path: write_video(path, numbered(18, 36, 36), "mpeg4"))
+    return folder
+
+
+@pytest.fixture
+def table4(voc: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setenv("SURELABEL_DATA", str(voc))
+    monkeypatch.setattr(datasets, "VOC2007_PICTURES", {"trainval": 40, "test": 20})
+    return miniature(experiment("table4"), SMALL_VOC, FEW)
+
+
+@pytest.fixture
+def table3(ucf: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    monkeypatch.setenv("SURELABEL_DATA", str(ucf))
+    return miniature(experiment("table3"), SMALL_UCF, {share: share for share in (0.2, 0.5, 1.0)})
+
+
+def by_place(cells: list[Result]) -> dict[tuple[str, Labels], Result]:
+    return {(cell.entry.row, cell.entry.labels): cell for cell in cells}
+
+
+def test_table_4_runs_every_row_of_ours_and_shows_both_means(table4: Experiment, tmp_path: Path) -> None:
+    results, out = tmp_path / "runs.csv", tmp_path / "runs"
+    cells = by_place(reproduce(table4, out, Options(device="cpu"), results=results))
+    ran = {place for place, cell in cells.items() if cell.runs}
+    ours = {(row, labels) for row in ("Supervised", "Pseudo-labeling", "UPS") for labels in (25, 30)}
+    assert ran == {*ours, (ALL_LABELS, 40)}
+
+    every = cells["Pseudo-labeling", 25].runs[0].records()[1]
+    pool = cells["Pseudo-labeling", 25].runs[0].pool(0)
+    unknown = pool.label.size - int((pool.label < 0).sum())
+    assert every.num_positive + every.num_negative <= unknown
+    assert (pool.positive | pool.selection.negative)[-15:].all()  # every entry of every picture without labels
+    ups = cells["UPS", 25].runs[0]
+    assert ups.records()[1].balanced
+    assert ups.records()[0].test_score == cells["Supervised", 25].runs[0].records()[0].test_score
+
+    rows = [row for row in read_rows(results) if row["row"] == "UPS" and row["labels"] == "25"]
+    assert [(row["metric"], row["paper"]) for row in rows] == [
+        ("test mAP %", "34.22"),
+        ("test mAP, 11 points %", "34.22"),
+    ]
+    last = ups.records()[-1]
+    assert last.test_score is not None
+    assert last.test_score_11 is not None
+    assert [float(row["value"]) for row in rows] == [100 * last.test_score, 100 * last.test_score_11]
+    assert last.test_score != last.test_score_11
+
+
+def test_the_command_shows_both_means_beside_the_papers_figure(
+    table4: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "table4", table4)
+    words = ["table4", "--rows", "Supervised", "--labels", "25", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(["reproduce", *words]) == 0
+    assert "does not say which of them" in " ".join(capsys.readouterr().out.split())
+    written = (tmp_path / "table4.md").read_text()
+    assert "| row | data | labels | paper | ours: mAP | ours: mAP, 11 points | seeds |" in written
+    assert "the paper does not say which of them its figures are." in written
+    assert "| MixMatch | voc2007 | 25 | 29.57 ± 0.78 | not run | not run |  |" in written
+    assert "| Supervised | voc2007 | 25 | 18.36 ± 0.65 | " in written
+    assert (tmp_path / "table4-voc2007-25" / "figures.md").exists()
+
+
+def test_class_balance_is_on_or_off_in_the_first_round(table4: Experiment, tmp_path: Path) -> None:
+    balance = miniature(experiment("class-balance-voc2007"), SMALL_VOC, FEW)
+    cells = by_place(reproduce(balance, tmp_path, Options(device="cpu", labels=(25,))))
+    balanced = [cells[row, 25].runs[0].records()[1].balanced for row in ("with class balance", "without class balance")]
+    assert balanced == [True, False]
+
+
+def test_table_3_says_shares_as_the_paper_does(
+    table3: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "table3", table3)
+    results, out = tmp_path / "runs.csv", tmp_path / "runs"
+    words = ["--labels", "20%", "--device", "cpu", "--out", str(out), "--results", str(results)]
+    assert main(["reproduce", "table3", *words]) == 0
+    written = (out / "table3.md").read_text()
+    assert "| S4L | ucf101 | 20 % | 37.70 | not run |  |" in written
+    assert "| UPS | ucf101 | 50 % | 50.20 | not run |  |" in written
+    assert f"| {ALL_LABELS} | ucf101 | 100 % | 50.40 | not run |  |" in written
+    assert "**UPS, ucf101, 20 % labeled**" in written
+    assert sorted(path.name for path in out.glob("ucf101*")) == ["ucf101-20-percent"]
+    assert (out / "table3-ucf101-20-percent" / "figures.md").exists()
+    rows = [row for row in read_rows(results) if row["metric"] == "test accuracy %"]
+    found = [(row["row"], row["dataset"], row["labels"], row["paper"]) for row in rows]
+    figures = {"Supervised": "33.5", "Pseudo-labeling": "37.0", "UPS": "39.4"}
+    assert found == [(row, "ucf101", "20 %", paper) for row, paper in figures.items()]
+    supervised = rows[0]
+    # Two steps of eight (six and two that would be negative) over three clips of each of three classes.
+    assert (supervised["epochs"], supervised["images_seen"]) == ("2", "16")
+
+
+def test_with_all_clips_labeled_round_0_is_all(table3: Experiment, tmp_path: Path) -> None:
+    results = tmp_path / "runs.csv"
+    cells = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", labels=(1.0,)), results=results))
+    (run,) = cells[ALL_LABELS, 1.0].runs
+    assert [record.round for record in run.records()] == [0]
+    (row,) = read_rows(results)
+    assert (row["labels"], row["paper"], row["images_seen"]) == ("100 %", "50.4", "16")
+    again = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", rows=("Supervised",), labels=(0.2,))))
+    assert again[ALL_LABELS, 1.0].runs
+
+
+def test_minutes_can_be_planned_where_all_clips_are_labeled(table3: Experiment, tmp_path: Path) -> None:
+    options = Options(device="cpu", minutes=0.05, labels=(1.0,))
+    cell = by_place(reproduce(table3, tmp_path, options))[ALL_LABELS, 1.0]
+    assert cell.runs
+    assert "steps in place of 2 steps" in cell.cut
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("table3", "UCF-101 is not in '.*ucf101'; put its folders"),
+        ("table4", "VOC2007 is not in '.*': there is no ImageSets/Main"),
+        ("class-balance-voc2007", "VOC2007 is not in '.*': there is no ImageSets/Main"),
+    ],
+)
+def test_missing_data_are_named_before_anything_starts(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match=message):
+        reproduce(experiment(name), tmp_path / "runs", Options(device="cpu"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_labels_are_a_number_or_a_share() -> None:
+    with pytest.raises(InvalidInputError, match="table3 has no labels 20 to run; it has 20 %; 50 %; 100 %"):
+        chosen(experiment("table3"), Options(labels=(20,)))
+    assert [entry.row for entry in chosen(experiment("table3"), Options(labels=(0.5,)))][-1] == "UPS"
+    assert [entry.row for entry in chosen(experiment("table4"), Options(labels=(5011,)))] == [ALL_LABELS]
+    assert main(["reproduce", "table3", "--labels", "a fifth"]) == 1
+
+
+def test_the_recipe_of_table_4_is_the_papers() -> None:
+    settings = voc2007.paper_recipe(labels=1000, seed=2)
+    config, learner = settings.config, network(settings)
+    assert (config.task, config.gamma, config.tau_p, config.tau_n) == ("multi", 0.5, 0.5, 0.05)
+    assert (config.kappa_p, config.kappa_n, config.num_balanced_rounds(20)) == (0.05, 0.005, 1)
+    assert (learner.passes, learner.temperature, learner.uncertainty) == (10, 2.0, "mc-dropout")
+    assert (learner.model, learner.model_parameters) == ("surelabel.models.resnet:resnet50", {"dropout": 0.3})
+    assert learner.training.augment is not None
+    assert learner.training.augment.operations == 3
+    assert (learner.training.optimizer, learner.training.learning_rate) == ("sgd", 0.03)
+    assert isinstance(settings.data, FunctionData)
+    assert settings.data.arguments == {"seed": 2, "labels": 1000, "num_validation": 0, "side": 224}
+
+
+def test_the_recipe_of_table_3_is_the_papers() -> None:
+    settings = ucf101.paper_recipe(labels=0.5, seed=2)
+    config, learner = settings.config, network(settings)
+    assert (config.task, config.tau_p, config.kappa_p, config.kappa_n) == ("single", 0.7, 0.05, 0.005)
+    assert config.num_balanced_rounds(101) == config.num_balanced_rounds(3) == 0
+    assert learner.model_parameters == {"dropout": 0.3, "stem": "paper", "shortcut": "padded"}
+    augment = learner.training.augment
+    assert augment is not None
+    assert (augment.window, augment.side, augment.passages, augment.test_windows) == (16, 112, 3, 1)
+    others = (augment.operations, augment.flip, augment.crop, augment.jitter, augment.hole)
+    assert not any(others)
+    assert isinstance(settings.data, FunctionData)
+    assert settings.data.arguments == {"seed": 2, "share": 0.5, "validation_share": 0.0}
+
+
+def test_minutes_are_filled_by_batches_as_they_are() -> None:
+    recipe = voc2007.fast_recipe(voc2007.paper_recipe(), steps=1200)
+    assert batch_of(recipe) == 256  # no negatives on top
+    speed = Speed(6000.0, 15_000.0)
+    for minutes, rounds in ((1.0, 1), (3.0, 2), (6.0, 4), (20.0, 4)):
+        cut = cut_to(recipe, minutes, speed, 4511)
+        assert cut.max_rounds == rounds
+        seconds = (rounds + 1) * (cut.steps * 256 / speed.training + 4511 / speed.labeling)
+        assert seconds == pytest.approx(0.93 * 60 * minutes, rel=0.01)
+        assert rounds == 1 or cut.steps >= 1200
