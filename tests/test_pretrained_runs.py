@@ -92,6 +92,14 @@ def test_a_run_goes_on_with_the_same_file_alone(command: Command) -> None:
     assert RunFolder.open("runs/a").records()[-1].round == 2
 
 
+def test_a_trained_network_needs_the_file_no_more(command: Command) -> None:
+    _checkpoint("weights.pth")
+    assert command(*_fit("weights.pth")).code == 0
+    Path("weights.pth").unlink()
+    assert command("predict", "runs/a", "photos.npz", "--out", "predictions.csv").code == 0
+    assert len(Path("predictions.csv").read_text().splitlines()) == 25
+
+
 def test_a_file_that_does_not_fit_is_refused_before_anything_is_written(command: Command) -> None:
     _checkpoint("other.pth", features=27)
     line = command.fails(1, *_fit("other.pth"))

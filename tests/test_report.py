@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import surelabel as sl
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, RunError
 from surelabel.recipes.demo import demo_settings
 from surelabel.recipes.variants import VARIANTS, full_ups
 from surelabel.recipes.workers import Job, run_jobs
@@ -164,6 +164,21 @@ def test_runs_without_truth_and_scores_get_a_report_that_says_what_is_missing(tm
     assert page.count("Not drawn: the true labels of the pool are not known.") == 5
     assert "Not known, so not drawn: share of them that is right, test score." in page
     assert "test accuracy" not in page
+
+
+def test_a_run_that_knows_all_labels_gets_a_report(tmp_path: Path) -> None:
+    """There is no pool, so that all figures of it say so."""
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    learner = sl.TorchLearner(training=sl.TrainingSettings(epochs=1), device="cpu")
+    list(
+        run(tmp_path / "run", learner, (x, np.arange(20) % 2), None, sl.UPSConfig(max_rounds=0), test=(x, x[:, 0] > 0))
+    )
+    found = RunFolder.open(tmp_path / "run")
+    assert (found.has_pool, found.truth) == (False, None)
+    with pytest.raises(RunError, match="made without unlabeled samples"):
+        found.pool()
+    write_report([found], tmp_path / "report.html")
+    assert headings((tmp_path / "report.html").read_text())[0] == "Summary"
 
 
 def test_a_run_of_several_labels_gets_a_report(tmp_path: Path) -> None:

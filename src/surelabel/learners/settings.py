@@ -153,6 +153,17 @@ class TorchLearnerSettings(Settings):
             task=task,
         )
 
+    def for_trained_network(self) -> Self:
+        """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
+        if self.model is None or self._pretrained is None:
+            return self
+        check_unchanged(self.model, self.model_hash)
+        parameter = inspect.signature(resolve(self.model)).parameters.get("pretrained")
+        if parameter is None or parameter.default is parameter.empty:
+            return self
+        rest = {name: value for name, value in self.model_parameters.items() if name != "pretrained"}
+        return self.replace(model_parameters=rest, pretrained_hash=None)
+
     def _factory(self) -> "ModelFactory":
         from surelabel.models.table import table_network
 

@@ -18,7 +18,6 @@ from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.tables import Mask, Row, Statistic, TextTable, percent, statistic
 from surelabel.runs import RunFolder
-from surelabel.runs.layout import POOL, round_file
 
 TAUS = (0.0, 0.7, 0.8, 0.9)
 """No threshold, and those of the appendix's table."""
@@ -203,11 +202,6 @@ def paper_experiment(run: RunFolder) -> tuple[str, int] | None:
     return (name, int(data.arguments.get("labels") or _LABELS[name])) if name in _LABELS else None
 
 
-def has_pool(run: RunFolder) -> bool:
-    """Whether there was something to label: not where all samples come with their labels."""
-    return bool(run.entries) and round_file(0, POOL) in run.entries[0]["files"]
-
-
 def share(right: Mask) -> float | None:
     """Return the share of True; None of nothing."""
     return float(right.mean()) if len(right) else None
@@ -271,7 +265,7 @@ def _positives(pool: PoolLabels, positive: Mask, truth: npt.NDArray[np.integer[A
 
 
 def _usable(run: RunFolder) -> bool:
-    return run.settings.config.task == "single" and has_pool(run) and run.truth is not None
+    return run.settings.config.task == "single" and run.truth is not None
 
 
 def _trained_as(run: RunFolder) -> dict[str, Any] | None:

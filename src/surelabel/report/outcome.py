@@ -14,7 +14,6 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import cut_text
 from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text
 from surelabel.recipes.plans import Options, Plans
-from surelabel.report.first_selection import has_pool
 from surelabel.report.paper_figures import write_figures
 from surelabel.report.tables import Statistic, all_but_seed, statistic
 from surelabel.runs import RunFolder, RunSettings
@@ -241,7 +240,7 @@ def _write_all_figures(
 ) -> Iterator[Path]:
     groups: dict[str, list[RunFolder]] = {}
     for cell in cells:
-        runs = [run for run in cell.runs if has_pool(run)]
+        runs = [run for run in cell.runs if run.has_pool]
         if runs:
             groups.setdefault(f"{cell.entry.dataset.name}-{labels_text(cell.entry.labels)}", []).extend(runs)
     names = {cell.entry.dataset.name for cell in cells if cell.runs}

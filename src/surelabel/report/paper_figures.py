@@ -24,7 +24,6 @@ from surelabel.report.figures import (
     first_selection_figure,
     uncertainty_grid,
 )
-from surelabel.report.first_selection import has_pool
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
@@ -189,7 +188,7 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
     """
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        if has_pool(run) or not run.num_rounds:  # the latter is refused below
+        if run.has_pool or not run.num_rounds:  # the latter is refused below
             groups.setdefault(_data_name(run), []).append(run)
     for group in groups.values():
         for row in group_runs(group):

@@ -60,7 +60,7 @@ class Row:
     @property
     def has_uncertainty(self) -> bool:
         """Whether every run estimated uncertainties."""
-        return all(run.pool(0).uncertainty is not None for run in self.runs)
+        return all(run.has_pool and run.pool(0).uncertainty is not None for run in self.runs)
 
 
 class TextTable(NamedTuple):

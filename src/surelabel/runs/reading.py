@@ -13,6 +13,7 @@ from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import RunData
 from surelabel.errors import DamagedFileError, NewerRunError, RunError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
 from surelabel.runs.files import check_json, parse_json, read_file, read_json
@@ -101,14 +102,19 @@ class RunFolder:
         return self._table(round, VALIDATION_NEGATIVES)
 
     @property
+    def has_pool(self) -> bool:
+        """Whether the run has unlabeled samples (and a finished round); with all labels known, round 0 needs none."""
+        return bool(self.entries) and round_file(0, POOL) in self.entries[0]["files"]
+
+    @property
     def has_validation(self) -> bool:
         """Whether the run has a validation set (and a finished round)."""
         return bool(self.entries) and round_file(0, VALIDATION) in self.entries[0]["files"]
 
     @property
     def truth(self) -> Codes | None:
-        """The pool's labels, (N,) or (N, C), with -1 where unknown; None when all are unknown."""
-        return truth_codes(self.pool_table())
+        """The pool's labels, (N,) or (N, C), with -1 where unknown; None when all are unknown, or without a pool."""
+        return truth_codes(self.pool_table()) if self.has_pool else None
 
     @property
     def validation_truth(self) -> Codes | None:
@@ -126,7 +132,10 @@ class RunFolder:
                 f"The run in '{self.path}' was made with a learner in memory; make it again in Python and call "
                 f"surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)."
             )
-        learner = self.settings.learner.build(self.settings.config.task)
+        settings = self.settings.learner
+        if isinstance(settings, TorchLearnerSettings):
+            settings = settings.for_trained_network()
+        learner = settings.build(self.settings.config.task)
         self.load_model(learner, trusted)
         return learner
 
@@ -168,7 +177,8 @@ class RunFolder:
         entry = self._entry(round)
         key = round_file(entry["round"], name)
         if key not in entry["files"]:
-            raise RunError(f"The run in '{self.path}' has no {key}: it was made without a validation set.")
+            without = "unlabeled samples" if name in (POOL, NEGATIVES) else "a validation set"
+            raise RunError(f"The run in '{self.path}' has no {key}: it was made without {without}.")
         return table_from_bytes(self._read(entry, key))
 
     def _entry(self, round: int) -> Entry:
