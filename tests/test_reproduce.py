@@ -21,7 +21,7 @@ from surelabel.recipes.plans import Options
 from surelabel.report.outcome import collect, differences, write_outcome
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
-from surelabel.runs import RunFolder, RunSettings
+from surelabel.runs import FunctionData, RunFolder, RunSettings
 
 TARGETS = {  # as the paper prints them
     ("table1", "UPS", "cifar10", 1000): 8.18,
@@ -270,6 +270,24 @@ def test_first_selections_are_recorded(small: Experiment, tmp_path: Path) -> Non
     assert len(again) == 1
     what = "first selection before balancing, points above confidence at equal counts"
     assert found[f"{what}, 95 % low"] <= found[what] <= found[f"{what}, 95 % high"]
+
+
+def test_a_recipe_can_be_chosen_by_validation_errors(small: Experiment, tmp_path: Path) -> None:
+    trial = Experiment("trial", "Trial", rows(SMALL, 20, paper.SUPERVISED, num_validation=10), "validation error")
+    results = tmp_path / "runs.csv"
+    (cell,) = reproduce(trial, tmp_path / "runs", Options(device="cpu"), results=results)
+    score = cell.runs[0].records()[-1].validation_score
+    (row,) = read_rows(results)
+    assert (row["metric"], row["validation_labels"]) == ("validation error %", "10")
+    assert float(row["value"]) == pytest.approx(100 * (1 - score))
+    assert write_outcome(trial, [cell], tmp_path)[0].read_text().splitlines()[2].startswith("Validation error in %")
+
+
+def test_trials_of_the_recipe_differ_in_what_they_say() -> None:
+    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:TRIALS")
+    settings = [entry.of(entry.base(0, "fast")).replace(name="") for entry in trials.entries]
+    assert all(settings.count(one) == 1 for one in settings)
+    assert {one.data.arguments["num_validation"] for one in settings if isinstance(one.data, FunctionData)} == {5000}
 
 
 def test_what_would_fail_later_fails_at_once(

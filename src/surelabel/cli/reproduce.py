@@ -123,11 +123,12 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         out: where the table and the figures go.
         own: the user named the file with the experiment, and so the function with its data.
     """
+    from surelabel.recipes.entries import metric_text
     from surelabel.report.outcome import BOTH_MEANS, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
-    say(f"{experiment.title}: test {experiment.metric} in %", style="bold")
+    say(f"{experiment.title}: {metric_text(experiment.metric)} in %", style="bold")
     screen.print(drawn(experiment, cells))
     if experiment.metric == "mAP":
         say(BOTH_MEANS)

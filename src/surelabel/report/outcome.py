@@ -12,7 +12,7 @@ from surelabel.config import Settings
 from surelabel.data.reference import FunctionData
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import cut_text
-from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text
+from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
 from surelabel.report.paper_figures import write_figures
 from surelabel.report.tables import Statistic, all_but_seed, statistic
@@ -51,11 +51,12 @@ class Result(NamedTuple):
 
 
 def percent(run: RunFolder, metric: str) -> float:
-    """Return the test error, the accuracy, or one of the mean average precisions of a run's last network in percent."""
+    """Return the error, the accuracy, or one of the mean average precisions of a run's last network in percent."""
     last = run.records()[-1]
-    score = last.test_score_11 if metric == ELEVEN else last.test_score
+    scores = {ELEVEN: last.test_score_11, "validation error": last.validation_score}
+    score = scores.get(metric, last.test_score)
     assert score is not None
-    return 100 * (1 - score) if metric == "error" else 100 * score
+    return 100 * (1 - score) if metric.endswith("error") else 100 * score
 
 
 def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
@@ -209,10 +210,11 @@ def write_outcome(
     """
     header = header_texts(experiment)
     both = ["", BOTH_MEANS] if experiment.metric == "mAP" else []
+    what = metric_text(experiment.metric)
     lines = [
         f"# {experiment.title}",
         "",
-        f"Test {experiment.metric} in %, the last network's; mean ± standard deviation over the seeds.",
+        f"{what[0].upper()}{what[1:]} in %, the last network's; mean ± standard deviation over the seeds.",
         *both,
         "",
         "| " + " | ".join(header) + " |",

@@ -16,7 +16,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import check_minutes
-from surelabel.recipes.entries import Entry, Experiment, labels_text
+from surelabel.recipes.entries import Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
 from surelabel.records import RoundRecord
 from surelabel.report.equal_counts import compare_at_equal_counts
@@ -115,7 +115,7 @@ def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entr
     """Append the run's test score; of several labels a sample both."""
     paper = None if entry.paper is None else entry.paper[0]
     for metric in experiment.metrics:
-        name, value = f"test {metric} %", percent(run, metric)
+        name, value = f"{metric_text(metric)} %", percent(run, metric)
         _record_value(results, experiment, entry, run, metric=name, value=value, paper=paper)
 
 
