@@ -172,7 +172,8 @@ def rerun(results: Path, dataset: str) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (experiment, name, labels, metric), found in cells.items():
-        runs = [row for row in found if row["settings"] == found[-1]["settings"]]
+        # A seed that was run again, at another commit, counts once: its last run.
+        runs = list({row["seed"]: row for row in found if row["settings"] == found[-1]["settings"]}.values())
         values, minutes = ([float(row[column]) for row in runs] for column in ("value", "minutes"))
         spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
         ours = [f"{np.mean(values):.2f}{spread}", str(len(runs)), runs[-1]["rounds"], f"{np.mean(minutes):.1f}"]
@@ -186,6 +187,8 @@ def rerun(results: Path, dataset: str) -> str:
 def first_labels(results: Path) -> str:
     """Return the first selection on CIFAR-10, and what uncertainty adds to confidence at equal counts."""
     found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "first-selection"]
+    if not found:
+        return "Not run."
     newest = {(row["labels"], row["metric"]): row for row in found if row["metric"].startswith("first selection")}
     lines = []
     for labels in dict.fromkeys(labels for labels, _ in newest):
@@ -234,6 +237,8 @@ def updated(text: str, results: Path) -> str:
         "first-selection": first_labels,
         "cifar10": functools.partial(rerun, dataset="cifar10"),
     }
+    if len(re.findall(r"<!-- results:[\w-]+ -->", text)) != len(re.findall(r"<!-- /results:[\w-]+ -->", text)):
+        raise ValueError("A block's end is missing: each <!-- results:NAME --> needs its <!-- /results:NAME -->.")
     for name, block in {**blocks(results), **{name: make(results) for name, make in others.items()}}.items():
         pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
         text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)

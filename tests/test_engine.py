@@ -105,7 +105,7 @@ def test_batches_are_of_one_size_and_go_on_into_the_next_epoch() -> None:
 def test_small_sets_are_repeated_until_the_least_number_of_steps() -> None:
     assert len(fit(TrainingSettings(batch_size=4, epochs=1, min_steps=7)).batches) == 7
     assert len(fit(TrainingSettings(batch_size=128, epochs=1, min_steps=7)).batches) == 7
-    assert num_steps(100, 32, TrainingSettings(epochs=1)) == 4
+    assert num_steps([Stream(np.arange(100), 32)], TrainingSettings(epochs=1)) == 4
 
 
 def test_labeled_and_positive_rows_come_in_proportion_and_negative_ones_on_top() -> None:
@@ -148,6 +148,12 @@ def test_labels_on_top_are_as_many_in_every_batch_however_many_pseudo_labels_the
     assert {kinds_of(batch) for batch in batches} == {(3, 2, 1)}
     assert len(batches) == 8  # four epochs over the four positives
     assert samples_trained_on(4, 4, 2, settings) == (4, 48)
+
+
+def test_a_round_of_few_pseudo_labels_is_no_shorter_for_labels_on_top() -> None:
+    settings = TrainingSettings(batch_size=128, labeled_batch_size=128, epochs=100)
+    without, few, many = (samples_trained_on(4000, number, 0, settings)[1] for number in (0, 3, 50_000))
+    assert without <= few < many
 
 
 @pytest.mark.parametrize(("task", "size"), [("single", 4), ("multi", 3)])
@@ -255,7 +261,7 @@ def test_the_engine_agrees_with_the_plain_loop(optimizer: str) -> None:
     reference, network = small_network(), small_network()
     train_plainly(reference, rows, method, settings, seed=5, device=CPU)
     Trainer(settings, CPU).train(network, rows, method, seed=5)
-    assert num_steps(17, 6, settings) >= 20
+    assert num_steps([Stream(np.arange(17), 6)], settings) >= 20
     assert largest_difference(network, reference) < 1e-4
     assert largest_difference(network, small_network()) > 1e-2  # it did learn
 

@@ -28,12 +28,14 @@ class Stream(NamedTuple):
         kind: the kind of each, shape (n,); every stretch of the stream holds each kind in proportion. None: one kind.
         joins: the loss does not tell its rows from those of the stream before: `Batch.sizes` counts both as one, and a
             compiled step serves all batches of one length, however they are divided between the two.
+        counted: a round's epochs are passes over its rows too, as they are over those of the first stream.
     """
 
     rows: Index
     size: int
     kind: npt.NDArray[np.integer] | None = None
     joins: bool = False
+    counted: bool = False
 
 
 def sizes_of(streams: Sequence[Stream]) -> tuple[int, ...]:
@@ -89,7 +91,7 @@ class Method(Protocol):
     """Whether the loss asks a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
 
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
-        """Return where each batch's samples come from; epochs are counted by the first stream."""
+        """Return where each batch's samples come from; epochs are passes over the first stream, and all `counted`."""
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the scalar loss of a batch; compiled, so free of anything that looks at a tensor's values."""

@@ -25,15 +25,19 @@ class Block(NamedTuple):
     epochs: Index
 
 
-def num_steps(num_rows: int, size: int, settings: TrainingSettings) -> int:
-    """Return how many steps a round takes: `steps`, or the epochs over its first stream, at least `min_steps`.
+def num_steps(streams: Sequence[Stream], settings: TrainingSettings) -> int:
+    """Return how many steps a round takes: `steps`, or until the longest counted stream has had its epochs.
 
-    >>> num_steps(100, 32, TrainingSettings(epochs=10))
+    At least `min_steps`. The first stream is always counted.
+
+    >>> rows = np.arange(100)
+    >>> num_steps([Stream(rows, 32), Stream(rows, 8)], TrainingSettings(epochs=10))
     32
     """
     if settings.steps is not None:
         return settings.steps
-    return max(math.ceil(settings.epochs * num_rows / size), settings.min_steps)
+    counted = [streams[0], *(stream for stream in streams[1:] if stream.counted)]
+    return max(settings.min_steps, *(math.ceil(settings.epochs * len(one.rows) / one.size) for one in counted))
 
 
 class Plan:

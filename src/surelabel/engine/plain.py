@@ -43,7 +43,7 @@ def train_plainly(
         steps: stop after these; None: after all.
     """
     streams = method.streams(training_set)
-    total = num_steps(len(streams[0].rows), streams[0].size, settings)
+    total = num_steps(streams, settings)
     keys = sample_keys(training_set.source.ids)
     optimizer = _optimizer(network, settings)
     network.train()

@@ -30,7 +30,8 @@ class TrainingSettings(Settings):
         negative_batch_size: the samples that come on top of them, such as those with negative labels only; None: in
             proportion, rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds
             one shape, so that one compiled step fits all.
-        epochs: passes over a round's samples, those on top not counted.
+        epochs: passes over a round's samples, those on top not counted; with `labeled_batch_size`, over the labeled and
+            over the pseudo-labeled ones, until both have had as many.
         min_steps: small training sets are repeated until this many steps are done.
         steps: the steps of a round, whatever `epochs` and `min_steps` say; None: as these say.
         gradient_clip: largest norm of the gradient; None leaves it as it is.

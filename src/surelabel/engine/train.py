@@ -76,7 +76,7 @@ class Trainer:
         """
         check_initialized(fresh)
         streams = method.streams(training_set)
-        steps = num_steps(len(streams[0].rows), streams[0].size, self.settings)
+        steps = num_steps(streams, self.settings)
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, method, sizes_of(streams), seed)

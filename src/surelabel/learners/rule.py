@@ -4,11 +4,13 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from surelabel.augment import Augment, mixup
+from surelabel.data.source import Index
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
 from surelabel.engine.layout import channels_last
 from surelabel.engine.method import Batch, Stream, check_logits
@@ -73,9 +75,19 @@ def samples_trained_on(
     (11, 1536)
     """
     sizes = batch_sizes(num_labeled, num_positive, num_negative, settings)
-    rows = num_positive if sizes.labeled else num_labeled + num_positive
-    steps = num_steps(rows, sizes.first, settings)
-    return math.ceil(steps * sizes.first / rows), steps * sum(sizes)
+    labeled, positive = np.arange(num_labeled), np.arange(num_positive)
+    first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
+    steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), settings)
+    return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
+
+
+def _streams(sizes: BatchSizes, first: Index, labeled: Index, negative: Index) -> list[Stream]:
+    streams = [Stream(first, sizes.first)]
+    if sizes.labeled:
+        streams.append(Stream(labeled, sizes.labeled, joins=True, counted=True))
+    if sizes.negative:
+        streams.append(Stream(negative, sizes.negative, joins=True))
+    return streams
 
 
 @dataclass(frozen=True)
@@ -120,12 +132,8 @@ class UPSMethod:
         num_negative = int(only_negative.sum()) if self.task == "single" else None
         sizes = batch_sizes(int(labeled.sum()), int(positive.sum()), num_negative, self.settings)
         first = positive if sizes.labeled else ~only_negative
-        streams = [Stream(rows[first], sizes.first, kind[first])]
-        if sizes.labeled:
-            streams.append(Stream(rows[labeled], sizes.labeled, joins=True))
-        if sizes.negative:
-            streams.append(Stream(rows[only_negative], sizes.negative, joins=True))
-        return streams
+        streams = _streams(sizes, rows[first], rows[labeled], rows[only_negative])
+        return [streams[0]._replace(kind=kind[first]), *streams[1:]]
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss of the learning rule: `surelabel.losses.learning_rule`, with torch's fused cross-entropy."""

@@ -53,7 +53,7 @@ class MCDropout(UncertaintyEstimator):
         stochastic_layers: layer classes of the user's own to switch on besides torch's dropout layers.
         task: "single" for softmax, "multi" for a sigmoid a class.
         chunk: how many passes run at once; 1 runs plain passes. The rows are cut into blocks, so that these passes
-            need no more memory than one pass over the batch, or than one sample.
+            need about the memory of one pass over the batch, or of one sample.
         compile: whether shared passes run as one function made by torch.compile; None: on CUDA only.
         rows: how many rows batches have, but for the last one: a compiled function is made for blocks of these, and
             fewer rows are filled up. None: of each batch, so that a batch of another size is compiled anew.

@@ -69,7 +69,8 @@ def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
 def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> float:
     """Return how many times as many values a row has, from the first stochastic layer on, as in the batch (N, ...).
 
-    That is where rows are repeated, a copy a pass. The largest output of a module counts.
+    That is where rows are repeated, a copy a pass. The largest output of a module counts; where one is no tensor, as a
+    recurrent layer's is, at least 1. What functions make between modules is not seen.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(100, 20), nn.Dropout(0.5), nn.Linear(20, 5))
@@ -84,8 +85,8 @@ def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> f
 
     def look(module: nn.Module, inputs: Any, output: Any) -> None:
         nonlocal largest
-        if repeats and isinstance(output, Tensor):
-            largest = max(largest, output.numel())
+        if repeats:
+            largest = max(largest, output.numel() if isinstance(output, Tensor) else batch.numel())
 
     handles = [layer.register_forward_pre_hook(begin) for layer in layers]
     handles += [module.register_forward_hook(look) for module in model.modules()]
