@@ -112,6 +112,23 @@ def test_a_file_that_does_not_fit_is_refused_before_anything_is_written(command:
     assert not Path("runs").exists()
 
 
+def test_samples_that_are_no_floats_are_refused_before_anything_is_written(command: Command) -> None:
+    _checkpoint("weights.pth")
+    x = np.zeros((24, 3, 2, 2), dtype=np.uint8)
+    np.savez("photos.npz", x=x, y=np.array([0, 1, 0, 1] + [-1] * 20))
+    line = command.fails(1, *_fit("weights.pth"))
+    assert line.startswith("File 'photos.npz' holds samples of uint8, and the network takes floats; save them as it")
+    assert "x.astype('float32') / 255" in line
+    line = command.fails(1, "fit", "photos.npz", "--model", "nets.py:without", "--out", "runs/a", *STILL)
+    assert "holds samples of uint8" in line
+    # The weights' own fault is not laid on the samples.
+    _checkpoint("other.pth", features=27)
+    assert "do not fit the network" in command.fails(1, *_fit("other.pth"))
+    assert not Path("runs").exists()
+    np.savez("photos.npz", x=x.astype("float32") / 255, y=np.array([0, 1, 0, 1] + [-1] * 20))
+    assert command(*_fit("weights.pth")).code == 0
+
+
 def test_what_is_no_file_of_weights_is_wrong_use(command: Command) -> None:
     assert command.fails(2, *_fit("gone.pth")).startswith("Invalid value for '--pretrained': file 'gone.pth' does not")
     line = command.fails(2, *_fit("photos.npz"))

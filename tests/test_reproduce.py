@@ -6,19 +6,22 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 from cifar_support import small_set
 
 from surelabel.cli import main
 from surelabel.data.images import store
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import DamagedFileError, DataError, InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
 from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
 from surelabel.recipes.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
-from surelabel.recipes.entries import Entry, Experiment, RecipeName, labels_text, parse_labels, rows
+from surelabel.recipes.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
 from surelabel.recipes.paper import EXPERIMENTS, experiment
 from surelabel.recipes.plans import Options
-from surelabel.report.outcome import collect, differences, write_outcome
+from surelabel.recipes.ucf101 import UCF101
+from surelabel.references import file_hash
+from surelabel.report.outcome import collect, differences, settings_hash, write_outcome
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import FunctionData, RunFolder, RunSettings
@@ -391,17 +394,185 @@ def test_labels_are_written_as_they_are_read() -> None:
         parse_labels("x%")
 
 
-def test_weights_to_begin_with_belong_to_the_networks(small: Experiment, tmp_path: Path) -> None:
-    settings = plans.Plans(tmp_path / "plans.json", Options(device="cpu", pretrained="weights.pth")).settings(
-        experiment("table4").entries[0], 0
-    )
-    assert isinstance(settings.learner, TorchLearnerSettings)
-    assert settings.learner.model_parameters == {"dropout": 0.3, "pretrained": "weights.pth"}
+NETS = """
+from torch import nn
+from surelabel.models.pretrained import load_pretrained
+
+def make(sample_shape, num_classes, *, dropout, width, pretrained=None):
+    layers = nn.Sequential(nn.Flatten(), nn.Linear(3072, width), nn.Dropout(dropout), nn.Linear(width, num_classes))
+    if pretrained is not None:
+        load_pretrained(layers, pretrained, last="3")
+    return layers
+"""
+
+
+def of_file(folder: Path) -> Experiment:
+    """UPS with data and a network of a file in the folder, as `reproduce mine.py:TABLE` has it."""
+    folder.mkdir()
+    more = "\nfrom surelabel.recipes.datasets import cifar10 as data\n"
+    (folder / "mine.py").write_text(NETS + more)
+
+    def recipe(settings: RunSettings) -> RunSettings:
+        fast = tiny(settings)
+        assert isinstance(fast.learner, TorchLearnerSettings)
+        training = fast.learner.training.replace(channels_last=False)
+        return fast.replace(learner=fast.learner.replace(model=f"{folder}/mine.py:make", training=training))
+
+    dataset = dataclasses.replace(CIFAR10, name="mine", function=f"{folder}/mine.py:data", fast=recipe)
+    return Experiment("my/table", "Mine", rows(dataset, 20, paper.UPS))
+
+
+def weights_file(path: Path, features: int = 3072) -> str:
+    shapes = {"1.weight": (4, features), "1.bias": (4,), "3.weight": (7, 4), "3.bias": (7,)}
+    torch.save({name: torch.ones(shape) for name, shape in shapes.items()}, path)
+    return str(path)
+
+
+def test_runs_belong_to_the_content_of_the_weights_that_they_begin_with(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pth"
-    weights.touch()
-    with pytest.raises(InvalidInputError, match="'pretrained'"):  # CNN-13 takes none
-        reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("UPS",), pretrained=str(weights)))
+
+    def begun(path: Path) -> RunSettings:
+        options = Options(device="cpu", pretrained=str(path))
+        return plans.Plans(None, options).settings(experiment("table4").entries[0], 0)
+
+    found = []
+    for content in (b"one", b"other"):
+        weights.write_bytes(content)
+        settings = begun(weights)
+        assert isinstance(settings.learner, TorchLearnerSettings)
+        assert settings.learner.model_parameters == {"dropout": 0.3, "pretrained": str(weights)}
+        assert settings.learner.pretrained_hash == file_hash(weights)
+        found.append((settings_hash(settings), plans._key(settings, 1.0)))
+    (tmp_path / "elsewhere").mkdir()
+    moved = begun(weights.rename(tmp_path / "elsewhere" / weights.name))
+    assert not set(found[0]) & set(found[1])
+    assert (settings_hash(moved), plans._key(moved, 1.0)) == found[1]
+
+
+def test_weights_that_do_not_fit_are_refused_before_there_is_a_run(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, out = of_file(tmp_path / "mine"), tmp_path / "runs"
+    options = Options(device="cpu", pretrained=weights_file(tmp_path / "other.pth", features=27))
+    with pytest.raises(InvalidInputError, match=r"other.pth' do not fit the network: of another shape: 1.weight"):
+        reproduce(mine, out, options)
+    assert not out.exists()
+    right = options._replace(pretrained=weights_file(tmp_path / "right.pth"))
+    (cell,) = reproduce(mine, out, right)
+    assert "pretrained right.pth (paper None)" in cell.differences
+    # A network that takes none is told before data are loaded, and so is a file that is not there.
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(InvalidInputError, match="cnn13' cannot be made with model_parameters=.*'pretrained'"):
+        reproduce(small, tmp_path / "others", right)
+    with pytest.raises(InvalidInputError, match=r"gone.pth', which cannot be read"):
+        reproduce(mine, tmp_path / "others", right._replace(pretrained="gone.pth"))
+    assert not (tmp_path / "others").exists()
     assert main(["reproduce", "table4", "--pretrained", str(tmp_path / "nowhere.pth")]) == 2
+
+
+def test_another_copy_of_the_file_finds_its_runs(small: Experiment, tmp_path: Path) -> None:
+    results, out, options = tmp_path / "results" / "runs.csv", tmp_path / "runs", Options(device="cpu")
+    (cell,) = reproduce(of_file(tmp_path / "one"), out, options, results=results)
+    other = of_file(tmp_path / "other")
+    (found,) = collect(other, out, options)
+    assert [run.path for run in found.runs] == [run.path for run in cell.runs]
+    assert found.asked_for
+    assert reproduce(other, out, options)[0].runs[0].path == cell.runs[0].path
+    data, learner = cell.runs[0].settings.data, cell.runs[0].settings.learner
+    assert isinstance(data, FunctionData)
+    assert isinstance(learner, TorchLearnerSettings)
+    assert data.sha256 == learner.model_hash == file_hash(tmp_path / "one" / "mine.py")
+    (kept,) = results.parent.glob("*.json")
+    assert str(tmp_path) not in kept.read_text()
+    assert json.loads(kept.read_text())["UPS"]["data"]["function"] == "mine.py:data"
+    timed = [plans.Plans(None, options)._timed(one.entries[0]) for one in (other, of_file(tmp_path / "third"))]
+    assert len({plans._key(settings, 1.0) for settings in timed}) == 1
+    # Its name is no path.
+    assert kept.name.startswith("my-table-")
+    assert write_outcome(other, [cell], out)[0] == out / "my-table.md"
+
+
+WITHOUT_TEST = """
+import dataclasses
+from surelabel.recipes.datasets import cifar10
+
+def data(**arguments):
+    return dataclasses.replace(cifar10(**arguments), test=None)
+
+def several(**arguments):
+    return dataclasses.replace(cifar10(**arguments), task="multi")
+"""
+
+
+def test_a_metric_that_the_data_cannot_have_is_refused_before_training(small: Experiment, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(WITHOUT_TEST)
+    without, several = (
+        dataclasses.replace(SMALL, function=f"{tmp_path}/mine.py:{name}") for name in ("data", "several")
+    )
+    cases: list[tuple[DataSet, Metric, str]] = [
+        (SMALL, "mAP", "metric='mAP', and the data set 'cifar10' one label a sample; use metric='error' or 'accuracy'"),
+        (
+            several,
+            "accuracy",
+            "metric='accuracy', and the data set 'cifar10' several labels a sample; use metric='mAP'",
+        ),
+        (several, "validation error", "several labels a sample; use metric='mAP'"),
+        (SMALL, "validation error", "no validation samples; let '.*cifar10' return some .* num_validation above 0"),
+        (without, "error", r"no test samples; let '.*mine.py:data' return some as RunData\(test="),
+    ]
+    for dataset, metric, message in cases:
+        mine = Experiment("mine", "Mine", rows(dataset, 20, paper.UPS), metric)
+        with pytest.raises(InvalidInputError, match=message):
+            reproduce(mine, tmp_path / "runs", Options(device="cpu"))
+    assert not (tmp_path / "runs").exists()
+    trial = Experiment("mine", "Mine", rows(without, 20, paper.SUPERVISED, num_validation=10), "validation error")
+    assert reproduce(trial, tmp_path / "runs", Options(device="cpu"))[0].value("validation error") is not None
+
+
+def test_wrong_use_leaves_what_is_there_alone(
+    small: Experiment, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["reproduce", "small", "--rows", "Supervised", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main(words) == 0
+    table = tmp_path / "runs" / "small.md"
+    table.write_text("mine")
+    for wrong in (["--labels", "33%"], ["--budget", "-1"], ["--rows", "FixMatch"], ["--seed", "0", "--seed", "0"]):
+        capsys.readouterr()
+        assert main([*words, *wrong]) == 1
+        shown = capsys.readouterr()
+        assert (shown.out, len(shown.err.splitlines())) == ("", 1)
+    assert table.read_text() == "mine"
+    # What fails while the table is shown does not hide why the command failed.
+    table.unlink()
+    table.mkdir()
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
+    capsys.readouterr()
+    assert main(words) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "warning: the finished runs cannot be shown: " in shown
+    assert "error: " in shown
+    assert "surelabel data get cifar10" in shown
+
+
+def test_a_damaged_run_does_not_stop_other_rows(
+    small: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, options = tmp_path / "runs", Options(device="cpu", rows=("Supervised",))
+    broken = reproduce(small, out, options)[1].runs[0]
+    (broken.path / "run.json").write_text("{")
+    cells = reproduce(small, out, options._replace(rows=("UPS",)))
+    assert [len(cell.runs) for cell in cells] == [0, 0, 0, 1]
+    assert f"The run in '{broken.path}' is left out: File " in caplog.text
+    with pytest.raises(DamagedFileError, match=r"run.json' is damaged"):
+        reproduce(small, out, options)
+
+
+def test_a_share_that_is_no_round_number_is_chosen_as_it_is_listed() -> None:
+    thirds = Experiment("thirds", "Thirds", rows(UCF101, 1 / 3, paper.UPS) + rows(UCF101, 0.5, paper.UPS))
+    with pytest.raises(InvalidInputError, match=r"thirds has no labels 33 % to run; it has 33.3333 %; 50 %"):
+        chosen(thirds, Options(labels=(parse_labels("33%"),)))
+    (entry,) = chosen(thirds, Options(labels=(parse_labels("33.3333 %"),)))
+    assert entry.labels == 1 / 3
 
 
 def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,14 @@ from voc_support import small_voc, write_voc
 from surelabel.cli import main
 from surelabel.data.reference import FunctionData
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.recipes import datasets, ucf101, voc2007
+from surelabel.recipes import datasets, ucf101, variants, voc2007
 from surelabel.recipes.budget import Speed, batch_of, cut_to
 from surelabel.recipes.entries import Experiment, Labels
 from surelabel.recipes.paper import ALL_LABELS, EXPERIMENTS, experiment
-from surelabel.recipes.plans import Options
+from surelabel.recipes.plans import Options, Plans
 from surelabel.recipes.ucf101 import UCF101
 from surelabel.recipes.voc2007 import VOC2007
-from surelabel.report.outcome import Result
+from surelabel.report.outcome import Result, differences
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import RunSettings
@@ -39,8 +40,14 @@ def tiny_ucf101(settings: RunSettings) -> RunSettings:
     return tiny_clips(ucf101.fast_recipe(settings))
 
 
+def longer_ucf101(settings: RunSettings) -> RunSettings:
+    short = tiny_ucf101(settings)
+    return short.replace(learner=network(short).replace(training=network(short).training.replace(steps=3)))
+
+
 SMALL_VOC = dataclasses.replace(VOC2007, paper=functools.partial(voc2007.paper_recipe, side=32), fast=tiny_voc2007)
 SMALL_UCF = dataclasses.replace(UCF101, fast=tiny_ucf101)
+LONGER_UCF = dataclasses.replace(UCF101, fast=longer_ucf101)
 FEW = {500: 25, 1000: 30, 5011: 40}
 
 
@@ -219,6 +226,36 @@ def test_the_recipe_of_table_3_is_the_papers() -> None:
     assert not any(others)
     assert isinstance(settings.data, FunctionData)
     assert settings.data.arguments == {"seed": 2, "share": 0.5, "validation_share": 0.0}
+
+
+def test_checkpoints_of_table_3_meet_torchvisions_network(tmp_path: Path) -> None:
+    weights = tmp_path / "r3d_18.pth"
+    weights.write_bytes(b"weights")
+    entry = experiment("table3").entries[0]
+    settings = Plans(None, Options(device="cpu", pretrained=str(weights))).whole(entry, "paper")
+    parameters = network(settings).model_parameters
+    assert parameters == {"dropout": 0.3, "stem": "torchvision", "shortcut": "projection", "pretrained": str(weights)}
+    listed = differences(settings, entry.of(entry.base(0, "paper")))
+    assert {"stem torchvision (paper paper)", "shortcut projection (paper padded)"} <= set(listed)
+
+
+def test_the_documents_way_to_a_figure_of_several_tables_works(
+    table3: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With runs of two lengths, and of a row whose name begins with UPS too."""
+    more = dataclasses.replace(table3.entries[-2], row="UPS, no NL", variant=variants.ups_without_negatives)
+    table3 = dataclasses.replace(table3, entries=(*table3.entries, more))
+    monkeypatch.setitem(EXPERIMENTS, "table3", table3)
+    monkeypatch.chdir(tmp_path)
+    options = Options(device="cpu", rows=("UPS", "UPS, no NL"), labels=(0.5,))
+    reproduce(table3, "runs/reproduce", options)
+    longer = [dataclasses.replace(entry, dataset=LONGER_UCF) for entry in table3.entries]
+    reproduce(dataclasses.replace(table3, entries=tuple(longer)), "runs/reproduce", options)
+    assert len(list(Path("runs/reproduce").glob("*/ups-*/run.json"))) == 4
+    text = (Path(__file__).parents[1] / "docs" / "several-labels-and-video.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(snippet, {})
+    assert Path("figures/figure-1-a.svg").exists()
 
 
 def test_minutes_are_filled_by_batches_as_they_are() -> None:

@@ -79,8 +79,8 @@ def command(
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    if pretrained is not None:
-        check_weights(learner, loaded)
+    if model is not None:
+        check_network(learner, loaded, data)
     settings = RunSettings(config=config, learner=learner, data=pinned)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
@@ -93,13 +93,23 @@ def command(
     )
 
 
-def check_weights(learner: "TorchLearnerSettings | SklearnLearnerSettings", data: "RunData") -> None:
-    """Refuse a file of weights that does not fit the network, before there is a folder of a run that cannot begin."""
+def check_network(learner: "TorchLearnerSettings | SklearnLearnerSettings", data: "RunData", path: Path) -> None:
+    """Refuse weights or samples that do not fit the network, before there is a folder of a run that cannot begin."""
+    from surelabel.errors import DataError, InvalidInputError
     from surelabel.learners.settings import TorchLearnerSettings
+    from surelabel.learners.trial import try_network
 
     assert isinstance(learner, TorchLearnerSettings)
-    network = learner.replace(device="cpu").build(data.task)
-    network.build(data.labeled[0].sample_shape, len(data.classes))
+    try:
+        try_network(learner, data)
+    except InvalidInputError as error:
+        kind = data.labeled[0].x.dtype
+        if kind.kind == "f" or "cannot take samples" not in str(error):
+            raise
+        raise DataError(
+            f"File '{path}' holds samples of {kind}, and the network takes floats; save them as it expects them, for "
+            "images x.astype('float32') / 255, less the mean and divided by the standard deviation of each channel."
+        ) from error
 
 
 def table_reference(given: dict[str, Any]) -> "TableData":

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from surelabel.cli._console import command_line, complain, say
 from surelabel.cli._console import out as screen
-from surelabel.cli._errors import Interrupted
+from surelabel.cli._errors import Interrupted, describe
 from surelabel.cli._fit_options import check_device, check_pretrained
 from surelabel.cli._work import shown_work
 from surelabel.errors import InvalidInputError
@@ -55,7 +55,11 @@ def command(
     ] = None,
     pretrained: Annotated[
         Path | None,
-        _option("--pretrained", "Weights that every round of table3 or table4 begins with.", "FILE"),
+        _option(
+            "--pretrained",
+            "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
+            "FILE",
+        ),
     ] = None,
     device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
@@ -84,8 +88,7 @@ def command(
         check_pretrained(pretrained)
     from surelabel.recipes.entries import parse_labels
     from surelabel.recipes.plans import Options
-    from surelabel.report.outcome import collect
-    from surelabel.report.reproduce import reproduce
+    from surelabel.report.reproduce import check_request, reproduce
 
     wanted = named(experiment)
     options = Options(
@@ -97,13 +100,13 @@ def command(
         tuple(parse_labels(text) for text in labels or ()),
         None if pretrained is None else str(pretrained),
     )
+    check_request(wanted, options, results)
     own = ":" in experiment
     try:
         with shown_work("rounds") as progress:
             cells = reproduce(wanted, out, options, progress=progress, results=results)
     except (Exception, KeyboardInterrupt) as problem:
-        if out.exists():
-            _show(wanted, collect(wanted, out, options), options, out, own)
+        _show_kept(wanted, options, out, own)
         if not isinstance(problem, KeyboardInterrupt):
             raise
         error = Interrupted()
@@ -111,6 +114,17 @@ def command(
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
     _show(wanted, cells, options, out, own)
+
+
+def _show_kept(experiment: "Experiment", options: "Options", out: Path, own: bool) -> None:
+    """Show what the folder has after an error, which is told in any case: what fails here is a warning."""
+    from surelabel.report.outcome import collect
+
+    try:
+        if out.exists():
+            _show(experiment, collect(experiment, out, options), options, out, own)
+    except Exception as error:
+        complain("warning", f"the finished runs cannot be shown: {describe(error)[0]}", style="bold yellow")
 
 
 def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path, own: bool) -> None:

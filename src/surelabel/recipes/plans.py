@@ -13,6 +13,8 @@ from surelabel.data.reference import FunctionData
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import Cut, cut_to, measure
 from surelabel.recipes.entries import Entry, Labels, RecipeName
+from surelabel.recipes.portable import portable
+from surelabel.recipes.ucf101 import MODEL, TORCHVISION
 from surelabel.runs import RunSettings
 from surelabel.runs.files import read_json, write_json
 
@@ -27,7 +29,8 @@ class Options(NamedTuple):
         device: None: the GPU if there is one.
         rows: names of the rows to be run; empty: all.
         labels: numbers or shares of labels to be run; empty: all.
-        pretrained: a file of weights that the networks begin with; None: random ones.
+        pretrained: a file of weights that the networks begin with; None: random ones. 3-D ResNet-18 then has
+            torchvision's stem and shortcuts.
     """
 
     seeds: Sequence[int] = (0,)
@@ -43,13 +46,14 @@ class Plans:
     """The settings of every run, as the minutes allow; what was planned is kept in a file.
 
     Args:
-        path: of the file.
+        path: of the file; None: there is none, for settings without a limit.
         options: recipe, minutes and device.
     """
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, path: Path | None, options: Options) -> None:
         self.path, self.options = path, options
-        self._kept: dict[str, Any] = read_json(path) if path.exists() else {}
+        self._kept: dict[str, Any] = read_json(path) if path is not None and path.exists() else {}
+        self._pretrained_hash: str | None = None
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
         """Return the complete settings of a run."""
@@ -70,12 +74,19 @@ class Plans:
         assert isinstance(base.learner, TorchLearnerSettings)
         learner = base.learner.replace(device=self.options.device)
         if self.options.pretrained is not None:
-            parameters = {**learner.model_parameters, "pretrained": self.options.pretrained}
-            learner = learner.replace(model_parameters=parameters)
+            learner = self._begun(learner, self.options.pretrained)
         if not _on_gpu(self.options.device):
             # Not every CPU can compute in bfloat16, and few are faster with it.
             learner = learner.replace(training=learner.training.replace(precision="float32"))
         return base.replace(learner=learner)
+
+    def _begun(self, learner: TorchLearnerSettings, pretrained: str) -> TorchLearnerSettings:
+        """Return the learner with the file of weights and its content hash, which the file is read for once."""
+        more = TORCHVISION if learner.model == MODEL else {}
+        parameters = {**learner.model_parameters, **more, "pretrained": pretrained}
+        learner = learner.replace(model_parameters=parameters, pretrained_hash=self._pretrained_hash).pinned()
+        self._pretrained_hash = learner.pretrained_hash
+        return learner
 
     def _timed(self, entry: Entry) -> RunSettings:
         """Return the settings whose speed counts for an entry.
@@ -96,6 +107,7 @@ class Plans:
         key = _key(timed, self.options.minutes)
         if key not in self._kept:
             assert timed.data is not None
+            assert self.path is not None
             data = timed.data.load()
             speed = measure(timed, data)
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
@@ -115,8 +127,6 @@ def _on_gpu(device: str | None) -> bool:
 def _key(settings: RunSettings, minutes: float) -> str:
     assert settings.learner is not None
     assert isinstance(settings.data, FunctionData)
-    config = settings.config.max_rounds
-    text = json.dumps(
-        [settings.learner.model_dump(mode="json"), settings.data.function, config, minutes], sort_keys=True
-    )
+    learner, function = (portable(part.model_dump(mode="json")) for part in (settings.learner, settings.data))
+    text = json.dumps([learner, function["function"], settings.config.max_rounds, minutes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -12,6 +12,10 @@ from surelabel.runs import RunSettings
 WINDOW, SIDE = 16, 112
 """Frames that the network is shown, and their height and width."""
 
+MODEL = "surelabel.models.resnet3d:resnet3d18"
+TORCHVISION = {"stem": "torchvision", "shortcut": "projection"}
+"""What the network has in place of the paper's where it begins with a checkpoint: torchvision's fit no other."""
+
 
 def paper_recipe(
     dataset: DataSet | None = None, labels: float = 0.2, seed: int = 0, *, num_validation: float = 0.0
@@ -41,7 +45,7 @@ def paper_recipe(
         name="UPS",
         config=UPSConfig(balance=None, seed=seed, max_rounds=20),
         learner=TorchLearnerSettings(
-            model="surelabel.models.resnet3d:resnet3d18",
+            model=MODEL,
             model_parameters={"dropout": 0.3, "stem": "paper", "shortcut": "padded"},
             training=training,
         ),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData
+from surelabel.errors import RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import cut_text
 from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
+from surelabel.recipes.portable import portable_settings
 from surelabel.report.paper_figures import write_figures
 from surelabel.report.tables import Statistic, all_but_seed, statistic
 from surelabel.runs import RunFolder, RunSettings
@@ -21,6 +24,8 @@ from surelabel.runs.files import write_file
 from surelabel.runs.layout import RUN
 
 PLANS = "plans.json"
+
+_logger = logging.getLogger("surelabel")
 
 BOTH_MEANS = (
     f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
@@ -62,17 +67,27 @@ def percent(run: RunFolder, metric: str) -> float:
 def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
     """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not, of any seed.
 
-    Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest.
+    Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest. A
+    folder that cannot be read is left out with a warning.
     """
     plans, cells = Plans(Path(out) / PLANS, options), []
     finished: dict[Path, list[RunFolder]] = {}
     for entry in experiment.entries:
         place = folder_of(Path(out), entry)
         if place not in finished:
-            opened = [RunFolder.open(path.parent) for path in sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))]
-            finished[place] = [run for run in opened if run.finished]
+            paths = sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))
+            finished[place] = [run for path in paths for run in _finished(path.parent)]
         cells.append(_cell(entry, finished[place], plans))
     return cells
+
+
+def _finished(path: Path) -> list[RunFolder]:
+    try:
+        run = RunFolder.open(path)
+        return [run] if run.finished else []
+    except RunError as error:  # other rows can be shown and run all the same
+        _logger.warning("The run in '%s' is left out: %s", path, error)
+        return []
 
 
 def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
@@ -99,7 +114,7 @@ def _minutes(runs: Sequence[RunFolder]) -> float:
 
 def _comparable(settings: RunSettings) -> RunSettings:
     """Return the settings without what follows from the data, the seed and the machine."""
-    settings = settings.pinned()
+    settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.pinned().to_json())))
     learner, data = settings.learner, settings.data
     assert isinstance(learner, TorchLearnerSettings)
     assert isinstance(data, FunctionData)
@@ -223,7 +238,7 @@ def write_outcome(
         "",
         *(text for cell in cells if cell.runs for text in (_about(cell), "")),
     ]
-    path = Path(out) / f"{experiment.name}.md"
+    path = Path(out) / f"{slug(experiment.name)}.md"
     write_file(path, "\n".join(lines).encode())
     return [path, *_write_all_figures(experiment, cells, Path(out), call_functions)]
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
+from surelabel.report.outcome import slug
 from surelabel.report.results import append_rows, read_rows
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
@@ -68,11 +70,11 @@ def _both_scores(run: RunFolder, line: dict[str, Any]) -> list[dict[str, Any]]:
 def _settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
     text = (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
     # Named by its content: other settings later get a file of their own, and old rows keep theirs.
-    return f"{experiment}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
+    return f"{slug(experiment)}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
 
 
 def _without_seed(run: RunFolder) -> dict[str, Any]:
-    settings = run.settings.to_json()
+    settings = portable_settings(run.settings.to_json())
     settings.pop("fingerprint")
     settings["config"].pop("seed")
     ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)

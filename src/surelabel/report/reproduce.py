@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from surelabel.data.reference import RunData
 from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.learners.trial import try_network
 from surelabel.recipes.budget import check_minutes
 from surelabel.recipes.entries import Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
@@ -42,9 +44,10 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
     """
     runnable = [entry for entry in experiment.entries if entry.variant is not None]
     amounts = sorted({entry.labels for entry in runnable})
+    wanted = [labels_text(labels) for labels in options.labels]  # as text: a third is listed as 33.3333 %
     for name, asked, there in (
         ("rows", options.rows, sorted({entry.row for entry in runnable})),
-        ("labels", [labels_text(labels) for labels in options.labels], [labels_text(labels) for labels in amounts]),
+        ("labels", wanted, [labels_text(labels) for labels in amounts]),
     ):
         unknown = [value for value in asked if value not in there]
         if unknown:
@@ -53,7 +56,7 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
     return [
         entry
         for entry in runnable
-        if (not options.rows or entry.row in options.rows) and (not options.labels or entry.labels in options.labels)
+        if (not options.rows or entry.row in options.rows) and (not wanted or labels_text(entry.labels) in wanted)
     ]
 
 
@@ -74,8 +77,8 @@ def reproduce(
         progress: called with what is done now, rounds done, rounds in all.
         results: append a row for each finished run to this CSV file, unless it is there already.
     """
-    folder, entries = Path(out), chosen(experiment, options)
-    _check_beforehand(entries, options, results)
+    folder, entries = Path(out), check_request(experiment, options, results)
+    _check_data(experiment, entries, options)
     make_folder(folder)
     plans = Plans(folder / PLANS, options)
     planned = [(entry, plans.settings(entry, seed)) for entry in entries for seed in options.seeds]
@@ -95,8 +98,22 @@ def reproduce(
     return cells
 
 
-def _check_beforehand(entries: Sequence[Entry], options: Options, results: str | os.PathLike[str] | None) -> None:
-    """Refuse what would end the work hours later: data that are not there, a results file that cannot be one."""
+def check_request(
+    experiment: Experiment, options: Options, results: str | os.PathLike[str] | None = None
+) -> list[Entry]:
+    """Return the chosen entries; refuse what cannot be run as asked and is known before data are loaded.
+
+    Args:
+        experiment: as for `reproduce`, and so are `options` and `results`.
+        options: rows, labels, seeds and minutes; and weights that every chosen network must take.
+        results: a file that must be one of results, if it is there.
+
+    Example:
+        >>> from surelabel.recipes.paper import experiment
+        >>> [entry.labels for entry in check_request(experiment("table5"), Options(rows=["UPS"]))]
+        [1000, 4000]
+    """
+    entries = chosen(experiment, options)
     if len(set(options.seeds)) != len(options.seeds):
         raise InvalidInputError(f"The seeds must differ. Got {', '.join(map(str, options.seeds))}.")
     if not entries:
@@ -105,10 +122,55 @@ def _check_beforehand(entries: Sequence[Entry], options: Options, results: str |
         check_minutes(options.minutes)
     if results is not None:
         read_rows(results)
-    for entry in {entry.dataset.function: entry for entry in entries}.values():
-        data = entry.base(options.seeds[0], options.recipe).data
-        assert data is not None
-        data.load()
+    if options.pretrained is not None:
+        for entry, learner in _beginnings(entries, options):
+            learner.build(entry.base(0, options.recipe).config.task)  # refuses parameters that the network has not
+    return entries
+
+
+def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Options) -> None:
+    """Refuse what would end the work hours later: data that are not there or have no such score, weights that differ.
+
+    Data and networks are looked at once each, whatever the number of labels.
+    """
+    loaded: dict[tuple[str, int], RunData] = {}
+    for entry, learner in _beginnings(entries, options):
+        key = entry.dataset.function, entry.num_validation
+        if key not in loaded:
+            reference = entry.base(options.seeds[0], options.recipe).data
+            assert reference is not None
+            loaded[key] = reference.load()
+            _check_metric(experiment, entry, loaded[key])
+        if options.pretrained is not None:
+            try_network(learner, loaded[key])
+
+
+def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, TorchLearnerSettings]]:
+    """Yield an entry for each data set and network, with the learner that it begins with."""
+    plans = Plans(None, options)
+    different = {(entry.dataset.function, entry.num_validation, entry.network): entry for entry in entries}
+    for entry in different.values():
+        learner = plans.whole(entry, options.recipe).learner
+        assert isinstance(learner, TorchLearnerSettings)
+        yield entry, learner
+
+
+def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
+    """Refuse a metric that the data cannot have, which the table would show only after training."""
+    metric, name = experiment.metric, entry.dataset.name
+    if (metric == "mAP") != (data.task == "multi"):
+        number, remedy = ("several labels", "'mAP'") if data.task == "multi" else ("one label", "'error' or 'accuracy'")
+        raise InvalidInputError(
+            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} {number} a sample; "
+            f"use metric={remedy}."
+        )
+    part = "validation" if metric == "validation error" else "test"
+    if getattr(data, part) is None:
+        more = " with num_validation above 0 in its entries" if part == "validation" else ""
+        raise InvalidInputError(
+            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} has no {part} "
+            f"samples; let {entry.dataset.function!r} return some as RunData({part}=(samples, labels)){more}."
+        )
 
 
 def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:

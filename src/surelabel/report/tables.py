@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.errors import InvalidInputError
+from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder, RunSettings
 
@@ -161,8 +162,11 @@ def percent(value: Statistic) -> Statistic:
 
 
 def all_but_seed(settings: RunSettings, *others: str) -> str:
-    """Return all settings as text but for the name, the seed and what follows from it, and these of the config."""
-    values = settings.to_json()
+    """Return all settings as text but for the name, the seed and what follows from it, and these of the config.
+
+    Code and weights in files go by their names, so that runs of another copy of a repository have the same.
+    """
+    values = portable_settings(settings.to_json())
     for name in ("name", "fingerprint", "keep_models"):
         values.pop(name)
     for name in ("seed", *others):
