@@ -64,13 +64,15 @@ def test_a_fit_keeps_a_run_with_the_settings_asked_for(command):
 def test_without_options_the_settings_are_those_of_the_estimator(task):
     learner, config = run_parts({}, task, 3)
     parameters = UPSClassifier().get_params(deep=False)
-    assert (config.tau_p, config.kappa_p) == {"single": (0.7, 0.1), "multi": (0.5, 0.05)}[task]  # as `fit --help` says
-    for name in ("tau_n", "kappa_n", "negatives", "balance", "balance_floor", "max_rounds", "tolerance"):
+    by_task = {"single": (0.7, 0.1, 5), "multi": (0.5, 0.05, 1)}[task]
+    assert (config.tau_p, config.kappa_p, config.max_rounds) == by_task  # as `fit --help` says
+    for name in ("tau_n", "kappa_n", "negatives", "balance", "balance_floor", "tolerance"):
         assert getattr(config, name) == parameters[name], name
     for name in ("hidden", "dropout", "noise", "passes", "temperature", "negative_weight", "device"):
         assert getattr(learner, name) == parameters[name], name
     for name in ("optimizer", "learning_rate", "weight_decay", "batch_size", "epochs", "min_steps"):
         assert getattr(learner.training, name) == parameters[name], name
+    assert learner.training == UPSClassifier().training(task)
 
 
 def test_every_option_changes_a_setting():

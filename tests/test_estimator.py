@@ -187,6 +187,38 @@ def test_the_papers_thresholds_are_the_defaults_but_for_the_uncertainty_of_posit
     assert sl.UPSClassifier(kappa_p=0.2).config("multi", 3, 0).kappa_p == 0.2
 
 
+def test_several_labels_have_one_round_after_the_first_unless_more_are_asked_for() -> None:
+    rounds = {task: sl.UPSClassifier().config(task, 3, 0).max_rounds for task in ("single", "multi")}
+    assert rounds == {"single": 5, "multi": 1}
+    assert [sl.UPSClassifier(max_rounds=n).config("multi", 3, 0).max_rounds for n in (0, 4)] == [0, 4]
+    assert quick(max_rounds=None).fit(XM, partly()).n_iter_ == 1
+
+
+def test_with_several_labels_a_batch_has_as_many_labeled_samples_as_pseudo_labeled_ones() -> None:
+    def apart(task: str, **settings: object) -> int:
+        return sl.UPSClassifier(**settings).training(task).labeled_batch_size
+
+    assert (apart("single"), apart("multi"), apart("multi", batch_size=64)) == (0, 256, 64)
+    assert (apart("multi", labeled_batch_size=0), apart("single", labeled_batch_size=32)) == (0, 32)
+    classifier = quick(max_rounds=0, batch_size=16).fit(XM, partly())
+    assert classifier.learner_.training == classifier.training("multi")
+    assert classifier.learner_.training.labeled_batch_size == 16
+    assert quick(max_rounds=0).fit(X, FEW).learner_.training.labeled_batch_size == 0
+
+
+def test_labels_drawn_apart_change_what_later_rounds_learn_and_not_the_first() -> None:
+    known = np.where(np.arange(len(YM))[:, None] < 40, YM, -1)
+    selected = {"tau_p": 0.5, "tau_n": 0.5, "kappa_p": 1.0, "kappa_n": 1.0}
+
+    def probabilities(max_rounds: int, labeled_batch_size: int | None) -> np.ndarray:
+        settings = {**selected, "max_rounds": max_rounds, "labeled_batch_size": labeled_batch_size}
+        return quick(**settings).fit(XM, known).predict_proba(XM)
+
+    assert np.array_equal(probabilities(0, None), probabilities(0, 0))
+    assert np.array_equal(probabilities(1, None), probabilities(1, 256))
+    assert not np.allclose(probabilities(1, None), probabilities(1, 0))
+
+
 def test_two_columns_of_class_indices_are_not_taken_for_several_labels() -> None:
     with pytest.raises(ValueError, match=r"each entry must be 0, 1 or unlabeled. Got 2"):
         quick().fit(X, np.stack([Y, Y], axis=1))
@@ -356,6 +388,7 @@ def test_test_folds_hold_labeled_rows_only() -> None:
         (FEW, {"passes": 1}, "passes"),
         (FEW, {"dropout": 0.0}, "nn.Dropout"),
         (FEW, {"optimizer": "adam"}, "optimizer"),
+        (FEW, {"labeled_batch_size": -1}, r"^Invalid value for 'labeled_batch_size': .* Got -1.$"),
         (FEW, {"estimator": RandomForestClassifier(), "model": len}, "either 'estimator' or 'model'"),
         (np.array([1, "a", None] * 50, dtype=object), {"unlabeled": None}, "mix types"),
     ],

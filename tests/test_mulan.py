@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from surelabel import UPSClassifier
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
+from surelabel.report.results import read_rows
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 
@@ -26,7 +28,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-load("comparison")  # which the other one imports by its name, as a script beside it
+comparison = load("comparison")  # which the other one imports by its name, as a script beside it
 mulan = load("mulan")
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
@@ -144,6 +146,56 @@ def test_a_fit_is_a_row_for_each_definition_of_average_precision() -> None:
     assert [row["metric"] for row in rows] == ["test mAP %", "test mAP, 11 points %"]
     assert all(90 < row["value"] <= 100 for row in rows)
     assert {row["labels"] for row in rows} == {100}
+
+
+def test_the_seeds_asked_for_are_run_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(comparison, "commit", lambda: "abc1234")
+    monkeypatch.setattr(mulan, "read_mulan", lambda name: made())
+    few = {mulan.UPS: mulan.OneVsRest(LogisticRegression()), mulan.SUPERVISED: mulan.OneVsRest(LogisticRegression(C=9))}
+    monkeypatch.setattr(mulan, "methods", lambda seed: few)
+    words = ["--datasets", "emotions", "--seeds", "2", "--first-seed", "5", "--results", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["mulan.py", *words])
+    mulan.main()
+    rows = read_rows(tmp_path / "runs.csv")
+    assert {row["seed"] for row in rows} == {"5", "6"}
+    assert {row["dataset"] for row in rows} == {"emotions", "emotions, 40% of entries hidden"}
+    assert len(rows) == 2 * 2 * 2 * 2, "two seeds, two methods, two metrics, all or some entries known"
+    assert "emotions: test mAP %, seeds 5 to 6\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [(("--seeds", "1"), "--seeds must be at least 2"), (("--first-seed", "-1"), "--first-seed must be at least 0")],
+)
+def test_seeds_that_cannot_be_run_are_refused(
+    words: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mulan.py", *words])
+    with pytest.raises(SystemExit):
+        mulan.main()
+    assert problem in capsys.readouterr().err
+
+
+def test_the_settings_of_a_row_say_what_its_defaults_stand_for() -> None:
+    methods = mulan.settings()["methods"]
+    ups, plain = methods[mulan.UPS], methods["pseudo-labeling, every entry"]
+    assert (ups["tau_p"], ups["kappa_p"], ups["max_rounds"]) == (0.5, 0.05, 1)
+    assert (plain["tau_n"], plain["kappa_n"], methods[mulan.SUPERVISED]["max_rounds"]) == (0.5, np.inf, 0)
+    assert ups["labeled_batch_size"] == plain["labeled_batch_size"] == ups["batch_size"]
+    assert ups["random_state"] == "the row's seed"
+
+
+def test_the_epochs_of_all_rounds_are_counted() -> None:
+    x = np.random.default_rng(0).normal(size=(120, 2))
+    y = np.where(np.arange(120) < 20, (x[:, 0] > 0).astype(int), -1)
+    rest = {"epochs": 3, "min_steps": 0, "batch_size": 10, "hidden": (8,), "tau_p": 0.5}
+    classifier = UPSClassifier(max_rounds=1, kappa_p=1.0, negatives=False, random_state=0, device="cpu", **rest)
+    classifier.fit(x, y)
+    assert classifier.history_[1].num_positive > 0
+    assert comparison.epochs_done(classifier, 20) == 6
+    assert comparison.epochs_done(LogisticRegression(), 20) is None
 
 
 @pytest.mark.parametrize(

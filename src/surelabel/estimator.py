@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from surelabel.config import mistakes
+from surelabel.config import Settings, mistakes
 from surelabel.data.encoding import EncodedLabels, encode_labels, label_array
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
@@ -47,7 +47,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         balance: "equal", "prior" or None, see `UPSConfig`.
         balance_rounds: how many rounds are balanced; None as in `UPSConfig`.
         balance_floor: balancing leaves each class at least this many positives.
-        max_rounds: how many rounds follow round 0 at most.
+        max_rounds: how many rounds follow round 0 at most; None: 5, or 1 for several labels a sample.
         tolerance: see `UPSConfig`.
         max_minutes: no round starts after this many minutes.
         passes: stochastic passes, or members of the bootstrap ensemble.
@@ -62,6 +62,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
         batch_size: labeled and positive samples in a mini-batch; samples with negatives only come on top.
+        labeled_batch_size: labeled samples drawn apart, on top of a batch's pseudo-labeled ones; 0: both in proportion;
+            None: 0, or `batch_size` for several labels a sample, where pseudo-labels would crowd out the labels.
         epochs: passes over a round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
         device: where the network lives; None: the GPU if there is one.
@@ -101,7 +103,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         balance: Literal["equal", "prior"] | None = None,
         balance_rounds: int | None = None,
         balance_floor: int = 25,
-        max_rounds: int = 5,
+        max_rounds: int | None = None,
         tolerance: float = 0.01,
         max_minutes: float | None = None,
         passes: int = 10,
@@ -115,6 +117,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float = 0.01,
         weight_decay: float = 0.01,
         batch_size: int = 256,
+        labeled_batch_size: int | None = None,
         epochs: int = 20,
         min_steps: int = 200,
         device: str | None = None,
@@ -147,6 +150,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
+        self.labeled_batch_size = labeled_batch_size
         self.epochs = epochs
         self.min_steps = min_steps
         self.device = device
@@ -176,7 +180,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the most probable label of each row; several labels: 0 and 1, shape (N, C)."""
         p = self.predict_proba(X)
-        if self._is_multi():
+        if self.learner_.task == "multi":
             return (p >= self.gamma).astype(np.int64)
         return np.asarray(self.classes_[p.argmax(axis=1)])
 
@@ -209,12 +213,19 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
         """Return the selection and stop rules that `fit` follows for this kind of labels."""
-        names = set(UPSConfig.model_fields) & set(self.get_params(deep=False))
-        values = {name: getattr(self, name) for name in names}
-        for name, default in {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05)}.items():
-            if values[name] is None:
-                values[name] = default[task == "multi"]
-        return UPSConfig(**values, task=task, num_classes=num_classes, seed=seed)
+        defaults = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
+        return UPSConfig(**self._values(UPSConfig, task, defaults), task=task, num_classes=num_classes, seed=seed)
+
+    def training(self, task: Task) -> TrainingSettings:
+        """Return how `fit` trains a network for this kind of labels."""
+        return TrainingSettings(**self._values(TrainingSettings, task, {"labeled_batch_size": (0, self.batch_size)}))
+
+    def _values(self, settings: type[Settings], task: Task, defaults: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+        """Return the arguments that are settings; for None, the default of one label a sample or of several."""
+        values = {name: getattr(self, name) for name in settings.model_fields.keys() & self.get_params(deep=False)}
+        for name, default in defaults.items():
+            values[name] = default[task == "multi"] if values[name] is None else values[name]
+        return values
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -244,9 +255,6 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_classification_targets(encoded.classes)
         return encoded
 
-    def _is_multi(self) -> bool:
-        return bool(self.learner_.task == "multi")
-
     def _learner(self, encoded: EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
@@ -256,21 +264,11 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.estimator is not None:
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
-        network: dict[str, Any] = {
-            "hidden": (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden),
-            "dropout": self.dropout,
-            "noise": self.noise,
-        }
+        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        for_tables = functools.partial(table_network, hidden=hidden, dropout=self.dropout, noise=self.noise)
         return TorchLearner(
-            self.model or functools.partial(table_network, **network),
-            training=TrainingSettings(
-                optimizer=self.optimizer,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                batch_size=self.batch_size,
-                epochs=self.epochs,
-                min_steps=self.min_steps,
-            ),
+            self.model or for_tables,
+            training=self.training(encoded.task),
             uncertainty=MCDropout(
                 passes=self.passes,
                 temperature=self.temperature,

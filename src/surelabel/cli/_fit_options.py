@@ -25,6 +25,7 @@ def _option(panel: str, flag: str, text: str, metavar: str | None = None) -> Any
 
 _DATA, _SELECT, _MODEL, _RUN = "Data", "Selection and rounds", "What is trained", "Run"
 _TAU_P, _KAPPA_P = "0.7, several labels: 0.5", "0.1, several labels: 0.05"
+_ROUNDS = "5, several labels: 1"
 
 Data = Annotated[
     Path,
@@ -86,7 +87,8 @@ BalanceOption = Annotated[
     setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT),
 ]
 Rounds = Annotated[
-    int | None, setting("--rounds", "max_rounds", "How many rounds follow the supervised one at most.", _SELECT)
+    int | None,
+    setting("--rounds", "max_rounds", "How many rounds follow the supervised one at most.", _SELECT, _ROUNDS),
 ]
 MaxMinutes = Annotated[float | None, _option(_SELECT, "--max-minutes", "No round starts after this many minutes.")]
 

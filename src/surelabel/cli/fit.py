@@ -10,6 +10,7 @@ from surelabel.cli._train import follow
 
 if TYPE_CHECKING:
     from surelabel.data.reference import RunData, TableData
+    from surelabel.estimator import UPSClassifier
     from surelabel.labels import Task
     from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
     from surelabel.rules import UPSConfig
@@ -168,25 +169,24 @@ def run_parts(
         options.check_device(given["device"])
     with settings_from_options():
         config = classifier.config(task, num_classes, given.get("seed", 0))
-        return _learner_settings(given, classifier.get_params(deep=False)), config
+        return _learner_settings(given, classifier, task), config
 
 
 def _learner_settings(
-    given: dict[str, Any], parameters: dict[str, Any]
+    given: dict[str, Any], classifier: "UPSClassifier", task: "Task"
 ) -> "TorchLearnerSettings | SklearnLearnerSettings":
-    from surelabel.engine.settings import TrainingSettings
     from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 
+    parameters = classifier.get_params(deep=False)
     if "estimator" in given:
         return SklearnLearnerSettings(
             estimator=given["estimator"], members=parameters["passes"], temperature=parameters["temperature"]
         )
-    training = {name: parameters[name] for name in TrainingSettings.model_fields if name in parameters}
     of_our_network = {"hidden", "dropout", "noise"} if "model" in given else set()
     names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"} - of_our_network
     return TorchLearnerSettings(
         model=given.get("model"),
         model_parameters={"pretrained": str(given["pretrained"])} if "pretrained" in given else {},
-        training=TrainingSettings(**training),
+        training=classifier.training(task),
         **{name: parameters[name] for name in names if name in parameters},
     )
