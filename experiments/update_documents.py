@@ -24,9 +24,9 @@ Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
 
 
-def latest(experiment: str, path: Path) -> tuple[Values, dict[str, str]]:
-    """Return the values of the experiment's newest settings and commit, and one of its rows."""
-    rows = [row for row in read_rows(path) if row["experiment"] == experiment]
+def latest(experiment: str, path: Path, metric: str | None = None) -> tuple[Values, dict[str, str]]:
+    """Return the values of the experiment's newest settings and commit, and one of its rows; of one metric."""
+    rows = [row for row in read_rows(path) if row["experiment"] == experiment and metric in (None, row["metric"])]
     last = rows[-1]
     values: Values = {}
     for row in rows:
@@ -84,6 +84,22 @@ def blocks(results: Path) -> dict[str, str]:
             ]
         ),
     }
+
+
+def mulan(results: Path) -> str:
+    """Return the comparison on Mulan's tables, with several labels a row, in both mean average precisions."""
+    lines = []
+    for metric, name in (("test mAP %", "uninterpolated"), ("test mAP, 11 points %", "over eleven points")):
+        values, origin = latest("mulan", results / "runs.csv", metric)
+        seeds = len(next(iter(next(iter(values.values())).values())))
+        lines += [
+            f"Mean average precision in %, {name}, {origin['labels']} labeled rows, mean over {seeds} seeds; in",
+            "brackets UPS minus the method, paired, with its 95 % interval.",
+            "",
+            *table(values, "UPS"),
+            "",
+        ]
+    return "\n".join([*lines, f"`results/runs.csv`, experiment `mulan`, commit {origin['commit'][:7]}, one CPU core."])
 
 
 def choice(results: Path) -> str:
@@ -231,6 +247,7 @@ def updated(text: str, results: Path) -> str:
     """Return a document with its marked blocks filled in."""
     others: dict[str, Callable[[Path], str]] = {
         "defaults": choice,
+        "mulan": mulan,
         "speeds": speeds,
         "selection": selection,
         "kernels": kernels,
