@@ -2,32 +2,16 @@
 
 import csv
 import dataclasses
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import bench_resnet as experiment
 import pytest
 import torch
 
 from surelabel.bench.results import COLUMNS
 
-FILE = Path(__file__).parents[1] / "experiments" / "bench_resnet.py"
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_resnet", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_resnet"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MODULE = load()
-CASES = MODULE.cases
+CASES = experiment.cases
 SMALL = ("surelabel.models.resnet:ResNet", "surelabel.models.resnet3d:ResNet3d")
 
 
@@ -40,12 +24,12 @@ def small_cases(tiny: bool = True) -> list[Any]:
 
 
 def test_the_full_cases_are_the_recipes_networks_and_shapes() -> None:
-    pictures, clips = MODULE.cases(tiny=False)
+    pictures, clips = experiment.cases(tiny=False)
     assert pictures.name == "resnet50, 128 px"
     assert pictures.recipe.learner.model == "surelabel.models.resnet:resnet50"
     assert clips.name == "resnet3d18, 16 x 112 x 112"
     assert clips.recipe.learner.model == "surelabel.models.resnet3d:resnet3d18"
-    settings = [MODULE._settings(case, torch.device("cpu")) for case in (pictures, clips)]
+    settings = [experiment._settings(case, torch.device("cpu")) for case in (pictures, clips)]
     assert pictures.shape == (3, 128, 128)
     assert clips.shape == (3, 60, 128, 128)
     assert (settings[1].training.augment.side, settings[1].training.augment.window) == (112, 16)
@@ -56,7 +40,7 @@ def test_the_full_cases_are_the_recipes_networks_and_shapes() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 def test_both_ways_show_the_network_the_same(number: int) -> None:
     case = small_cases()[number]
-    bench = MODULE.Bench(case, torch.device("cpu"))
+    bench = experiment.Bench(case, torch.device("cpu"))
     shape = ((3, 32, 32), (3, 16, 32, 32))[number]
     assert bench.fixed.shape == (2, *shape)
     seen: list[torch.Size] = []
@@ -74,9 +58,9 @@ def test_both_ways_show_the_network_the_same(number: int) -> None:
 def test_rows_are_appended_for_both_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(MODULE, "cases", small_cases)
+    monkeypatch.setattr(experiment, "cases", small_cases)
     path = tmp_path / "bench.csv"
-    MODULE.main(["--device", "cpu", "--tiny", "--repeats", "1", "--results", str(path)])
+    experiment.main(["--device", "cpu", "--tiny", "--repeats", "1", "--results", str(path)])
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
@@ -91,4 +75,4 @@ def test_a_file_of_another_form_is_refused_before_anything_is_timed(tmp_path: Pa
     path = tmp_path / "other.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="other.csv"):
-        MODULE.main(["--tiny", "--results", str(path)])
+        experiment.main(["--tiny", "--results", str(path)])

@@ -6,10 +6,11 @@ import io
 from pathlib import Path
 from typing import Any
 
+import coco18 as experiment
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_recipes import load_experiment, miniature, tiny_pictures
+from tiny_recipes import miniature, tiny_pictures
 
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
@@ -18,8 +19,7 @@ from surelabel.recipes import voc2007
 from surelabel.references import resolve
 from surelabel.report.results import read_rows
 
-MODULE = load_experiment("coco18")
-coco18, read_coco18 = MODULE.coco18, MODULE.read_coco18
+coco18, read_coco18 = experiment.coco18, experiment.read_coco18
 
 
 def write_coco18(folder: Path, **changes: Any) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_broken_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_its_rows_are_complete_and_at_128_pixels() -> None:
-    table = MODULE.TABLE
+    table = experiment.TABLE
     assert {(entry.row, entry.labels) for entry in table.entries} == {
         *(
             (row, labels)
@@ -96,7 +96,7 @@ def test_its_rows_are_complete_and_at_128_pixels() -> None:
     }
     for entry in table.entries:
         settings = entry.of(entry.base(2, "fast"))
-        assert settings.data.function == f"{MODULE.FILE}:coco18"
+        assert settings.data.function == f"{experiment.FILE}:coco18"
         assert settings.data.arguments == {"seed": 2, "labels": entry.labels, "num_validation": 0, "side": 128}
         assert isinstance(settings.learner, TorchLearnerSettings)
         assert settings.learner.training.augment.crop == 16
@@ -110,12 +110,12 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
     write_coco18(tmp_path / "coco18")
     dataset = dataclasses.replace(
-        MODULE.COCO18,
+        experiment.COCO18,
         paper=functools.partial(voc2007.paper_recipe, side=32),
         fast=lambda settings: tiny_pictures(voc2007.fast_recipe(settings)),
     )
-    table = miniature(MODULE.TABLE, dataset, {500: 8, 1000: 10, 5011: 20})
-    monkeypatch.setitem(resolve(f"{MODULE.FILE}:main").__globals__, "TABLE", table)
+    table = miniature(experiment.TABLE, dataset, {500: 8, 1000: 10, 5011: 20})
+    monkeypatch.setitem(resolve(f"{experiment.FILE}:main").__globals__, "TABLE", table)
     return tmp_path
 
 
@@ -123,7 +123,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--results", str(small / "runs.csv")]
     chosen = ["--labels", "8", "--rows", "Supervised", "--rows", "UPS", "--rows", "UPS, no class balance"]
-    assert MODULE.main(["table", *words, *chosen]) == 0
+    assert experiment.main(["table", *words, *chosen]) == 0
     written = (small / "runs" / "coco18.md").read_text()
     assert "| UPS | coco18 | 10 |  | not run | not run |  |" in written
     rows = read_rows(small / "runs.csv")
@@ -132,12 +132,12 @@ def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
         for row in ("Supervised", "UPS", "UPS, no class balance")
         for metric in ("test mAP %", "test mAP, 11 points %")
     }
-    assert MODULE.main(["table", "--labels", "9"]) == 1
+    assert experiment.main(["table", "--labels", "9"]) == 1
 
 
 def test_with_all_pictures_labeled_round_0_is_all(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--labels", "20"]
-    assert MODULE.main(["table", *words]) == 0
+    assert experiment.main(["table", *words]) == 0
     assert "| Supervised, all labels | coco18 | 20 |  | not run |" not in (small / "runs" / "coco18.md").read_text()
 
 

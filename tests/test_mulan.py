@@ -1,11 +1,11 @@
 """The experiment on Mulan's data sets: what it reads, how it splits, and what it hides."""
 
-import importlib.util
 import lzma
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import comparison
+import mulan
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -14,22 +14,6 @@ from surelabel import UPSClassifier
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
 from surelabel.report.results import read_rows
-
-FOLDER = Path(__file__).parents[1] / "experiments"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-comparison = load("comparison")  # which the other one imports by its name, as a script beside it
-mulan = load("mulan")
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">

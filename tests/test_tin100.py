@@ -1,13 +1,11 @@
 """The experiment on tin100: its pictures are read tile by tile, and its rows are complete."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+import tin100 as experiment
 from PIL import Image
 
 from surelabel.data.images import data_folder
@@ -16,23 +14,12 @@ from surelabel.errors import DataError
 FILE = Path(__file__).parents[1] / "experiments" / "tin100.py"
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tin100", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tin100"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MODULE = load()
-read_tin100, tin100 = MODULE.read_tin100, MODULE.tin100
+read_tin100, tin100 = experiment.read_tin100, experiment.tin100
 
 
 def test_its_rows_name_its_own_function() -> None:
-    for name in MODULE.EXPERIMENTS.values():
-        for entry in getattr(MODULE, name).entries:
+    for name in experiment.EXPERIMENTS.values():
+        for entry in getattr(experiment, name).entries:
             settings = entry.of(entry.base(2, "fast"))
             assert settings.data.function == f"{FILE}:tin100"
             assert settings.data.arguments == {"seed": 2, "labels": 4000, "num_validation": 0}
@@ -42,11 +29,11 @@ def test_its_experiments_run_as_those_of_the_paper_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
-    for name in MODULE.EXPERIMENTS:
-        assert MODULE.main([name, "--device", "cpu", "--out", str(tmp_path / "runs")]) == 1
+    for name in experiment.EXPERIMENTS:
+        assert experiment.main([name, "--device", "cpu", "--out", str(tmp_path / "runs")]) == 1
         assert "tin100 is not in" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        MODULE.main(["table9"])
+        experiment.main(["table9"])
 
 
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,12 @@
 """UCF-101 by its official lists, on miniature files in their format, through to a run; and ucf3, where it is there."""
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+import ucf3
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -332,17 +330,6 @@ def test_clips_go_through_the_loop_like_any_other_samples(root: Path) -> None:
 # ucf3, which is real
 
 
-def load_experiment() -> ModuleType:
-    path = Path(__file__).parents[1] / "experiments" / "ucf3.py"
-    spec = importlib.util.spec_from_file_location("ucf3", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ucf3"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def real() -> Path:
     folder = data_folder() / "ucf3"
@@ -368,21 +355,20 @@ def test_the_official_lists_have_the_official_sizes(real: Path, tmp_path: Path) 
 
 
 def test_ucf3_has_the_clips_of_three_classes(real: Path) -> None:
-    lists = read_ucf101(real, classes=load_experiment().CLASSES)
+    lists = read_ucf101(real, classes=ucf3.CLASSES)
     assert (len(lists.train.names), len(lists.test.names), len(lists.videos)) == (290, 104, 394)
 
 
 def test_ucf3_says_where_its_data_should_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
     with pytest.raises(DataError, match=r"ucf3 is not in '.*ucf3'; put the class folders BabyCrawling, Punch, PushUps"):
-        load_experiment().ucf3()
+        ucf3.ucf3()
 
 
 def test_ucf3_is_a_run_on_its_own_clips(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module = load_experiment()
-    monkeypatch.setattr(module, "CLASSES", CLASSES)
+    monkeypatch.setattr(ucf3, "CLASSES", CLASSES)
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
     write_lists(tmp_path / "ucf3", official_lists())
     write_files(tmp_path / "ucf3", lambda path: write_video(path, numbered(4), "mpeg4"), ending=".mp4")
-    data = module.ucf3(share=0.5, cache=str(tmp_path / "clips"), **CLIPS)
+    data = ucf3.ucf3(share=0.5, cache=str(tmp_path / "clips"), **CLIPS)
     assert [len(part) for part in (data.labeled[0], data.unlabeled, data.test[0])] == [21, 21, 18]

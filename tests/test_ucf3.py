@@ -4,23 +4,22 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import ucf3 as experiment
 from test_ucf101 import CLASSES, official_lists, write_files, write_lists
-from tiny_recipes import load_experiment, miniature, network, tiny_clips
+from tiny_recipes import miniature, network, tiny_clips
 from video_support import numbered, write_video
 
 from surelabel.recipes import ucf101
 from surelabel.references import resolve
 from surelabel.report.results import read_rows
 
-MODULE = load_experiment("ucf3")
-
 
 def test_its_rows_are_complete() -> None:
     rows = {(row, share) for row in ("Supervised", "Pseudo-labeling", "UPS") for share in (0.2, 0.5)}
-    assert {(entry.row, entry.labels) for entry in MODULE.TABLE.entries} == {*rows, ("Supervised, all labels", 1.0)}
-    for entry in MODULE.TABLE.entries:
+    assert {(entry.row, entry.labels) for entry in experiment.TABLE.entries} == {*rows, ("Supervised, all labels", 1.0)}
+    for entry in experiment.TABLE.entries:
         settings = entry.of(entry.base(2, "fast"))
-        assert settings.data.function == f"{MODULE.FILE}:ucf3"
+        assert settings.data.function == f"{experiment.FILE}:ucf3"
         assert settings.data.arguments == {"seed": 2, "share": entry.labels, "validation_share": 0.0}
         assert settings.config.num_balanced_rounds(3) == 0
         assert network(settings).training.batch_size == 32
@@ -33,18 +32,18 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
     write_lists(tmp_path / "ucf3", official_lists())
     write_files(tmp_path / "ucf3", lambda path: write_video(path, numbered(18, 36, 36), "mpeg4"), ending=".mp4")
-    loaded = resolve(f"{MODULE.FILE}:main").__globals__
+    loaded = resolve(f"{experiment.FILE}:main").__globals__
     monkeypatch.setitem(loaded, "CLASSES", CLASSES)
     monkeypatch.setitem(loaded, "CLIPS", tmp_path / "clips")
-    dataset = dataclasses.replace(MODULE.UCF3, fast=lambda settings: tiny_clips(ucf101.fast_recipe(settings)))
-    table = miniature(MODULE.TABLE, dataset, {share: share for share in (0.2, 0.5, 1.0)})
+    dataset = dataclasses.replace(experiment.UCF3, fast=lambda settings: tiny_clips(ucf101.fast_recipe(settings)))
+    table = miniature(experiment.TABLE, dataset, {share: share for share in (0.2, 0.5, 1.0)})
     monkeypatch.setitem(loaded, "TABLE", table)
     return tmp_path
 
 
 def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--results", str(small / "runs.csv")]
-    assert MODULE.main(["table", *words, "--labels", "20%", "--rows", "Supervised", "--rows", "UPS"]) == 0
+    assert experiment.main(["table", *words, "--labels", "20%", "--rows", "Supervised", "--rows", "UPS"]) == 0
     rows = read_rows(small / "runs.csv")
     assert [(row["row"], row["dataset"], row["labels"], row["metric"]) for row in rows] == [
         ("Supervised", "ucf3", "20 %", "test accuracy %"),

@@ -1,11 +1,8 @@
 """The recipes of tables 3 and 4 made tiny: two steps of a narrow network of the same kind."""
 
 import dataclasses
-import importlib.util
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from surelabel.data.reference import FunctionData
@@ -55,14 +52,3 @@ def miniature(whole: Experiment, dataset: DataSet, labels: Mapping[Labels, Label
     """The experiment with all of its rows, on another data set and with fewer labels."""
     entries = [dataclasses.replace(one, dataset=dataset, labels=labels[one.labels]) for one in whole.entries]
     return dataclasses.replace(whole, entries=tuple(entries))
-
-
-def load_experiment(name: str) -> ModuleType:
-    """Return a file of experiments/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, EXPERIMENTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
