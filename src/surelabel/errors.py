@@ -13,6 +13,10 @@ class DataError(InvalidInputError):
     """A file or table that cannot be read as samples and labels."""
 
 
+class SampleKindError(InvalidInputError):
+    """Samples that are stored as whole numbers, for a network that takes floats."""
+
+
 class NotStochasticError(InvalidInputError):
     """A network whose repeated passes do not differ, so that its uncertainty would silently be 0."""
 

@@ -96,20 +96,18 @@ def command(
 
 def check_network(learner: "TorchLearnerSettings | SklearnLearnerSettings", data: "RunData", path: Path) -> None:
     """Refuse weights or samples that do not fit the network, before there is a folder of a run that cannot begin."""
-    from surelabel.errors import DataError, InvalidInputError
+    from surelabel.errors import DataError, SampleKindError
     from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.learners.trial import try_network
 
     assert isinstance(learner, TorchLearnerSettings)
     try:
         try_network(learner, data)
-    except InvalidInputError as error:
-        kind = data.labeled[0].x.dtype
-        if kind.kind == "f" or "cannot take samples" not in str(error):
-            raise
+    except SampleKindError as error:
         raise DataError(
-            f"File '{path}' holds samples of {kind}, and the network takes floats; save them as it expects them, for "
-            "images x.astype('float32') / 255, less the mean and divided by the standard deviation of each channel."
+            f"File '{path}' holds samples of {data.labeled[0].x.dtype}, and the network takes floats; save them as it "
+            "expects them, for images x.astype('float32') / 255, less the mean and divided by the standard deviation "
+            "of each channel."
         ) from error
 
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from surelabel.data.source import Concatenation, Index, Source, Subset
 from surelabel.engine.settings import TrainingSettings
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, SampleKindError
 from surelabel.uncertainty.plan import summary
 
 LARGEST_SHARE = 0.5
@@ -156,7 +156,7 @@ def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
         normalized = samples.is_floating_point() or settings.augment is not None
         if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
             raise
-        raise InvalidInputError(
+        raise SampleKindError(
             f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}. Let "
             "augment=AugmentSettings(mean=..., std=...) normalize images of uint8, or give samples of float32."
         ) from error
