@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from surelabel.augment import Draws
+from surelabel.augment import Augment, Draws
 from surelabel.data.draws import sample_keys
 
 Picture = np.ndarray
@@ -61,3 +61,16 @@ def draws_of(ids: np.ndarray, seed: int = 0, epoch: int = 0, device: str = "cpu"
     """The draws of samples by their ids, all in one epoch."""
     keys = torch.from_numpy(sample_keys(ids).view(np.int64).copy()).to(device)
     return Draws(torch.tensor(seed, device=device), keys, torch.full_like(keys, epoch))
+
+
+def check_one_graph(augment: Augment, samples: torch.Tensor, backend: str) -> None:
+    """A chain compiles into one graph, which gives the same samples whatever the seed."""
+    keys, epochs = torch.arange(len(samples)), torch.zeros(len(samples), dtype=torch.int64)
+
+    def step(seed: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
+        return augment(samples, Draws(seed, keys, epochs))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, backend=backend, fullgraph=True)
+    for seed in (0, 1):
+        assert torch.equal(compiled(torch.tensor(seed), samples), step(torch.tensor(seed), samples))

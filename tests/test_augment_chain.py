@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from augment_support import all_pictures, batch, draws_of, pictures, with_pillow
+from augment_support import all_pictures, batch, check_one_graph, draws_of, pictures, with_pillow
 from PIL import ImageEnhance
 from pydantic import ValidationError
 
@@ -99,16 +99,7 @@ def test_epochs_and_seeds_give_other_samples_and_the_same_ones_again(name: str) 
 
 @pytest.mark.parametrize(("name", "backend"), [("random", "aot_eager"), ("published", "eager"), ("weak", "eager")])
 def test_the_chain_compiles_into_one_graph_and_gives_the_same(name: str, backend: str) -> None:
-    augment, images = Augment(CHAINS[name]), batch(*all_pictures())
-    keys, epochs = torch.arange(len(images)), torch.zeros(len(images), dtype=torch.int64)
-
-    def step(seed: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-        return augment(images, Draws(seed, keys, epochs))
-
-    torch._dynamo.reset()
-    compiled = torch.compile(step, backend=backend, fullgraph=True)
-    for seed in (0, 1):
-        assert torch.equal(compiled(torch.tensor(seed), images), step(torch.tensor(seed), images))
+    check_one_graph(Augment(CHAINS[name]), batch(*all_pictures()), backend)
 
 
 def test_draws_made_outside_can_be_given_to_a_compiled_chain() -> None:

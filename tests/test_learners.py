@@ -494,3 +494,8 @@ def test_clips_train_channels_last_and_are_tested_on_the_mean_of_their_windows()
     with torch.no_grad():
         expected = torch.stack([network(window).softmax(1) for window in windows]).mean(0)
     np.testing.assert_allclose(learner.predict_proba(ArraySource(clips)), expected, atol=1e-6)
+
+
+def test_bytes_that_are_no_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="must be the content of a safetensors file"):
+        sl.TorchLearner(device="cpu").from_bytes(b"spam", sample_shape=(3,), num_classes=2)

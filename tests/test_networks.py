@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from network_support import check_drawn_in_place
 from torch import nn
 from torch.nn import functional
 
@@ -245,13 +246,7 @@ def test_every_parameter_learns(name, kind):
 def test_new_weights_are_drawn_into_the_same_memory_and_do_not_depend_on_its_format(name):
     model, new = SMALL[name]().to(memory_format=torch.channels_last), SMALL[name]()
     model(torch.rand(4, 3, 16, 16)).sum().backward()
-    memory = {path: value.data_ptr() for path, value in model.state_dict().items()}
-    for network in (model, new):
-        torch.manual_seed(0)
-        network.reset_parameters()
-    assert {path: value.data_ptr() for path, value in model.state_dict().items()} == memory
-    for path, value in model.state_dict().items():
-        assert torch.equal(value, new.state_dict()[path]), path
+    check_drawn_in_place(model, new)
 
 
 @both

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from network_support import check_drawn_in_place
 from torch import nn
 from torch.nn import functional
 
@@ -234,13 +235,7 @@ def test_every_parameter_learns(name: str) -> None:
 def test_new_weights_are_drawn_into_the_same_memory_and_do_not_depend_on_its_format(name: str) -> None:
     model, new = SMALL[name]().to(memory_format=FORMATS[name]), SMALL[name]()
     model(torch.rand(4, *SHAPES[name])).sum().backward()
-    memory = {path: value.data_ptr() for path, value in model.state_dict().items()}
-    for network in (model, new):
-        torch.manual_seed(0)
-        network.reset_parameters()
-    assert {path: value.data_ptr() for path, value in model.state_dict().items()} == memory
-    for path, value in model.state_dict().items():
-        assert torch.equal(value, new.state_dict()[path]), path
+    check_drawn_in_place(model, new)
 
 
 @both

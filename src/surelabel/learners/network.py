@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from surelabel.augment import Augment
 from surelabel.data.draws import seed_for
@@ -258,6 +259,8 @@ class TorchLearner:
             network = self._joined([self.build(sample_shape, num_classes) for _ in self._seeds(0)])
         try:
             network.load_state_dict(safetensors.torch.load(data))
+        except SafetensorError as error:
+            raise InvalidInputError(f"The weights must be the content of a safetensors file ({error}).") from error
         except RuntimeError as error:
             raise InvalidInputError(
                 f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}. Use the "
