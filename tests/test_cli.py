@@ -121,6 +121,15 @@ def test_a_failure_is_one_line_and_exit_code_1(command, failing, error, line):
     assert command.fails(1, "env").startswith(line)
 
 
+def test_ctrl_c_while_a_library_is_loaded_is_no_failure_of_the_library(command, failing):
+    error = ImportError("initialization failed")
+    error.__cause__ = KeyboardInterrupt()
+    failing(error)
+    assert command.fails(1, "env") == "interrupted."
+    failing(ImportError("initialization failed"))
+    assert command.fails(1, "env").startswith("unexpected ImportError: initialization failed")
+
+
 def test_debug_shows_the_traceback(failing, monkeypatch):
     failing(ZeroDivisionError("division by zero"))
     monkeypatch.setenv("SURELABEL_DEBUG", "1")

@@ -60,7 +60,7 @@ def describe(error: BaseException) -> list[str]:
         return [one_line(str(line)) for line in error.args]
     if isinstance(error, UsageError):
         return [_usage(error)]
-    if isinstance(error, (Interrupted, KeyboardInterrupt)):
+    if isinstance(error, (Interrupted, KeyboardInterrupt)) or _is_interrupted_import(error):
         return ["interrupted."]
     if isinstance(error, SurelabelError):
         return [one_line(str(error))]
@@ -129,6 +129,11 @@ def _operating_system(error: OSError) -> str:
     remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
     place = f": {str(error.filename)!r}" if error.filename else ""
     return f"{reason}{place}; {remedy}."
+
+
+def _is_interrupted_import(error: BaseException) -> bool:
+    # A compiled library that Ctrl-C meets while it is loaded tells of it as an ImportError.
+    return isinstance(error, ImportError) and isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
 
 
 def _is_memory_error(error: BaseException) -> bool:
