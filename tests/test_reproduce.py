@@ -300,11 +300,14 @@ def test_what_would_fail_later_fails_at_once(
         reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
     with pytest.raises(InvalidInputError, match="number of minutes above 0. Got nan"):
         reproduce(small, tmp_path / "runs", Options(device="cpu", minutes=math.nan))
-    with pytest.raises(InvalidInputError, match="No row has both"):
+    with pytest.raises(InvalidInputError, match="No row has all of these"):
         reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="surelabel data get cifar10"):
         reproduce(small, tmp_path / "runs", Options(device="cpu"))
+    with pytest.raises(DataError, match="surelabel data get cifar10") as caught:
+        reproduce(experiment("table1"), tmp_path / "runs", Options(device="cpu"))
+    assert caught.value.__notes__ == ["to run the other rows alone: --data cifar100"]
     assert not (tmp_path / "runs").exists()
 
 
@@ -591,6 +594,10 @@ def test_unknown_rows_and_numbers_are_named() -> None:
         chosen(experiment("table5"), Options(rows=["FixMatch"]))
     with pytest.raises(InvalidInputError, match="has no labels 7 to run; it has 1000; 4000"):
         chosen(experiment("table5"), Options(labels=[7]))
+    with pytest.raises(InvalidInputError, match="has no data voc2007 to run; it has cifar10; cifar100."):
+        chosen(experiment("table1"), Options(datasets=["voc2007"]))
+    (entry,) = chosen(experiment("table1"), Options(labels=[4000], datasets=["cifar10"]))
+    assert (entry.row, entry.dataset.name, entry.labels) == ("UPS", "cifar10", 4000)
     with pytest.raises(InvalidInputError, match="no experiment 'table9'; there are table1, "):
         experiment("table9")
 

@@ -44,6 +44,9 @@ def command(
     labels: Annotated[
         list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
     ] = None,
+    data: Annotated[
+        list[str] | None, _option("--data", "Only this data set, such as cifar10; may be repeated.")
+    ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")] = 1,
     seed: Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")] = None,
     recipe: Annotated[
@@ -99,6 +102,7 @@ def command(
         tuple(rows or ()),
         tuple(parse_labels(text) for text in labels or ()),
         None if pretrained is None else str(pretrained),
+        tuple(data or ()),
     )
     check_request(wanted, options, results)
     own = ":" in experiment

@@ -31,6 +31,7 @@ class Options(NamedTuple):
         labels: numbers or shares of labels to be run; empty: all.
         pretrained: a file of weights that the networks begin with; None: random ones. 3-D ResNet-18 then has
             torchvision's stem and shortcuts.
+        datasets: names of the data sets to be run; empty: all.
     """
 
     seeds: Sequence[int] = (0,)
@@ -40,6 +41,7 @@ class Options(NamedTuple):
     rows: Sequence[str] = ()
     labels: Sequence[Labels] = ()
     pretrained: str | None = None
+    datasets: Sequence[str] = ()
 
 
 class Plans:

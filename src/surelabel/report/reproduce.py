@@ -5,15 +5,16 @@ network) are trained once. What the minutes allow is planned once and kept, so t
 seed, follows the same plan.
 """
 
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from surelabel.data.reference import RunData
-from surelabel.errors import InvalidInputError
+from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.learners.trial import try_network
@@ -43,21 +44,21 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
         ['UPS']
     """
     runnable = [entry for entry in experiment.entries if entry.variant is not None]
-    amounts = sorted({entry.labels for entry in runnable})
-    wanted = [labels_text(labels) for labels in options.labels]  # as text: a third is listed as 33.3333 %
-    for name, asked, there in (
-        ("rows", options.rows, sorted({entry.row for entry in runnable})),
-        ("labels", wanted, [labels_text(labels) for labels in amounts]),
-    ):
+    kept = runnable
+    choices: tuple[tuple[str, Sequence[str], Callable[[Entry], str]], ...] = (
+        ("rows", options.rows, lambda entry: entry.row),
+        ("data", options.datasets, lambda entry: entry.dataset.name),
+        # As text: a third is listed as 33.3333 %.
+        ("labels", [labels_text(labels) for labels in options.labels], lambda entry: labels_text(entry.labels)),
+    )
+    for name, asked, of in choices:
+        there = dict.fromkeys(of(entry) for entry in runnable)
         unknown = [value for value in asked if value not in there]
         if unknown:
             listed = "; ".join(there)
             raise InvalidInputError(f"{experiment.name} has no {name} {', '.join(unknown)} to run; it has {listed}.")
-    return [
-        entry
-        for entry in runnable
-        if (not options.rows or entry.row in options.rows) and (not wanted or labels_text(entry.labels) in wanted)
-    ]
+        kept = [entry for entry in kept if not asked or of(entry) in asked]
+    return kept
 
 
 def reproduce(
@@ -105,7 +106,7 @@ def check_request(
 
     Args:
         experiment: as for `reproduce`, and so are `options` and `results`.
-        options: rows, labels, seeds and minutes; and weights that every chosen network must take.
+        options: rows, data, labels, seeds and minutes; and weights that every chosen network must take.
         results: a file that must be one of results, if it is there.
 
     Example:
@@ -117,7 +118,7 @@ def check_request(
     if len(set(options.seeds)) != len(options.seeds):
         raise InvalidInputError(f"The seeds must differ. Got {', '.join(map(str, options.seeds))}.")
     if not entries:
-        raise InvalidInputError("No row has both these names and these numbers of labels; leave one of them out.")
+        raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
     if options.minutes is not None:
         check_minutes(options.minutes)
     if results is not None:
@@ -139,10 +140,23 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
         if key not in loaded:
             reference = entry.base(options.seeds[0], options.recipe).data
             assert reference is not None
-            loaded[key] = reference.load()
+            with _others_named(entry, entries):
+                loaded[key] = reference.load()
             _check_metric(experiment, entry, loaded[key])
         if options.pretrained is not None:
             try_network(learner, loaded[key])
+
+
+@contextlib.contextmanager
+def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
+    """Say how to run the rows of the other data sets where this one's cannot be loaded."""
+    try:
+        yield
+    except DataError as error:
+        others = sorted({other.dataset.name for other in entries} - {entry.dataset.name})
+        if others:
+            error.add_note(f"to run the other rows alone: {' '.join(f'--data {name}' for name in others)}")
+        raise
 
 
 def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, TorchLearnerSettings]]:
