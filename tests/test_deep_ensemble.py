@@ -28,8 +28,10 @@ from surelabel.data.training_set import make_problem
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
+from surelabel.learners.network import TorchLearner
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork
+from surelabel.selection import Selection
 from surelabel.uncertainty import DeepEnsemble, MCDropout
 
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -140,6 +142,20 @@ def test_a_warm_start_begins_each_member_with_its_own_weights(monkeypatch: pytes
     for before, after in zip(first, states(made.network), strict=True):
         torch.testing.assert_close(before["5.weight"], after["5.weight"])
     assert not torch.allclose(first[0]["5.weight"], first[1]["5.weight"])
+
+
+def test_a_warm_start_needs_no_pool() -> None:
+    """What a round selects may be unknown entries of labeled rows alone."""
+    y = np.tile([[1, 0], [0, 1], [1, -1]], (10, 1))
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    problem = make_problem((x, y), None, "multi")
+    training = QUICK.replace(warm_start=True, learning_rate=1e-12)
+    learner = TorchLearner(lambda shape, classes: nn.Linear(*shape, classes), training=training, task="multi")
+    learner.fit(problem.training_set(None), seed=0)
+    first = copy.deepcopy(learner.network.state_dict())
+    selected = np.zeros((10, 2), dtype=bool)
+    learner.fit(problem.training_set(Selection(selected, ~selected)), seed=1)
+    torch.testing.assert_close(learner.network.state_dict(), first)
 
 
 def test_a_warm_start_without_the_members_weights_says_so() -> None:

@@ -54,6 +54,19 @@ def test_the_rate_grows_with_the_rows_that_a_batch_really_has() -> None:
     assert trainer._step.rate.item() == pytest.approx(0.5 * 20 / 128)
 
 
+def test_labels_on_top_count_for_the_rate_in_every_round() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    problem = make_problem((x[:20], np.arange(20) % 2), x[20:], "single")
+    positive = np.zeros((40, 2), dtype=bool)
+    positive[:, 0] = True
+    settings = TrainingSettings(batch_size=8, labeled_batch_size=8, reference_batch_size=8, schedule="constant")
+    for selection in (None, Selection(positive, ~positive & False)):
+        trainer = Trainer(settings.replace(epochs=1), CPU)
+        trainer.train(nn.Linear(3, 2), problem.training_set(selection), UPSMethod("single", 1.0, settings), seed=0)
+        assert trainer._step is not None
+        assert trainer._step.rate.item() == pytest.approx(0.03 * 16 / 8)
+
+
 def test_the_papers_optimizer_is_the_default() -> None:
     optimizer = make_optimizer(torch.nn.Linear(2, 2), TrainingSettings(), torch.tensor(0.03))
     assert isinstance(optimizer, torch.optim.SGD)

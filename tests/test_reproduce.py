@@ -12,6 +12,7 @@ from cifar_support import small_set
 from surelabel.cli import main
 from surelabel.data.images import store
 from surelabel.errors import DamagedFileError, DataError, InvalidInputError
+from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
 from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
@@ -578,13 +579,26 @@ def test_a_share_that_is_no_round_number_is_chosen_as_it_is_listed() -> None:
     assert entry.labels == 1 / 3
 
 
-def test_speed_is_measured_on_the_rows_own_network(small: Experiment) -> None:
+def test_speed_is_measured_on_the_rows_own_network(small: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And on batches that are as large as in most rounds, however few labels there are."""
+    learned_from: list[int] = []
+    fit = TorchLearner.fit
+    monkeypatch.setattr(
+        TorchLearner,
+        "fit",
+        lambda self, training_set, seed: (
+            learned_from.append(training_set.num_labeled) or fit(self, training_set, seed=seed)
+        ),
+    )
     settings = small.entries[3].base(0, "fast")
     assert isinstance(settings.learner, TorchLearnerSettings)
     training = settings.learner.training.replace(precision="float32")
     settings = settings.replace(learner=settings.learner.replace(device="cpu", training=training))
     assert settings.data is not None
-    speed = plans.measure(settings, settings.data.load())
+    data = settings.data.load()
+    speed = plans.measure(settings, data)
+    assert data.unlabeled is not None
+    assert set(learned_from) == {len(data.labeled[1]) + len(data.unlabeled)}
     assert 1 < speed.training < 1e6
     assert 1 < speed.labeling < 1e6
 

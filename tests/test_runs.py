@@ -1,6 +1,7 @@
 """What a run folder holds, for every kind of learner, task and ids."""
 
 import math
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, difference, history, small_settings
 
 import surelabel.runs
+import surelabel.runs.sharing
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.errors import (
@@ -17,7 +19,7 @@ from surelabel.errors import (
     RunError,
 )
 from surelabel.records import RoundRecord
-from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, resume, run, start
+from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, environment, resume, run, start
 from surelabel.runs.checks import complete
 from surelabel.runs.sharing import SharedFits
 from surelabel.selection import Selection
@@ -267,6 +269,48 @@ def test_other_settings_share_nothing(tmp_path: Path) -> None:
         folder, progress = tmp_path / f"run-{epochs}", counting(trained, str(epochs))
         list(start(folder, settings, progress=progress, shared=tmp_path / "fits"))
     assert trained == ["2", "3"]
+
+
+def test_other_code_shares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[str] = []
+    for code in ("old", "old", "new"):
+        monkeypatch.setattr(surelabel.runs.sharing, "code_hash", lambda code=code: code)
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        list(
+            start(
+                folder,
+                small_settings(tmp_path, max_rounds=0),
+                progress=counting(trained, code),
+                shared=tmp_path / "fits",
+            )
+        )
+    assert trained == ["old", "new"]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that of the folder in which somebody works, nor of the one around an installed package."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours" / "src"
+    for repository in (theirs, ours):
+        repository.mkdir(parents=True)
+        git(repository, "init", "-q")
+        (repository / "environment.py").write_text("")
+    git(ours, "add", ".")
+    for repository in (theirs, ours):
+        git(repository, "commit", "-q", "--allow-empty", "-m", "first")
+    found = {}
+    for package in (theirs, ours):
+        monkeypatch.chdir(theirs)
+        monkeypatch.setattr(environment, "PACKAGE", package)
+        monkeypatch.setattr(environment, "__file__", str(package / "environment.py"))
+        found[package] = environment._commit.__wrapped__()
+    assert found == {theirs: None, ours: git(ours, "rev-parse", "HEAD")}
+    (ours / "environment.py").write_text("changed")
+    assert environment._commit.__wrapped__() == f"{git(ours, 'rev-parse', 'HEAD')}+"
 
 
 def test_warm_starts_share_only_what_began_with_the_same_weights(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from video_support import numbered, write_video
 from surelabel.augment import AugmentSettings
 from surelabel.data.images import data_folder
 from surelabel.data.reference import FunctionData, RunData
-from surelabel.data.ucf101 import SIZES, read_ucf101, share_split
+from surelabel.data.splits import share_split
+from surelabel.data.ucf101 import SIZES, read_ucf101
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
@@ -193,6 +194,14 @@ def test_groups_are_labeled_held_out_or_pool_as_a_whole() -> None:
     assert [len(part) for part in parts] == [4, 2, 14]
     assert not parts[0] & parts[1]
     assert not (parts[0] | parts[1]) & parts[2]
+
+
+def test_groups_of_several_classes_are_kept_together_too() -> None:
+    y, groups = np.arange(200) % 2, np.arange(200) // 4
+    split = share_split(y, 0.2, 0, 0.1, groups)
+    parts = [set(groups[part].tolist()) for part in split]
+    assert sum(len(part) for part in parts) == len(set().union(*parts)) == 50
+    assert [np.bincount(y[part]).tolist() for part in split] == [[20, 20], [10, 10], [70, 70]]
 
 
 @pytest.mark.parametrize("shares", [(0.0, 0.0), (1.2, 0.0), (0.8, 0.3), (0.5, -0.1)])

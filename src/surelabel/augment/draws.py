@@ -28,10 +28,13 @@ _SECOND = signed(0x94D049BB133111EB)
 _UNIFORM_BITS = 24  # as many as a float32 holds, so that every draw is exact and below 1
 
 
-# The tracer of torch.compile cannot look into hashlib; a name is a constant, and so is its key.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _name_key(name: str) -> int:
     return signed(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
+
+
+# The tracer of torch.compile cannot look into hashlib; a name is a constant, and so is its key. This is what
+# torch.compiler.assume_constant_result sets; calling it here would import torch._dynamo, which takes a second.
+_name_key._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _shift(h: Tensor, bits: int) -> Tensor:

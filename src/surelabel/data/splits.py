@@ -85,6 +85,44 @@ def balanced_split(
     return Split(labeled, validation, np.setdiff1d(rest, validation))
 
 
+def share_split(
+    y: npt.NDArray[np.integer], share: float, seed: int, validation_share: float = 0.0, groups: Any = None
+) -> Split:
+    """Draw a share of the samples of each class by a hash of (seed, sample), and a validation set of the rest.
+
+    A class has as many labeled samples as its share rounds to, and one at least. With one seed, a smaller share is a
+    part of a larger one.
+
+    Args:
+        y: the class of every sample, shape (N,).
+        share: of each class, above 0; 1: all are labeled.
+        seed: draws them.
+        validation_share: of each class, held out of the rest; these labels come on top.
+        groups: the group of every sample, see `few_labels`; a group is labeled, held out or pool as a whole, and of a
+            class there are its share or more. A smaller share is then a part of a larger one where every group is of
+            one class.
+
+    >>> split = share_split(np.array([0] * 10 + [1] * 20), share=0.2, seed=0)
+    >>> [len(part) for part in split], np.bincount(split.labeled // 10).tolist()  # rows 0–9, 10–19, 20–29
+    ([6, 0, 24], [2, 1, 3])
+    """
+    if not (0 < share <= 1 and 0 <= validation_share <= 1 - share):
+        raise InvalidInputError(
+            "The 'share' argument must be above 0 and, with 'validation_share', at most 1. Got "
+            f"{share} and {validation_share} instead; the paper labels 0.2 and 0.5."
+        )
+    keys = _group_keys(np.arange(len(y)) if groups is None else groups, len(y))
+    assert keys is not None
+    _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    part, rest = {}, np.arange(len(y))
+    for purpose, wanted in (("labels", share), ("validation", validation_share)):
+        left = np.bincount(label[rest], minlength=len(sizes))
+        per_class = np.minimum(np.maximum(np.round(wanted * sizes), 1), left) if wanted else np.zeros_like(sizes)
+        part[purpose] = _draw_groups(label, rest, per_class, keys, draw(seed, purpose, keys))
+        rest = np.setdiff1d(rest, part[purpose])
+    return Split(part["labels"], part["validation"], rest)
+
+
 def multi_label_split(
     y: npt.NDArray[np.integer],
     labels: int,
@@ -180,12 +218,14 @@ def _draw_of_each_class(
     return np.sort(np.concatenate(chosen))
 
 
-def _draw_groups(label: Index, rows: Index, per_class: int, groups: UInt64Array, drawn: UInt64Array) -> Index:
+def _draw_groups(
+    label: Index, rows: Index, per_class: int | npt.NDArray[Any], groups: UInt64Array, drawn: UInt64Array
+) -> Index:
     """Return whole groups of the rows, sorted: in the order drawn, each one that has a class of which too few are."""
     rows = rows[np.lexsort((groups[rows], drawn[rows]))]
     have, chosen = np.zeros(label.max() + 1, dtype=np.int64), [rows[:0]]
     for members in np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1):
-        if (have[label[members]] < per_class).any():
+        if (have < per_class)[label[members]].any():
             chosen.append(members)
             have += np.bincount(label[members], minlength=len(have))
     return np.sort(np.concatenate(chosen))

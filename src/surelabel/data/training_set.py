@@ -7,6 +7,7 @@ Both are dense masks (N, C), two bytes for every sample and class, however littl
 they are the only arrays of a round that grow with samples times classes.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class TrainingSet:
         g: which labels may be learned from, shape (N, C).
         num_labeled: how many rows came with a label.
         task: "single" or "multi".
+        pseudo_labeled: whether a selection is among the targets, as in every round but the first.
     """
 
     source: Source
@@ -45,18 +47,19 @@ class TrainingSet:
     g: Mask
     num_labeled: int
     task: Task
+    pseudo_labeled: bool = False
 
     @property
     def num_classes(self) -> int:
         """C."""
         return int(self.y.shape[1])
 
-    @property
+    @functools.cached_property
     def rows(self) -> Index:
         """The rows that have something to learn from."""
         return np.flatnonzero(self.g.any(axis=1))
 
-    @property
+    @functools.cached_property
     def kind(self) -> npt.NDArray[np.int64]:
         """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
         rows = self.rows
@@ -132,7 +135,7 @@ class Problem:
                 positive, negative = (part[rows] & unknown for part in selection)
                 y[at] |= positive
                 g[at] |= positive | negative
-        return TrainingSet(self.source, y, g, self.num_labeled, self.task)
+        return TrainingSet(self.source, y, g, self.num_labeled, self.task, selection is not None)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
         """Check samples and labels `(x, y)` that are scored and not learned from."""

@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data._columns import check_file, damage_named, listed
-from surelabel.data.draws import seed_for
 from surelabel.data.pictures import OnError
-from surelabel.data.splits import Split, few_labels
 from surelabel.errors import DataError, InvalidInputError
 
 SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
@@ -99,42 +97,6 @@ def read_ucf101(
     videos = _find_videos(folder, sorted(names), on_error)
     train, test = (part.only(np.isin(part.names, list(videos))) for part in (train, test))
     return ActionLists(train, test, chosen, videos)
-
-
-def share_split(
-    y: npt.NDArray[np.integer], share: float, seed: int, validation_share: float = 0.0, groups: Any = None
-) -> Split:
-    """Draw a share of the samples of each class by a hash of (seed, class, sample), and a validation set of the rest.
-
-    A class has as many labeled samples as its share rounds to, and one at least. With one seed, a smaller share is a
-    part of a larger one.
-
-    Args:
-        y: the class of every sample, shape (N,).
-        share: of each class, above 0; 1: all are labeled.
-        seed: draws them.
-        validation_share: of each class, held out of the rest; these labels come on top.
-        groups: the group of every sample, shape (N,): whole groups are drawn, until they are the share or more.
-
-    >>> split = share_split(np.array([0] * 10 + [1] * 20), share=0.2, seed=0)
-    >>> [len(part) for part in split], np.bincount(split.labeled // 10).tolist()
-    ([6, 0, 24], [2, 2, 2])
-    """
-    if not (0 < share <= 1 and 0 <= validation_share <= 1 - share):
-        raise InvalidInputError(
-            "The 'share' argument must be above 0 and, with 'validation_share', at most 1. Got "
-            f"{share} and {validation_share} instead; the paper labels 0.2 and 0.5."
-        )
-    groups = np.arange(len(y)) if groups is None else np.asarray(groups)
-    labeled, validation = np.zeros(len(y), dtype=bool), np.zeros(len(y), dtype=bool)
-    for label in np.unique(y).tolist():
-        mine = np.flatnonzero(y == label)
-        for part, wanted, purpose in ((labeled, share, "labels"), (validation, validation_share, "validation")):
-            rest = mine[~labeled[mine]]
-            count = min(max(1, round(wanted * len(mine))), len(rest)) if wanted else 0
-            if count:
-                part[rest[few_labels(y[rest], count, seed_for(seed, purpose, label), groups[rest])[0]]] = True
-    return Split(*(np.flatnonzero(part) for part in (labeled, validation, ~(labeled | validation))))
 
 
 def _read_classes(path: Path) -> dict[str, int]:

@@ -54,6 +54,16 @@ def sizes_of(streams: Sequence[Stream]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def counted(streams: Sequence[Stream]) -> list[Stream]:
+    """Return the streams that a round's epochs are passes over: the first, and those that say so.
+
+    >>> rows = np.arange(100)
+    >>> [stream.size for stream in counted([Stream(rows, 32), Stream(rows, 64), Stream(rows, 8, counted=True)])]
+    [32, 8]
+    """
+    return [streams[0], *(stream for stream in streams[1:] if stream.counted)]
+
+
 class Batch(NamedTuple):
     """A mini-batch on the device: the rows of the first stream, then those of the second, and so on.
 

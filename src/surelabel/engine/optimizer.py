@@ -62,7 +62,7 @@ def _is_size(module: nn.Module, name: str) -> bool:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int, size: int) -> float:
-    """Return the rate of one step of `steps`, whose batch has `size` rows of the first stream.
+    """Return the rate of one step of `steps`, whose batch has `size` rows of counted streams.
 
     >>> [learning_rate(TrainingSettings(learning_rate=2.0), step, 4, 128) for step in (0, 2)]
     [2.0, 1.0]

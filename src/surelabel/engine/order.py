@@ -14,7 +14,7 @@ import numpy as np
 
 from surelabel.data.draws import UInt64Array, proportional_order
 from surelabel.data.source import Index
-from surelabel.engine.method import Stream
+from surelabel.engine.method import Stream, counted
 from surelabel.engine.settings import TrainingSettings
 
 
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 def num_steps(streams: Sequence[Stream], settings: TrainingSettings) -> int:
     """Return how many steps a round takes: `steps`, or until the longest counted stream has had its epochs.
 
-    At least `min_steps`. The first stream is always counted.
+    At least `min_steps`.
 
     >>> rows = np.arange(100)
     >>> num_steps([Stream(rows, 32), Stream(rows, 8)], TrainingSettings(epochs=10))
@@ -36,8 +36,8 @@ def num_steps(streams: Sequence[Stream], settings: TrainingSettings) -> int:
     """
     if settings.steps is not None:
         return settings.steps
-    counted = [streams[0], *(stream for stream in streams[1:] if stream.counted)]
-    return max(settings.min_steps, *(math.ceil(settings.epochs * len(one.rows) / one.size) for one in counted))
+    lengths = [math.ceil(settings.epochs * len(one.rows) / one.size) for one in counted(streams)]
+    return max(settings.min_steps, *lengths)
 
 
 class Plan:

@@ -3,7 +3,7 @@
 Only the optimizer is torch's fused one, as in the engine: AdamW divides by the root of a gradient's square, which lets
 the roundings of another implementation grow into the third digit of weights within 20 steps.
 
-Tests compare the engine with it, weight by weight, and `surelabel bench` times it.
+Tests compare the engine with it, weight by weight.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from surelabel.augment.draws import signed
 from surelabel.data.draws import proportional_order, sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import read
-from surelabel.engine.method import Batch, Method, Stream, sizes_of
+from surelabel.engine.method import Batch, Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate, parameter_groups
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -43,7 +43,7 @@ def train_plainly(
         steps: stop after these; None: after all.
     """
     streams = method.streams(training_set)
-    total = num_steps(streams, settings)
+    total, size = num_steps(streams, settings), sum(stream.size for stream in counted(streams))
     keys = sample_keys(training_set.source.ids)
     optimizer = _optimizer(network, settings)
     network.train()
@@ -60,7 +60,7 @@ def train_plainly(
         batch = Batch(read(training_set.source, rows).to(device), y, g, draws, progress, sizes_of(streams))
         for group in optimizer.param_groups:
             # Of float32, as it is on a device.
-            group["lr"] = float(np.float32(learning_rate(settings, step, total, streams[0].size)))
+            group["lr"] = float(np.float32(learning_rate(settings, step, total, size)))
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
             loss = method.loss(network, batch, None)

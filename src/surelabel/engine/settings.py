@@ -15,7 +15,7 @@ class TrainingSettings(Settings):
         optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
         learning_rate: the initial learning rate, or the highest with a warm-up.
         reference_batch_size: the batch size that `learning_rate` is meant for; the rate grows in proportion with the
-            samples that a mini-batch really has, those on top not counted. None: it is used as it is.
+            samples that a mini-batch really has, those with only negative labels not counted. None: it is as it is.
         momentum: of SGD.
         nesterov: of SGD.
         weight_decay: decoupled for AdamW; the published code parses one and never passes it on.

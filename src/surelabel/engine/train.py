@@ -4,6 +4,7 @@ The host only queues work: nothing inside a round waits for the device, and the 
 """
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from surelabel.data.draws import sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import Samples
-from surelabel.engine.method import Method, Stream, sizes_of
+from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -79,7 +80,7 @@ class Trainer:
         steps = num_steps(streams, self.settings)
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
-            step = self._ready(fresh, training_set, method, sizes_of(streams), seed)
+            step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)
             for done, inputs in enumerate(self._inputs(streams, keys, seed, steps), start=1):
                 step.run(inputs)
                 if self.progress is not None:
@@ -97,14 +98,20 @@ class Trainer:
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def _ready(
-        self, fresh: nn.Module, training_set: TrainingSet, method: Method, sizes: tuple[int, ...], seed: int
+        self,
+        fresh: nn.Module,
+        training_set: TrainingSet,
+        keys: npt.NDArray[np.uint64],
+        method: Method,
+        sizes: tuple[int, ...],
+        seed: int,
     ) -> Step:
         """Return a step that is about to train `fresh`: a kept one where steps are shared and it fits."""
         self._step = None  # nothing of a step whose making is interrupted may be used again
         if self.samples is None or self.samples.source is not training_set.source:
             self.samples, self._shared = None, []  # first: the new samples may need their memory
             self.samples = Samples(training_set.source, self.settings, self.device, self.exact)
-        targets, made_for = self._targets(training_set), (method, sizes, shapes(fresh))
+        targets, made_for = self._targets(training_set, keys), (method, sizes, shapes(fresh))
         step = self._taken(made_for) or self._make(fresh, method, targets, self.samples, sizes)
         if self.shares:
             self._shared.append((made_for, step))
@@ -137,10 +144,9 @@ class Trainer:
         step.capture()
         return step
 
-    def _targets(self, training_set: TrainingSet) -> Targets:
+    def _targets(self, training_set: TrainingSet, keys: npt.NDArray[np.uint64]) -> Targets:
         # Copies: a shared step writes the next round's targets over them.
-        keys = sample_keys(training_set.source.ids).view(np.int64)
-        arrays = training_set.y, training_set.g, keys
+        arrays = training_set.y, training_set.g, keys.view(np.int64)
         return Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
 
     def _inputs(
@@ -149,13 +155,14 @@ class Trainer:
         """Yield what each step is run with; the numbers of many steps go to the device at once."""
         assert self.samples is not None
         batches: Iterator[Tensor] | None = None
+        blocks = Plan(streams, keys, seed).blocks(steps)
         if self.samples.store is None:
-            ahead = Plan(streams, keys, seed).blocks(steps)
+            blocks, ahead = itertools.tee(blocks)
             batches = self.samples.batches(rows for block in ahead for rows in block.rows)
-        done = 0
-        for block in Plan(streams, keys, seed).blocks(steps):
+        done, size = 0, sum(stream.size for stream in counted(streams))
+        for block in blocks:
             numbers = range(done, done + len(block.rows))
-            rates = [learning_rate(self.settings, t, steps, streams[0].size) for t in numbers]
+            rates = [learning_rate(self.settings, t, steps, size) for t in numbers]
             averaging = [averaging_weight(self.settings.ema_decay, t) for t in numbers]
             floats = np.array([rates, averaging, [t / steps for t in numbers]], dtype=np.float32)
             parts = [self._upload(array) for array in (block.rows, block.epochs, *floats)]

@@ -20,7 +20,7 @@ from surelabel.augment import Augment
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
-from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
+from surelabel.data.training_set import NEGATIVE, TrainingSet
 from surelabel.engine.feed import Loaders, kind_named
 from surelabel.engine.layout import channels_last, to_channels_last
 from surelabel.engine.method import Method
@@ -135,7 +135,7 @@ class TorchLearner:
         """Return the network that a training begins with: newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
-        if self.warm_start and (training_set.kind != LABELED).any():
+        if self.warm_start and training_set.pseudo_labeled:
             copy_state(self._last_network(fresh, member), fresh)
         return fresh
 

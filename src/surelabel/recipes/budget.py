@@ -17,7 +17,7 @@ import numpy as np
 from surelabel.arrays import to_numpy
 from surelabel.data.reference import RunData
 from surelabel.data.source import Subset
-from surelabel.data.training_set import make_problem
+from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
@@ -120,8 +120,11 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     pool = problem.source if data.unlabeled is None else problem.pool
     if not on_gpu:
         pool = Subset(pool, np.arange(min(len(pool), 64)))
-    training_set = problem.training_set(None)
-    _, samples = samples_trained_on(problem.num_labeled, 0, 0, learner.training)
+    # All samples labeled: batches are then as large as in most rounds, however few labels there are.
+    y = np.zeros((len(problem.source), problem.num_classes), dtype=bool)
+    y[:, 0] = True
+    training_set = TrainingSet(problem.source, y, np.ones_like(y), len(y), data.task)
+    _, samples = samples_trained_on(len(y), 0, 0, learner.training)
     times = []
     for seed in range(2):  # the first round compiles
         started = time.perf_counter()

@@ -18,8 +18,8 @@ from surelabel.data.picture_cache import cached_pictures
 from surelabel.data.pictures import Fit, OnError, Progress
 from surelabel.data.reference import Codes, RunData
 from surelabel.data.source import ArraySource, Index, Source, Subset
-from surelabel.data.splits import balanced_split, multi_label_split
-from surelabel.data.ucf101 import SIZES, ActionLists, Clips, read_ucf101, share_split
+from surelabel.data.splits import balanced_split, multi_label_split, share_split
+from surelabel.data.ucf101 import SIZES, ActionLists, Clips, read_ucf101
 from surelabel.data.video import ClipSettings
 from surelabel.data.voc import VOC_CLASSES, Difficult, read_voc
 from surelabel.errors import DataError

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -15,6 +16,8 @@ from surelabel._version import __version__
 COMMIT = "SURELABEL_COMMIT"
 """The environment variable that names the commit where the code is a copy that git knows nothing of."""
 
+PACKAGE = Path(__file__).resolve().parents[1]
+
 _PACKAGES = ("torch", "numpy", "scikit-learn", "pyarrow", "safetensors", "skops")
 
 
@@ -26,7 +29,7 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
     """
     return {
         **_machine(),
-        "commit": os.environ.get(COMMIT) or _commit(os.getcwd()),
+        "commit": os.environ.get(COMMIT) or _commit(),
         "command": list(sys.argv),
         "device": _device(learner),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -65,16 +68,28 @@ def _device(learner: Any) -> str:
 
 
 @functools.cache
-def _commit(folder: str) -> str | None:
-    """The commit of the working tree around a folder, with "+" when files in it have changed."""
+def code_hash() -> str:
+    """Return the SHA-256, in hexadecimal, of this package's source files: what two runs with equal code share."""
+    together = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        together.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())
+    return together.hexdigest()
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the working tree that this package is a part of, with "+" when files in it have changed."""
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = commit and _git(folder, "status", "--porcelain", "--untracked-files=no")
+        # An installed package may lie in somebody else's working tree, which does not know it.
+        tracked = _git("ls-files", "--error-unmatch", __file__) is not None
+        commit = _git("rev-parse", "HEAD") if tracked else None
+        changed = commit and _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.TimeoutExpired):  # no git here
         return None
     return f"{commit}+" if changed else commit
 
 
-def _git(folder: str, *arguments: str) -> str | None:
-    done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10, check=False)
+def _git(*arguments: str) -> str | None:
+    command = ["git", "-C", str(PACKAGE), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -21,7 +21,7 @@ from surelabel.data.training_set import TrainingSet
 from surelabel.errors import DamagedFileError
 from surelabel.learners.protocol import NegativesUse
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.runs.environment import describe_environment
+from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.runs.settings import RunSettings
 
@@ -47,8 +47,7 @@ class SharedFits:
         self.negatives_use: NegativesUse = learner.negatives_use
         assert isinstance(settings.learner, TorchLearnerSettings)
         data = None if settings.data is None else settings.data.model_dump(mode="json")
-        environment = describe_environment()
-        code = environment["commit"], environment["versions"]["surelabel"], environment["versions"]["torch"]
+        code = code_hash(), describe_environment()["versions"]["torch"]
         text = json.dumps([settings.learner.fit_settings(), settings.fingerprint, data, code], sort_keys=True)
         self._inputs = hashlib.sha256(text.encode())
         self._last = b""
