@@ -60,7 +60,7 @@ class Plain:
             images = self.augment(self.images[rows], draws).contiguous(memory_format=torch.channels_last)
             self.optimizer.zero_grad(set_to_none=True)
             loss = cross_entropy(self._logits(images), self.labels[rows])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.optimizer.step()
 
     @torch.no_grad()

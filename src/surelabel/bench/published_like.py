@@ -87,7 +87,7 @@ class PublishedLike:
         for images, labels in batches:
             self.optimizer.zero_grad()
             logits = self.model(images.to(device, non_blocking=True))
-            cross_entropy(logits, labels.to(device, non_blocking=True)).backward()  # type: ignore[no-untyped-call]
+            cross_entropy(logits, labels.to(device, non_blocking=True)).backward()
             self.optimizer.step()
 
     @torch.no_grad()

@@ -64,7 +64,7 @@ def train_plainly(
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
             loss = method.loss(network, batch, None)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_clip)
         optimizer.step()

@@ -140,7 +140,7 @@ class Step:
         """Compile and capture a step; the weights are changed by the trial steps, so set them afterwards."""
         if self.rows.device.type != "cuda" or self.settings.cuda_graph is False:
             return
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         # The generators as they were: a round's draws must not depend on whether it has made its step.
         with generators_restored(self.rows.device):
@@ -190,7 +190,7 @@ class Step:
             loss = self._loss(
                 self.network, self.average, self.method, half, samples, y, g, *drawn, self.progress, self.sizes
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
         self.optimizer.step()
