@@ -1,0 +1,62 @@
+"""From picture files to a label for each: a folder for every class, and one of files that nobody has labeled."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import surelabel as sl
+from surelabel.augment import AugmentSettings
+from surelabel.data.picture_cache import cached_pictures
+from surelabel.data.source import Subset
+from surelabel.models.image import small_image_network
+
+
+def write_files(root: Path) -> None:
+    """Files such as you have: root/7/0012.png, and root/unlabeled/0013.png."""
+    digits = load_digits()
+    for number, (image, label) in enumerate(zip(digits.images[:900], digits.target, strict=False)):
+        folder = root / (str(label) if number % 9 == 0 else "unlabeled")
+        folder.mkdir(exist_ok=True)
+        Image.fromarray((image * 15).astype(np.uint8)).save(folder / f"{number:04}.png")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        write_files(root)
+
+        files = sorted(root.rglob("*.png"))
+        names = [str(path.relative_to(root)) for path in files]
+        # Decoded once, mapped from disk afterwards: the pictures need not fit into memory.
+        pictures = cached_pictures(root / "decoded", names, files, side=16, on_error="skip")
+
+        folder = np.array([Path(name).parent.name for name in pictures.ids.tolist()])
+        labeled, pool = np.flatnonzero(folder != "unlabeled"), np.flatnonzero(folder == "unlabeled")
+        classes, y = np.unique(folder[labeled], return_inverse=True)
+
+        augment = AugmentSettings(crop=1, mean=(0.3, 0.3, 0.3), std=(0.35, 0.35, 0.35))
+        training = sl.TrainingSettings(
+            optimizer="adamw", learning_rate=0.003, batch_size=64, steps=200, augment=augment
+        )
+        learner = sl.TorchLearner(small_image_network, training=training)
+        # Every finished round is kept in the folder; `surelabel report` and `surelabel thresholds` read it.
+        for record in sl.run(
+            root / "run",
+            learner,
+            (Subset(pictures, labeled), y),
+            Subset(pictures, pool),
+            sl.UPSConfig(max_rounds=2),
+            classes=classes.tolist(),
+        ):
+            print(f"round {record.round}: {record.num_positive} of {len(pool)} files selected")
+
+        table = sl.RunFolder.open(root / "run").pool_table()
+        for row in table.select(["id", "label", "confidence", "uncertainty", "selected"]).slice(0, 5).to_pylist():
+            print(row)
+
+
+if __name__ == "__main__":
+    main()
