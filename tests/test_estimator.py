@@ -85,6 +85,14 @@ def test_a_string_can_mark_the_unlabeled() -> None:
     assert (classifier.transduction_[classifier.labeled_iter_ == -1] == "?").all()
 
 
+@pytest.mark.parametrize("mark", ["", "-1", "Unlabeled"])
+def test_a_class_that_looks_like_a_mark_is_warned_of(mark: str) -> None:
+    few = np.where(np.arange(len(X)) % 5 == 0, np.array(["a", "b", "c"])[Y], mark)
+    with pytest.warns(UserWarning, match=f"No entry of y is unlabeled, and {mark!r} is a class; .* unlabeled={mark!r}"):
+        quick(max_rounds=0).fit(X, few)
+    assert quick(max_rounds=1, unlabeled=mark).fit(X, few).classes_.tolist() == ["a", "b", "c"]
+
+
 def test_floats_with_nan() -> None:
     few = np.where(LABELED, Y.astype(float), np.nan)
     classifier = quick(unlabeled=None).fit(X, few)

@@ -97,6 +97,14 @@ def test_a_learner_without_a_model_says_so(make: object) -> None:
         next(iter(make().predict(ArraySource(X), seed=0)))
 
 
+@pytest.mark.parametrize("make", [torch_learner, lambda: sl.SklearnLearner(GaussianNB())])
+def test_arrays_are_labeled_as_sources_are(make: object) -> None:
+    learner = fitted(make())
+    np.testing.assert_array_equal(learner.predict_proba(X), learner.predict_proba(ArraySource(X)))
+    (first,), (second,) = (list(learner.predict(x, seed=0)) for x in (X, ArraySource(X)))
+    np.testing.assert_array_equal(np.asarray(first.p), np.asarray(second.p))
+
+
 def test_training_leaves_the_users_random_numbers_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

@@ -368,13 +368,15 @@ def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[
 def _check_labels(encoded: EncodedLabels) -> None:
     if not encoded.labeled.any():
         raise InvalidInputError("y has no label at all; at least one sample of each class must be labeled.")
+    if encoded.labeled.all() and encoded.mark is not None:
+        warnings.warn(
+            f"No entry of y is unlabeled, and {encoded.mark!r} is a class; if it marks them, use "
+            f"unlabeled={encoded.mark!r}.",
+            stacklevel=3,
+        )
     if encoded.task == "single" and len(encoded.classes) < 2:
         rest = int((~encoded.labeled).sum())
-        hint = (
-            f" {rest} entries count as unlabeled; if their mark is a class of its own, use unlabeled=None."
-            if rest
-            else ""
-        )
+        hint = f" {rest} entries count as unlabeled; if their mark is a class, use unlabeled=None." if rest else ""
         raise InvalidInputError(
             f"The labels hold one class only ({encoded.classes.tolist()[0]!r}); at least two classes are needed.{hint}"
         )

@@ -9,6 +9,9 @@ import numpy.typing as npt
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 
+MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
+"""What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""
+
 
 @dataclass(frozen=True)
 class EncodedLabels:
@@ -29,6 +32,16 @@ class EncodedLabels:
         """Which rows have a label, or part of one; shape (N,)."""
         known = self.codes >= 0
         return known if self.task == "single" else np.asarray(known.any(axis=1))
+
+    @property
+    def mark(self) -> str | None:
+        """A class that looks like a mark of unlabeled entries.
+
+        >>> encode_labels(["cat", "?", "dog"]).mark
+        '?'
+        """
+        names = [name for name in self.classes.tolist() if isinstance(name, str)]
+        return next((name for name in names if name.strip().lower() in MARKS), None)
 
 
 def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:

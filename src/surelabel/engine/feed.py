@@ -157,8 +157,9 @@ def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
         if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
             raise
         raise SampleKindError(
-            f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}. Let "
-            "augment=AugmentSettings(mean=..., std=...) normalize images of uint8, or give samples of float32."
+            f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}. "
+            "Give samples of float32, such as x / 255, or let TrainingSettings(augment=AugmentSettings(mean=..., "
+            "std=...)) normalize images of uint8."
         ) from error
 
 

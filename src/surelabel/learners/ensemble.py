@@ -15,7 +15,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from surelabel.data.draws import draw, seed_for
 from surelabel.data.pool import Floats, Prediction
-from surelabel.data.source import Index, Source
+from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
@@ -115,6 +115,7 @@ class SklearnLearner:
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
+        source = as_source("source", source)
         for start, x in self._chunks(source):
             passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
             if self.resamples_are_equal and (passes == passes[0]).all():
@@ -130,7 +131,8 @@ class SklearnLearner:
 
     def predict_proba(self, source: Source) -> Floats:
         """Return the full model's probabilities, shape (N, C)."""
-        return np.concatenate([self._probabilities(self.models[0], x) for _, x in self._chunks(source)])
+        chunks = self._chunks(as_source("source", source))
+        return np.concatenate([self._probabilities(self.models[0], x) for _, x in chunks])
 
     def to_bytes(self) -> bytes:
         """Return all models as one skops file."""

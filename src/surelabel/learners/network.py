@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from surelabel.augment import Augment
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
-from surelabel.data.source import Source
+from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import NEGATIVE, TrainingSet
 from surelabel.engine.feed import Loaders, kind_named
 from surelabel.engine.layout import channels_last, to_channels_last
@@ -214,8 +214,8 @@ class TorchLearner:
         return network.to(self.device)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
-        """Label the source chunk by chunk; refuse a network whose passes do not differ."""
-        network = self._fitted()
+        """Label a source or an array chunk by chunk; refuse a network whose passes do not differ."""
+        network, source = self._fitted(), as_source("source", source)
         estimator = self.uncertainty
         if isinstance(estimator, MCDropout):
             estimator = self._for_chunks(estimator, source, network)
@@ -233,7 +233,8 @@ class TorchLearner:
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
-        windows = 1 if self.training.augment is None else self.training.augment.test_windows
+        source, augment = as_source("source", source), self.training.augment
+        windows = 1 if augment is None else augment.test_windows
         if windows == 1:
             return self._probabilities(source)
         return np.asarray(np.mean([self._probabilities(source, window) for window in range(windows)], axis=0))
