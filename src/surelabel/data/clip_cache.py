@@ -25,12 +25,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from surelabel._version import __version__
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import tell
 from surelabel.data.images import write_whole
 from surelabel.data.pictures import OnError, Progress
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
 
 _FORMAT = 1

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import shown
+from surelabel.data.wording import shown
 from surelabel.errors import DataError
 from surelabel.references import file_hash
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import silent, tell
 from surelabel.data.images import write_whole
 from surelabel.data.pictures import (
@@ -27,6 +26,7 @@ from surelabel.data.pictures import (
     stopped,
 )
 from surelabel.data.source import Ids, Index
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError
 
 PART_BYTES = 2**26

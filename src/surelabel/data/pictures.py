@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import tell
 from surelabel.data.source import Index
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from typing import Any, BinaryIO
 
 from surelabel.arrays import to_numpy
 from surelabel.data._collect import Table
-from surelabel.data._columns import Request, check_file, check_names, check_separator, damage_named, shown
+from surelabel.data._columns import Request, check_names, check_separator
 from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
+from surelabel.data.wording import check_file, damage_named, shown
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.references import file_hash
 
