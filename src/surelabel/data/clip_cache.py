@@ -26,12 +26,12 @@ import numpy as np
 
 from surelabel._version import __version__
 from surelabel.data.decoding import tell
-from surelabel.data.images import write_whole
 from surelabel.data.pictures import OnError, Progress
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
 from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
+from surelabel.system import cores, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"
@@ -244,12 +244,10 @@ def _locked(folder: Path) -> Iterator[None]:
         raise DataError("Clips are decoded on Linux and macOS only: this system has no flock.") from error
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock = (folder / ".lock").open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[tuple[str, str | None]]:
@@ -259,7 +257,7 @@ def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[
             yield name, _decode(*job)
         return
     decoders = _Decoders()
-    threads = ThreadPoolExecutor(min(workers or _cores(), len(jobs) or 1))
+    threads = ThreadPoolExecutor(min(workers or cores(), len(jobs) or 1))
     try:
         names = {threads.submit(decoders.decode, job): name for name, job in jobs.items()}
         for future in as_completed(names):
@@ -268,10 +266,6 @@ def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[
         # What is being decoded is waited for; what was not begun is not.
         threads.shutdown(cancel_futures=True)
         decoders.end()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _decode(path: str, array: str, position: int, settings: dict[str, Any]) -> str | None:

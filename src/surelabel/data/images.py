@@ -6,12 +6,10 @@ import os
 import struct
 import sys
 import tokenize
-import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from surelabel.data.wording import shown
 from surelabel.errors import DataError
 from surelabel.references import file_hash
+from surelabel.system import write_whole
 
 VARIABLE = "SURELABEL_DATA"
 """The environment variable that names the folder of data sets."""
@@ -111,20 +110,6 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
     for part in (images.train, images.test):
         _check(path, part)
     return images
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Let `write` fill a file under a temporary name, flush it to the disk, and give it its name."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.decoding import silent, tell
-from surelabel.data.images import write_whole
 from surelabel.data.pictures import (
     Decoded,
     Fit,
@@ -28,6 +27,7 @@ from surelabel.data.pictures import (
 from surelabel.data.source import Ids, Index
 from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError
+from surelabel.system import write_whole
 
 PART_BYTES = 2**26
 """How much is written at once: what an interruption can lose, and what is in memory meanwhile."""

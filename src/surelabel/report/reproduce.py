@@ -15,7 +15,6 @@ from typing import Any
 
 from surelabel.data.reference import RunData
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.learners.trial import try_network
 from surelabel.recipes.budget import check_minutes
@@ -30,6 +29,7 @@ from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
+from surelabel.system import Progress
 
 SHARED = ".shared"
 """The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
