@@ -164,9 +164,7 @@ def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[En
     plans = Plans(None, options)
     different = {(entry.dataset.function, entry.num_validation, entry.network): entry for entry in entries}
     for entry in different.values():
-        learner = plans.whole(entry, options.recipe).learner
-        assert isinstance(learner, TorchLearnerSettings)
-        yield entry, learner
+        yield entry, plans.whole(entry, options.recipe).network
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
@@ -250,10 +248,9 @@ def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
 
 def _selector(pair: NetworkPair) -> tuple[object, ...]:
     settings = pair.stochastic.settings
-    assert isinstance(settings.learner, TorchLearnerSettings)
     return (
         pair.deterministic.path,
-        settings.learner.uncertainty,
+        settings.network.uncertainty,
         settings.config.balance,
         *settings.config.thresholds.values(),
     )
