@@ -26,6 +26,7 @@ import numpy as np
 
 from surelabel._version import __version__
 from surelabel.data.decoding import tell
+from surelabel.data.images import mapped
 from surelabel.data.pictures import OnError, Progress
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
@@ -43,7 +44,7 @@ class ClipSource(ArraySource):
     """Clips in a file, uint8 (N, 3, T, H, W), mapped into memory; a copy in another process maps the file anew."""
 
     def __init__(self, path: Path, ids: Ids) -> None:
-        super().__init__(_mapped(path), ids)
+        super().__init__(mapped(path, _damaged), ids)
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,7 +142,7 @@ class _Cache:
         # Asked again: another process may have decoded them while this one waited for it.
         missing, faults = self.missing(videos), {}
         row = {name: number for number, name in enumerate(self.names)}
-        start, size = _mapped(self.path / _ARRAY).offset, math.prod(self.settings.shape)
+        start, size = mapped(self.path / _ARRAY, _damaged).offset, math.prod(self.settings.shape)
         jobs = {
             name: [str(videos[name]), str(self.path / _ARRAY), start + row[name] * size, self.settings.model_dump()]
             for name in missing
@@ -212,17 +213,9 @@ def _write_zeros(stream: BinaryIO, shape: Sequence[int]) -> None:
     stream.truncate(stream.tell() + math.prod(shape))
 
 
-def _mapped(path: Path) -> "np.memmap[Any, np.dtype[np.uint8]]":
-    try:
-        array: np.memmap[Any, np.dtype[np.uint8]] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise _damaged(path, error) from error
-    return array
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    reason = shown(error, quote=False, limit=120)
-    return DataError(f"'{path}' is damaged ({reason}); remove its folder, and the clips are decoded again.")
+def _damaged(path: Path, reason: object) -> DataError:
+    short = shown(reason, quote=False, limit=120)
+    return DataError(f"'{path}' is damaged ({short}); remove its folder, and the clips are decoded again.")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import os
 import struct
 import sys
 import tokenize
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,13 +104,23 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
     if verify:
         for name, expected in content["sha256"].items():
             _verify(path / name, expected)
-    train_x, train_y, test_x, test_y = (_mapped(path / name) for name in _PARTS)
+    train_x, train_y, test_x, test_y = (mapped(path / name, _damaged) for name in _PARTS)
     images = ImageSet(
         Pictures(train_x, train_y), Pictures(test_x, test_y), tuple(content["classes"]), content["origin"]
     )
     for part in (images.train, images.test):
         _check(path, part)
     return images
+
+
+def mapped(path: Path, damaged: Callable[[Path, str], DataError]) -> "np.memmap[Any, np.dtype[Any]]":
+    """Map an .npy file into memory; `damaged` words the error, from the path and the reason, where it cannot be."""
+    try:
+        array: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r", allow_pickle=False)
+    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise damaged(path, shown(error, quote=False, limit=120)) from error
+    return array
 
 
 def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:
@@ -170,15 +181,6 @@ def _verify(path: Path, expected: str) -> None:
     found = file_hash(path) if path.is_file() else "missing"
     if found != expected:
         raise _damaged(path, f"its SHA-256 should be {expected} and is {found}")
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise _damaged(path, shown(error, quote=False, limit=120)) from error
-    return array
 
 
 def _check(path: Path, part: Pictures) -> None:
