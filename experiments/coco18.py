@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.cli import main as surelabel
-from surelabel.data._columns import check_file, damaged
 from surelabel.data.images import data_folder
 from surelabel.data.pictures import Fit, decode_pictures
 from surelabel.data.reference import RunData
 from surelabel.data.source import ArraySource
+from surelabel.data.wording import check_file, damaged
 from surelabel.errors import DataError
 from surelabel.recipes import variants
 from surelabel.recipes.datasets import several_labels_data

@@ -28,10 +28,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from surelabel import UPSClassifier
-from surelabel.data._columns import check_file, damage_named, damaged, shown
 from surelabel.data.draws import draw
 from surelabel.data.images import data_folder
 from surelabel.data.splits import multi_label_split, split_hash
+from surelabel.data.wording import check_file, damage_named, damaged, shown
 from surelabel.errors import DataError
 from surelabel.metrics import mean_average_precision
 from surelabel.report.results import paired_difference

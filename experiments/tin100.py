@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.cli import main as surelabel
-from surelabel.data._columns import check_file, damaged
 from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
 from surelabel.data.reference import RunData
+from surelabel.data.wording import check_file, damaged
 from surelabel.errors import DataError
 from surelabel.recipes.cifar import fast_recipe, paper_recipe
 from surelabel.recipes.datasets import run_data

@@ -162,7 +162,7 @@ def prepare() -> None:
     torch.set_num_threads(1)
     pa.array(np.zeros(1))  # loads pandas
     environment.describe_environment()  # asks git
-    files._flush = lambda descriptor: None  # only a power failure would tell the difference
+    os.fsync = lambda descriptor: None  # only a power failure would tell the difference
     gc.collect()
     gc.freeze()
 

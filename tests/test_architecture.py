@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1] / "src" / "surelabel"
 FLOORS = {
     "_version": 0,
     "errors": 0,
+    "system": 0,
     "config": 0.5,
     "arrays": 0.5,
     "references": 0.5,

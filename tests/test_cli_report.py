@@ -75,7 +75,7 @@ def test_the_demo_prints_a_table_and_tells_where_the_report_is(command, monkeypa
         ]
 
     monkeypatch.setattr("surelabel.report.demo.demo_jobs", small_jobs)
-    monkeypatch.setattr("surelabel.cli.env.cores", lambda: 1)
+    monkeypatch.setattr("surelabel.cli.demo.cores", lambda: 1)
     result = command("demo", "--out", "out/demo", "--seeds", "2")
     assert (result.code, result.err) == (0, "")
     rows = [line.split()[0] for line in result.out.splitlines() if line.startswith((" Supervised", " UPS"))]

@@ -14,6 +14,7 @@ import torch
 
 from surelabel.data.source import ArraySource
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.models.image import SmallImageNetwork, small_image_network
 from surelabel.recipes.demo import NUM_TEST, SEEDS, demo_jobs, demo_settings, digits
 from surelabel.recipes.variants import (
@@ -23,16 +24,15 @@ from surelabel.recipes.variants import (
     pseudo_labeling,
     supervised,
     ups_without_negatives,
+    with_mixup,
 )
 from surelabel.recipes.workers import Job, run_jobs
 from surelabel.runs import RunFolder, RunSettings
 
 
 def quick(settings: RunSettings, steps: int = 5, rounds: int = 1) -> RunSettings:
-    assert settings.learner is not None
-    training = settings.learner.training.replace(min_steps=steps, epochs=1)
     config = settings.config.replace(max_rounds=min(rounds, settings.config.max_rounds))
-    return settings.replace(config=config, learner=settings.learner.replace(training=training))
+    return settings.with_training(min_steps=steps, epochs=1).replace(config=config)
 
 
 def test_rows_differ_from_ups_only_where_their_names_say() -> None:
@@ -47,6 +47,15 @@ def test_rows_differ_from_ups_only_where_their_names_say() -> None:
     assert (plain.tau_p, plain.tau_n, plain.negatives, plain.balance) == (0, 0, False, None)
     assert {variant(ups).config.seed for variant in VARIANTS} == {5}
     assert len({variant(ups).name for variant in VARIANTS}) == 5
+
+
+@pytest.mark.parametrize(
+    ("learner", "got"),
+    [(None, "none"), (SklearnLearnerSettings(estimator="sklearn.svm:SVC"), "SklearnLearnerSettings")],
+)
+def test_rows_for_networks_refuse_other_learners(learner: SklearnLearnerSettings | None, got: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"'learner' of the settings must be a network's. Got {got} instead"):
+        with_mixup(RunSettings(learner=learner))
 
 
 def test_digits_are_split_without_overlap_and_a_seed_draws_every_part() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from test_ucf101 import official_lists, write_files, write_lists
-from tiny_recipes import miniature, network, tiny_clips, tiny_pictures
+from tiny_recipes import miniature, tiny_clips, tiny_pictures
 from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
@@ -41,8 +41,7 @@ def tiny_ucf101(settings: RunSettings) -> RunSettings:
 
 
 def longer_ucf101(settings: RunSettings) -> RunSettings:
-    short = tiny_ucf101(settings)
-    return short.replace(learner=network(short).replace(training=network(short).training.replace(steps=3)))
+    return tiny_ucf101(settings).with_training(steps=3)
 
 
 SMALL_VOC = dataclasses.replace(VOC2007, paper=functools.partial(voc2007.paper_recipe, side=32), fast=tiny_voc2007)
@@ -201,7 +200,7 @@ def test_labels_are_a_number_or_a_share() -> None:
 
 def test_the_recipe_of_table_4_is_the_papers() -> None:
     settings = voc2007.paper_recipe(labels=1000, seed=2)
-    config, learner = settings.config, network(settings)
+    config, learner = settings.config, settings.network
     assert (config.task, config.gamma, config.tau_p, config.tau_n) == ("multi", 0.5, 0.5, 0.05)
     assert (config.kappa_p, config.kappa_n, config.num_balanced_rounds(20)) == (0.05, 0.005, 1)
     assert (learner.passes, learner.temperature, learner.uncertainty) == (10, 2.0, "mc-dropout")
@@ -215,7 +214,7 @@ def test_the_recipe_of_table_4_is_the_papers() -> None:
 
 def test_the_recipe_of_table_3_is_the_papers() -> None:
     settings = ucf101.paper_recipe(labels=0.5, seed=2)
-    config, learner = settings.config, network(settings)
+    config, learner = settings.config, settings.network
     assert (config.task, config.tau_p, config.kappa_p, config.kappa_n) == ("single", 0.7, 0.05, 0.005)
     assert config.num_balanced_rounds(101) == config.num_balanced_rounds(3) == 0
     assert learner.model_parameters == {"dropout": 0.3, "stem": "paper", "shortcut": "padded"}
@@ -233,7 +232,7 @@ def test_checkpoints_of_table_3_meet_torchvisions_network(tmp_path: Path) -> Non
     weights.write_bytes(b"weights")
     entry = experiment("table3").entries[0]
     settings = Plans(None, Options(device="cpu", pretrained=str(weights))).whole(entry, "paper")
-    parameters = network(settings).model_parameters
+    parameters = settings.network.model_parameters
     assert parameters == {"dropout": 0.3, "stem": "torchvision", "shortcut": "projection", "pretrained": str(weights)}
     listed = differences(settings, entry.of(entry.base(0, "paper")))
     assert {"stem torchvision (paper paper)", "shortcut projection (paper padded)"} <= set(listed)

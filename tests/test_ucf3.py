@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import ucf3 as experiment
 from test_ucf101 import CLASSES, official_lists, write_files, write_lists
-from tiny_recipes import miniature, network, tiny_clips
+from tiny_recipes import miniature, tiny_clips
 from video_support import numbered, write_video
 
 from surelabel.recipes import ucf101
@@ -22,8 +22,8 @@ def test_its_rows_are_complete() -> None:
         assert settings.data.function == f"{experiment.FILE}:ucf3"
         assert settings.data.arguments == {"seed": 2, "share": entry.labels, "validation_share": 0.0}
         assert settings.config.num_balanced_rounds(3) == 0
-        assert network(settings).training.batch_size == 32
-        network(settings).build("single")
+        assert settings.network.training.batch_size == 32
+        settings.network.build("single")
 
 
 @pytest.fixture

@@ -6,21 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from surelabel.data.reference import FunctionData
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.entries import DataSet, Experiment, Labels
 from surelabel.runs import RunSettings
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 
 
-def network(settings: RunSettings) -> TorchLearnerSettings:
-    assert isinstance(settings.learner, TorchLearnerSettings)
-    return settings.learner
-
-
 def tiny(settings: RunSettings, model: str, parameters: dict[str, Any], **augment: int) -> RunSettings:
     """Two steps of another network, one round, and thresholds that let most labels through."""
-    learner = network(settings)
+    learner = settings.network
     assert learner.training.augment is not None
     training = learner.training.replace(
         steps=2, batch_size=6, precision="float32", augment=learner.training.augment.replace(**augment)
@@ -42,7 +36,7 @@ def tiny_pictures(settings: RunSettings) -> RunSettings:
 def tiny_clips(settings: RunSettings) -> RunSettings:
     """Clips of 16 frames of 36 x 36, of which 32 x 32 are shown."""
     assert isinstance(settings.data, FunctionData)
-    parameters = {**network(settings).model_parameters, "width": 2}
+    parameters = {**settings.network.model_parameters, "width": 2}
     settings = tiny(settings, "surelabel.models.resnet3d:ResNet3d", parameters, side=32)
     clips = {"frames": 16, "height": 36, "width": 36}
     return settings.replace(data=settings.data.replace(arguments={**settings.data.arguments, **clips}))

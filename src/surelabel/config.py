@@ -1,6 +1,7 @@
 """The base of all settings: frozen, validated, unknown keys refused with the nearest known name."""
 
 import difflib
+from collections.abc import Callable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -36,13 +37,19 @@ class Settings(BaseModel):
         return type(self).model_validate({**dict(self), **changes})
 
 
-def mistakes(error: ValidationError) -> list[str]:
-    """Return one line for each mistake that pydantic found: the setting, what is wrong with it, and its value."""
+def mistakes(error: ValidationError, name: Callable[[str], str] | None = None) -> list[str]:
+    """Return one line for each mistake that pydantic found: the setting, what is wrong with it, and its value.
+
+    Args:
+        error: what pydantic raised.
+        name: what the line calls a setting, by the setting's own name; None: its name and where it is.
+    """
     lines = []
     for item in error.errors():
-        message = item["msg"].removeprefix("Value error, ").rstrip(".")
-        name = ".".join(map(str, item["loc"]))
-        lines.append(f"Invalid value for '{name}': {message}. Got {item['input']!r}." if name else f"{message}.")
+        message = " ".join(item["msg"].split()).removeprefix("Value error, ").rstrip(".")
+        where = [str(part) for part in item["loc"]]
+        called = name(where[0]) if name and where else ".".join(where)
+        lines.append(f"Invalid value for '{called}': {message}. Got {item['input']!r}." if where else f"{message}.")
     return lines
 
 

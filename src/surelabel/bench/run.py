@@ -1,7 +1,6 @@
 """Time training, labeling and the start of a round, each by three ways in turns: published-like, plain, engine."""
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from surelabel.config import Settings
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import cnn13
 from surelabel.references import resolve
+from surelabel.system import Progress, cores
 
 PUBLISHED_LIKE, PLAIN, ENGINE = "published-like", "plain", "engine"
 WAYS: dict[str, Callable[[Work], Way]] = {PUBLISHED_LIKE: PublishedLike, PLAIN: Plain, ENGINE: Engine}
@@ -30,9 +30,6 @@ RESTART = "next round"
 """Re-initialize and take the first step."""
 
 _MOST_WORKERS = 16
-
-Progress = Callable[[str, int, int], None]
-"""Called as work goes on: (what, done, total)."""
 
 
 class BenchSettings(Settings):
@@ -98,11 +95,10 @@ def default_settings(device: str | None = None) -> BenchSettings:
         16
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if torch.device(device).type == "cuda":
-        return BenchSettings(device=device, workers=min(_MOST_WORKERS, cores))
+        return BenchSettings(device=device, workers=min(_MOST_WORKERS, cores()))
     return BenchSettings(
-        device=device, width=16, batches=(32, 8), label_batch=64, images=64, workers=min(2, cores), minutes=2.0
+        device=device, width=16, batches=(32, 8), label_batch=64, images=64, workers=min(2, cores()), minutes=2.0
     )
 
 

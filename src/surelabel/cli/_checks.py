@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from surelabel.data.reference import RunData
 
 
-_MARKS = {"na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"}
-"""What people write for a missing label; to us they are classes, unless --unlabeled says otherwise."""
-
-
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
 
@@ -39,7 +35,9 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         raise DataError(
             f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
         )
-    marks = [name for name in data.classes if name.lower() in _MARKS]
+    from surelabel.data.encoding import MARKS
+
+    marks = [name for name in data.classes if name.lower() in MARKS]
     if marks:
         complain(
             "warning", f"{marks[0]!r} is a class; if it means unlabeled, say --unlabeled {marks[0]}.", style="bold"

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -68,8 +67,10 @@ def describe(error: BaseException) -> list[str]:
         return ["the memory is full; use a smaller file, network or batch, or a machine with more memory."]
     if isinstance(error, OSError):
         return [_operating_system(error)]
-    if is_validation_error(error):
-        return validation_lines(error)
+    if (pydantic := sys.modules.get("pydantic")) and isinstance(error, pydantic.ValidationError):
+        from surelabel.config import mistakes
+
+        return mistakes(error)
     return [
         f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}; set {DEBUG}=1 to see where, and "
         "please report it with the output of 'surelabel env'."
@@ -81,10 +82,12 @@ def settings_from_options() -> Iterator[None]:
     """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
     from pydantic import ValidationError
 
+    from surelabel.config import mistakes
+
     try:
         yield
     except ValidationError as error:
-        raise WrongUse(*validation_lines(error, options=True)) from error
+        raise WrongUse(*mistakes(error, name=_option)) from error
 
 
 def existing_file(argument: str, path: Path | None) -> None:
@@ -94,19 +97,8 @@ def existing_file(argument: str, path: Path | None) -> None:
         raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
 
 
-def validation_lines(error: Any, options: bool = False) -> list[str]:
-    """Return one line for each mistake that pydantic found, with the setting's name (or its option) and value."""
-    return [_validation_line(item, options) for item in error.errors()]
-
-
-def _validation_line(item: dict[str, Any], options: bool) -> str:
-    message = one_line(item["msg"]).removeprefix("Value error, ").rstrip(".")
-    if not item["loc"]:
-        return f"{message}."
-    first = str(item["loc"][0])
-    option = f"--{_OPTIONS.get(first, first).replace('_', '-')}"
-    name = option if options else ".".join(map(str, item["loc"]))
-    return f"Invalid value for '{name}': {message}. Got {item['input']!r}."
+def _option(setting: str) -> str:
+    return f"--{_OPTIONS.get(setting, setting).replace('_', '-')}"
 
 
 def _usage(error: Exception) -> str:
@@ -140,8 +132,3 @@ def _is_memory_error(error: BaseException) -> bool:
     # torch raises RuntimeErrors of its own; importing it here, only to name them, would cost seconds.
     of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch)
-
-
-def is_validation_error(error: BaseException) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and isinstance(error, pydantic.ValidationError)

@@ -7,11 +7,11 @@ import typer
 from rich import box
 from rich.table import Table
 
-from surelabel.cli import env
 from surelabel.cli._console import command_line, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._work import shown_work
+from surelabel.system import cores
 
 if TYPE_CHECKING:
     from surelabel.report.html import SummaryTable
@@ -41,7 +41,7 @@ def command(
     from surelabel.report.demo import TITLE, run_demo
 
     say(f"{TITLE[0].upper()}{TITLE[1:]}", style="bold")
-    workers = min(env.cores(), _MOST_WORKERS)
+    workers = min(cores(), _MOST_WORKERS)
     try:
         with shown_work("rounds") as progress:
             result = run_demo(out, range(seeds), workers=workers, progress=progress, results=results)

@@ -1,8 +1,7 @@
 """`surelabel env`: what a bug report needs to know of this machine."""
 
-import os
-
 from surelabel.cli._console import say
+from surelabel.system import cores
 
 EXAMPLE = "[bold]Example[/bold]\n\nsurelabel env"
 
@@ -28,11 +27,6 @@ def environment() -> dict[str, str]:
         "torch threads": str(torch.get_num_threads()),
         "device": _device(),
     }
-
-
-def cores() -> int:
-    """Return how many cores this process may use, which can be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _device() -> str:

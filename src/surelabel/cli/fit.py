@@ -80,9 +80,9 @@ def command(
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    if model is not None:
-        check_network(learner, loaded, data)
     settings = RunSettings(config=config, learner=learner, data=pinned)
+    if model is not None:
+        check_network(settings.network, loaded, data)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
@@ -94,13 +94,11 @@ def command(
     )
 
 
-def check_network(learner: "TorchLearnerSettings | SklearnLearnerSettings", data: "RunData", path: Path) -> None:
+def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) -> None:
     """Refuse weights or samples that do not fit the network, before there is a folder of a run that cannot begin."""
     from surelabel.errors import DataError, SampleKindError
-    from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.learners.trial import try_network
 
-    assert isinstance(learner, TorchLearnerSettings)
     try:
         try_network(learner, data)
     except SampleKindError as error:

@@ -11,16 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from surelabel.data._collect import Batch, Collector, Table
-from surelabel.data._columns import (
-    Columns,
-    Request,
-    choose_columns,
-    damage_named,
-    damaged,
-    no_rows,
-    not_a_number,
-    shown,
-)
+from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
+from surelabel.data.wording import damage_named, damaged, shown
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.

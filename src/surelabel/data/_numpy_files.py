@@ -12,16 +12,8 @@ import numpy.typing as npt
 
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
 from surelabel.data._collect import Table
-from surelabel.data._columns import (
-    Request,
-    check_file,
-    choose_columns,
-    damage_named,
-    damaged,
-    no_rows,
-    not_finite,
-    unknown_name,
-)
+from surelabel.data._columns import Request, choose_columns, no_rows, not_finite, unknown_name
+from surelabel.data.wording import check_file, damage_named, damaged
 from surelabel.errors import DataError
 
 AnyArray: TypeAlias = npt.NDArray[Any]

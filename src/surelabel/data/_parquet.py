@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from surelabel.data._collect import Collector, Table
-from surelabel.data._columns import Request, choose_columns, damage_named, damaged, no_rows, shown
+from surelabel.data._columns import Request, choose_columns, no_rows
+from surelabel.data.wording import damage_named, damaged, shown
 from surelabel.errors import DataError
 
 _CELLS_IN_BATCH = 1 << 18

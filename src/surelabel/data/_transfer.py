@@ -11,9 +11,7 @@ from typing import Any
 
 from surelabel._version import __version__
 from surelabel.errors import DataError
-
-Progress = Callable[[str, int, int], None]
-"""Called as bytes arrive: (the file's name, bytes there, bytes in all; 0 where not known)."""
+from surelabel.system import Progress
 
 _CHUNK = 2**18
 
@@ -33,7 +31,7 @@ def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: flo
         url: its address.
         path: where it goes once it is whole and its checksum is right.
         md5: its MD5, which tells damage, not tampering: check what is in it too.
-        progress: called as bytes arrive.
+        progress: called as bytes arrive: (the file's name, bytes there, bytes in all; 0 where not known).
         timeout: seconds without an answer after which the address counts as not reached.
         attempts: how often to connect when the connection breaks off.
     """

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import damage_named, damaged, listed
 from surelabel.data._unpickle import unpickle
 from surelabel.data.images import ImageSet, Pictures, read_pixels
+from surelabel.data.wording import damage_named, damaged, listed
 from surelabel.errors import DataError, InvalidInputError
 
 PIXELS = 3 * 32 * 32

@@ -25,13 +25,14 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from surelabel._version import __version__
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import tell
-from surelabel.data.images import write_whole
+from surelabel.data.images import mapped
 from surelabel.data.pictures import OnError, Progress
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
+from surelabel.system import cores, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"
@@ -43,7 +44,7 @@ class ClipSource(ArraySource):
     """Clips in a file, uint8 (N, 3, T, H, W), mapped into memory; a copy in another process maps the file anew."""
 
     def __init__(self, path: Path, ids: Ids) -> None:
-        super().__init__(_mapped(path), ids)
+        super().__init__(mapped(path, _damaged), ids)
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -141,7 +142,7 @@ class _Cache:
         # Asked again: another process may have decoded them while this one waited for it.
         missing, faults = self.missing(videos), {}
         row = {name: number for number, name in enumerate(self.names)}
-        start, size = _mapped(self.path / _ARRAY).offset, math.prod(self.settings.shape)
+        start, size = mapped(self.path / _ARRAY, _damaged).offset, math.prod(self.settings.shape)
         jobs = {
             name: [str(videos[name]), str(self.path / _ARRAY), start + row[name] * size, self.settings.model_dump()]
             for name in missing
@@ -212,17 +213,9 @@ def _write_zeros(stream: BinaryIO, shape: Sequence[int]) -> None:
     stream.truncate(stream.tell() + math.prod(shape))
 
 
-def _mapped(path: Path) -> "np.memmap[Any, np.dtype[np.uint8]]":
-    try:
-        array: np.memmap[Any, np.dtype[np.uint8]] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
-        raise _damaged(path, error) from error
-    return array
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    reason = shown(error, quote=False, limit=120)
-    return DataError(f"'{path}' is damaged ({reason}); remove its folder, and the clips are decoded again.")
+def _damaged(path: Path, reason: object) -> DataError:
+    short = shown(reason, quote=False, limit=120)
+    return DataError(f"'{path}' is damaged ({short}); remove its folder, and the clips are decoded again.")
 
 
 @contextlib.contextmanager
@@ -244,12 +237,10 @@ def _locked(folder: Path) -> Iterator[None]:
         raise DataError("Clips are decoded on Linux and macOS only: this system has no flock.") from error
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock = (folder / ".lock").open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[tuple[str, str | None]]:
@@ -259,7 +250,7 @@ def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[
             yield name, _decode(*job)
         return
     decoders = _Decoders()
-    threads = ThreadPoolExecutor(min(workers or _cores(), len(jobs) or 1))
+    threads = ThreadPoolExecutor(min(workers or cores(), len(jobs) or 1))
     try:
         names = {threads.submit(decoders.decode, job): name for name, job in jobs.items()}
         for future in as_completed(names):
@@ -268,10 +259,6 @@ def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[
         # What is being decoded is waited for; what was not begun is not.
         threads.shutdown(cancel_futures=True)
         decoders.end()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _decode(path: str, array: str, position: int, settings: dict[str, Any]) -> str | None:

@@ -8,15 +8,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-Watcher = Callable[[str, int, int], None]
-"""Called as files are decoded: (what they are, how many are decoded, how many there will be)."""
+from surelabel.system import Progress
 
-_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+_watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
 
 
 @contextlib.contextmanager
-def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Let a function watch what the block decodes; None: nobody does.
+def watched(watcher: Progress | None) -> Iterator[None]:
+    """Let a function watch what files the block decodes, how many are, how many there will be; None: nobody does.
 
     Example:
         >>> with watched(print):

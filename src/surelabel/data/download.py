@@ -14,11 +14,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from surelabel.data._columns import listed, shown
-from surelabel.data._transfer import Progress, UnreachableError, download, md5_of, part_of
+from surelabel.data._transfer import UnreachableError, download, md5_of, part_of
 from surelabel.data.cifar import read_cifar
 from surelabel.data.images import ImageSet, data_folder, is_stored, open_stored, store
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
+from surelabel.system import Progress
 
 Name = Literal["cifar10", "cifar100"]
 

@@ -6,19 +6,19 @@ import os
 import struct
 import sys
 import tokenize
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import shown
+from surelabel.data.wording import shown
 from surelabel.errors import DataError
 from surelabel.references import file_hash
+from surelabel.system import write_whole
 
 VARIABLE = "SURELABEL_DATA"
 """The environment variable that names the folder of data sets."""
@@ -104,7 +104,7 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
     if verify:
         for name, expected in content["sha256"].items():
             _verify(path / name, expected)
-    train_x, train_y, test_x, test_y = (_mapped(path / name) for name in _PARTS)
+    train_x, train_y, test_x, test_y = (mapped(path / name, _damaged) for name in _PARTS)
     images = ImageSet(
         Pictures(train_x, train_y), Pictures(test_x, test_y), tuple(content["classes"]), content["origin"]
     )
@@ -113,18 +113,14 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
     return images
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Let `write` fill a file under a temporary name, flush it to the disk, and give it its name."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+def mapped(path: Path, damaged: Callable[[Path, str], DataError]) -> "np.memmap[Any, np.dtype[Any]]":
+    """Map an .npy file into memory; `damaged` words the error, from the path and the reason, where it cannot be."""
     try:
-        with temporary.open("xb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        array: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r", allow_pickle=False)
+    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        raise damaged(path, shown(error, quote=False, limit=120)) from error
+    return array
 
 
 def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:
@@ -185,15 +181,6 @@ def _verify(path: Path, expected: str) -> None:
     found = file_hash(path) if path.is_file() else "missing"
     if found != expected:
         raise _damaged(path, f"its SHA-256 should be {expected} and is {found}")
-
-
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise _damaged(path, shown(error, quote=False, limit=120)) from error
-    return array
 
 
 def _check(path: Path, part: Pictures) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import tokenize
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -13,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import silent, tell
-from surelabel.data.images import write_whole
+from surelabel.data.images import mapped
 from surelabel.data.pictures import (
     Decoded,
     Fit,
@@ -27,7 +25,9 @@ from surelabel.data.pictures import (
     stopped,
 )
 from surelabel.data.source import Ids, Index
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError
+from surelabel.system import write_whole
 
 PART_BYTES = 2**26
 """How much is written at once: what an interruption can lose, and what is in memory meanwhile."""
@@ -66,7 +66,7 @@ class CachedPictures:
         part = np.searchsorted(self._stops, index, side="right")
         for number in np.unique(part):
             # Mapped anew each time: that costs little, and the source stays small when it is sent to a process.
-            pictures = _mapped(self._parts[number])
+            pictures = mapped(self._parts[number], _damaged)
             here = part == number
             x[here] = pictures[index[here] - (self._stops[number] - len(pictures))]
         return x
@@ -184,19 +184,10 @@ def _read_list(path: Path, side: int) -> dict[str, Any]:
         pictures, skipped = list(content["pictures"]), dict(content["skipped"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(_list_of(path), error) from error
-    found, expected = _mapped(path), (len(pictures), 3, side, side)
+    found, expected = mapped(path, _damaged), (len(pictures), 3, side, side)
     if found.shape != expected or found.dtype != np.uint8:
         raise _damaged(path, f"it holds {found.dtype} {found.shape}, not uint8 {expected}")
     return {"pictures": pictures, "skipped": skipped}
-
-
-def _mapped(path: Path) -> npt.NDArray[np.uint8]:
-    try:
-        array: npt.NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
-    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
-        raise _damaged(path, error) from error
-    return array
 
 
 def _damaged(path: Path, reason: object) -> DataError:

@@ -17,7 +17,6 @@ A refused picture stops the work with its name, or is left out and told (`on_err
 Damage that leaves a JPEG of the right length, such as a changed byte, cannot be told from a picture.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,10 +25,11 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import listed, shown
 from surelabel.data.decoding import tell
 from surelabel.data.source import Index
+from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
+from surelabel.system import cores
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -115,7 +115,7 @@ def decode_pictures(
         fit: as for `decode_picture`.
         on_error: "stop" raises the error of the first picture that cannot be decoded; "skip" leaves such pictures out
             of `x` and names them in `skipped`.
-        workers: how many threads; None: one for each processor, 8 at most.
+        workers: how many threads; None: one for each core, 8 at most.
         progress: called after each picture; None: who watches is told, see `surelabel.data.decoding`.
     """
     check_options(side, fit, on_error)
@@ -132,7 +132,7 @@ def decode_pictures(
         return None
 
     skipped: dict[str, str] = {}
-    executor = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
+    executor = ThreadPoolExecutor(workers or min(8, cores()))
     try:
         for row, error in enumerate(executor.map(decode, range(len(files)))):
             if error is not None and on_error == "stop":

@@ -6,19 +6,20 @@ file, the column, the row (counted from 1, without the header) and what to do.
 
 import os
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from surelabel.arrays import to_numpy
 from surelabel.data._collect import Table
-from surelabel.data._columns import Request, check_file, check_names, check_separator, damage_named, shown
+from surelabel.data._columns import Request, check_names, check_separator
 from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
+from surelabel.data.wording import check_file, damage_named, shown
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.references import file_hash
+from surelabel.system import write_whole
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
 
@@ -125,17 +126,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, ove
     if path.exists() and not overwrite:
         raise DataError(f"File '{path}' exists and is kept; choose another name or ask for it to be overwritten.")
     table = _arrow_table(columns)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            _write(table, stream, path.suffix.lower())
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _flush_folder(path.parent)
+    write_whole(path, lambda stream: _write(table, stream, path.suffix.lower()))
     return path
 
 
@@ -212,13 +203,3 @@ def _csv_line(cells: Sequence[str | None]) -> bytes:
 
 def _quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"'
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the rename last through a power failure, where folders can be flushed (not on Windows)."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

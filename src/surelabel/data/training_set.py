@@ -141,7 +141,7 @@ class Problem:
         """Check samples and labels `(x, y)` that are scored and not learned from."""
         if pair is None:
             return None
-        x, labels = _pair(name, pair)
+        x, labels = as_pair(name, pair)
         source = as_source(name, x)
         y, g = targets(name, labels, self.task, self.num_classes)
         if len(source) != len(y) or not len(y):
@@ -176,7 +176,7 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
         task: "single" or "multi".
         num_classes: C, where the labels do not say.
     """
-    x, labels = _pair("labeled", labeled)
+    x, labels = as_pair("labeled", labeled)
     pool = None if unlabeled is None else as_source("unlabeled", unlabeled)
     source = as_source("labeled", x, first_id=0 if pool is None else len(pool))
     y, g = targets("labeled", labels, task, num_classes)
@@ -192,6 +192,15 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
         y, g = np.concatenate([y, nothing]), np.concatenate([g, nothing])
     check_unique_ids(everything.ids)
     return Problem(everything, y, g, num_labeled, np.flatnonzero(~g.all(axis=1)), task)
+
+
+def as_pair(name: str, value: Any) -> tuple[Any, Any]:
+    """Return samples and labels; refuse what is no pair."""
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        return value[0], value[1]
+    raise InvalidInputError(
+        f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__} instead."
+    )
 
 
 def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> tuple[Mask, Mask]:
@@ -226,12 +235,6 @@ def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: 
     num_classes = num_classes if num_classes is not None else int(values.max(initial=0)) + 1
     _check_range(name, values, 0, num_classes - 1)
     return num_classes
-
-
-def _pair(name: str, value: Any) -> tuple[Any, Any]:
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        return value[0], value[1]
-    raise InvalidInputError(f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__}.")
 
 
 def _check_range(name: str, values: npt.NDArray[Any], low: int, high: int) -> None:

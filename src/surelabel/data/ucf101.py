@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import check_file, damage_named, listed
 from surelabel.data.pictures import OnError
+from surelabel.data.wording import check_file, damage_named, listed
 from surelabel.errors import DataError, InvalidInputError
 
 SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pydantic import PositiveInt
 
 from surelabel.config import Settings
-from surelabel.data._columns import shown
+from surelabel.data.wording import shown
 from surelabel.errors import DataError, SurelabelError
 
 if TYPE_CHECKING:

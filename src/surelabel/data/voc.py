@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data._columns import damage_named, damaged, listed, shown
+from surelabel.data.wording import damage_named, damaged, listed, shown
 from surelabel.errors import DataError, InvalidInputError
 
 Difficult: TypeAlias = Literal["ignore", "present", "absent"]

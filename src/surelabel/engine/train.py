@@ -6,7 +6,7 @@ The host only queues work: nothing inside a round waits for the device, and the 
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,7 @@ from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
 from surelabel.errors import InvalidInputError
-
-Progress = Callable[[str, int, int], None]
-"""Called as work goes on: (what, done, total)."""
+from surelabel.system import Progress
 
 _STEPS_KEPT = 2
 """Of shared steps, the last that were used: making one takes long, and each has memory of its own."""

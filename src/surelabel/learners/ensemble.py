@@ -19,7 +19,8 @@ from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
-from surelabel.learners.protocol import NegativesUse, Progress
+from surelabel.learners.protocol import NegativesUse
+from surelabel.system import Progress
 
 Labels = npt.NDArray[np.int64]
 Model = Any

@@ -29,11 +29,12 @@ from surelabel.engine.step import algorithms, check_initialized, copied, copy_st
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
-from surelabel.learners.protocol import NegativesUse, Progress
+from surelabel.learners.protocol import NegativesUse
 from surelabel.learners.rule import UPSMethod
 from surelabel.learners.settings import warn_of_changed
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
+from surelabel.system import Progress
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
 
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]

@@ -1,6 +1,6 @@
 """What the loop drives: something that learns from a training set and labels samples with their uncertainty."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from surelabel.data.pool import Prediction
@@ -9,10 +9,6 @@ from surelabel.data.training_set import TrainingSet
 
 NegativesUse = Literal["loss", "expansion", "left out"]
 """How a learner uses negative labels: by eq. 3, by one weighted copy for each class left, or not at all."""
-
-
-Progress = Callable[[str, int, int], None]
-"""Called as work goes on: (what, done, total)."""
 
 
 class Learner(Protocol):

@@ -13,9 +13,9 @@ from surelabel.config import Settings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
-from surelabel.learners.protocol import Progress
 from surelabel.models.pretrained import SUFFIXES
 from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
+from surelabel.system import Progress
 from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.rule import samples_trained_on
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs import RunSettings
 
 LEAST_SAMPLES = 3_000_000
@@ -50,10 +49,8 @@ class Cut(NamedTuple):
 
     def apply(self, settings: RunSettings) -> RunSettings:
         """Return the settings with this many rounds and steps."""
-        learner = _network(settings)
-        training = learner.training.replace(steps=self.steps)
         config = settings.config.replace(max_rounds=self.max_rounds)
-        return settings.replace(config=config, learner=learner.replace(training=training))
+        return settings.replace(config=config).with_training(steps=self.steps)
 
 
 def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) -> Cut:
@@ -71,7 +68,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         Cut(max_rounds=7, steps=12771)
     """
     check_minutes(minutes)
-    learner = _network(settings)
+    learner = settings.network
     sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
     available = 60 * minutes * MARGIN
     batch, own_steps = batch_of(settings), learner.training.steps
@@ -112,7 +109,7 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
 
     Where all samples are labeled there is no pool, and they are labeled again: other rows share what is planned here.
     """
-    network = _network(settings)
+    network = settings.network
     learner = network.build(data.task)
     on_gpu = learner.device.type == "cuda"
     learner.training = network.training.replace(steps=200 if on_gpu else 2)
@@ -141,7 +138,7 @@ def batch_of(settings: RunSettings) -> int:
 
     Several labels a sample: negatives are learned together with the positives.
     """
-    training = _network(settings).training
+    training = settings.network.training
     with_label = training.batch_size + training.labeled_batch_size
     if settings.config.task == "multi":
         return with_label
@@ -149,11 +146,6 @@ def batch_of(settings: RunSettings) -> int:
 
 
 def _length(settings: RunSettings) -> str:
-    training, rounds = _network(settings).training, settings.config.max_rounds
+    training, rounds = settings.network.training, settings.config.max_rounds
     one = f"{training.epochs:,} epochs" if training.steps is None else f"{training.steps:,} steps"
     return f"{rounds} round{'s' * (rounds > 1)} of {one}" if rounds else one
-
-
-def _network(settings: RunSettings) -> TorchLearnerSettings:
-    assert isinstance(settings.learner, TorchLearnerSettings)
-    return settings.learner

@@ -74,10 +74,9 @@ def fast_recipe(settings: RunSettings) -> RunSettings:
         >>> fast.learner.training.batch_size, fast.config.max_rounds, fast.config.kappa_p
         (512, 8, 0.05)
     """
-    learner = settings.learner
-    assert isinstance(learner, TorchLearnerSettings)
-    assert learner.training.augment is not None
-    training = learner.training.replace(
+    augment = settings.network.training.augment
+    assert augment is not None
+    fast = settings.with_training(
         learning_rate=0.8,
         weight_decay=5e-4,
         decay_all=False,
@@ -86,14 +85,11 @@ def fast_recipe(settings: RunSettings) -> RunSettings:
         batch_size=512,
         negative_batch_size=128,
         steps=6000,
-        augment=learner.training.augment.replace(operations=2, magnitude=None),
+        augment=augment.replace(operations=2, magnitude=None),
         precision="bfloat16",
     )
-    plain = {"dropout": learner.model_parameters["dropout"]}
-    return settings.replace(
-        config=settings.config.replace(max_rounds=8),
-        learner=learner.replace(training=training, model_parameters=plain),
-    )
+    plain = {"dropout": fast.network.model_parameters["dropout"]}
+    return fast.replace(config=fast.config.replace(max_rounds=8), learner=fast.network.replace(model_parameters=plain))
 
 
 CIFAR10 = DataSet(

@@ -73,8 +73,7 @@ class Plans:
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
         base = entry.base(seed, recipe)
-        assert isinstance(base.learner, TorchLearnerSettings)
-        learner = base.learner.replace(device=self.options.device)
+        learner = base.network.replace(device=self.options.device)
         if self.options.pretrained is not None:
             learner = self._begun(learner, self.options.pretrained)
         if not _on_gpu(self.options.device):
@@ -97,9 +96,7 @@ class Plans:
         """
         base = self._base(entry, 0, self.options.recipe)
         row = entry.of(base)
-        assert isinstance(base.learner, TorchLearnerSettings)
-        assert isinstance(row.learner, TorchLearnerSettings)
-        same = row.learner.fit_settings() == base.learner.fit_settings()
+        same = row.network.fit_settings() == base.network.fit_settings()
         return base if same else row.replace(config=base.config)
 
     def _cut(self, entry: Entry) -> Cut | None:

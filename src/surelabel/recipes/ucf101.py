@@ -75,10 +75,9 @@ def fast_recipe(
         >>> fast.learner.training.negative_batch_size, fast.config.max_rounds, fast.config.kappa_p
         (32, 4, 0.05)
     """
-    learner = settings.learner
-    assert isinstance(learner, TorchLearnerSettings)
-    assert learner.training.augment is not None
-    training = learner.training.replace(
+    augment = settings.network.training.augment
+    assert augment is not None
+    fast = settings.with_training(
         learning_rate=learning_rate,
         weight_decay=5e-4,
         decay_all=False,
@@ -86,10 +85,10 @@ def fast_recipe(
         batch_size=batch_size,
         negative_batch_size=max(1, batch_size // 4),
         steps=steps,
-        augment=learner.training.augment.replace(flip=True, jitter=0.4),
+        augment=augment.replace(flip=True, jitter=0.4),
         precision="bfloat16",
     )
-    return settings.replace(config=settings.config.replace(max_rounds=4), learner=learner.replace(training=training))
+    return fast.replace(config=fast.config.replace(max_rounds=4))
 
 
 UCF101 = DataSet(

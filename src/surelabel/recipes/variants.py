@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.runs import RunSettings
 
@@ -118,10 +117,9 @@ def with_mixup(ups: RunSettings) -> RunSettings:
         >>> with_mixup(RunSettings(learner=TorchLearnerSettings())).learner.training.augment.mixup
         0.5
     """
-    learner = _network(ups)
-    augment = (learner.training.augment or AugmentSettings()).replace(mixup=0.5)
+    augment = (ups.network.training.augment or AugmentSettings()).replace(mixup=0.5)
     config = ups.config.replace(tau_p=0.5, kappa_p=0.1, negatives=False)
-    return ups.replace(name="UPS+Mixup, no negatives", config=config, learner=_augmented(learner, augment))
+    return ups.with_training(augment=augment).replace(name="UPS+Mixup, no negatives", config=config)
 
 
 def without_augmentation(ups: RunSettings) -> RunSettings:
@@ -131,10 +129,9 @@ def without_augmentation(ups: RunSettings) -> RunSettings:
         >>> without_augmentation(RunSettings(learner=TorchLearnerSettings())).learner.training.augment is None
         True
     """
-    learner = _network(ups)
-    before = learner.training.augment
+    before = ups.network.training.augment
     plain = None if before is None else AugmentSettings(mean=before.mean, std=before.std)
-    return ups.replace(name="UPS, no augmentation", learner=_augmented(learner, plain))
+    return ups.with_training(augment=plain).replace(name="UPS, no augmentation")
 
 
 def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
@@ -144,7 +141,7 @@ def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
         >>> with_estimator(RunSettings(learner=TorchLearnerSettings()), "augmentation").learner.uncertainty
         'augmentation'
     """
-    learner = _network(ups).replace(uncertainty=uncertainty, uncertainty_parameters={})
+    learner = ups.network.replace(uncertainty=uncertainty, uncertainty_parameters={})
     return ups.replace(name=f"UPS, {uncertainty}", learner=learner)
 
 
@@ -155,7 +152,7 @@ def with_temperature(ups: RunSettings, temperature: float) -> RunSettings:
         >>> with_temperature(RunSettings(learner=TorchLearnerSettings()), 1.0).name
         'UPS, temperature 1'
     """
-    return ups.replace(name=f"UPS, temperature {temperature:g}", learner=_network(ups).replace(temperature=temperature))
+    return ups.replace(name=f"UPS, temperature {temperature:g}", learner=ups.network.replace(temperature=temperature))
 
 
 def with_threshold(ups: RunSettings, name: str, value: float) -> RunSettings:
@@ -166,16 +163,6 @@ def with_threshold(ups: RunSettings, name: str, value: float) -> RunSettings:
         'UPS, kappa_p 0.1'
     """
     return ups.replace(name=f"UPS, {name} {value:g}", config=ups.config.replace(**{name: value}))
-
-
-def _network(ups: RunSettings) -> TorchLearnerSettings:
-    if not isinstance(ups.learner, TorchLearnerSettings):
-        raise InvalidInputError("This row is for networks: the 'learner' of the settings must be a network's.")
-    return ups.learner
-
-
-def _augmented(learner: TorchLearnerSettings, augment: AugmentSettings | None) -> TorchLearnerSettings:
-    return learner.replace(training=learner.training.replace(augment=augment))
 
 
 def _one_pass(ups: RunSettings) -> TorchLearnerSettings | SklearnLearnerSettings | None:

@@ -73,11 +73,9 @@ def fast_recipe(settings: RunSettings, *, steps: int = 3000) -> RunSettings:
         >>> fast.learner.training.labeled_batch_size, fast.config.max_rounds, fast.config.tau_p
         (128, 4, 0.5)
     """
-    learner = settings.learner
-    assert isinstance(learner, TorchLearnerSettings)
-    assert learner.training.augment is not None
-    augment = learner.training.augment
-    training = learner.training.replace(
+    augment = settings.network.training.augment
+    assert augment is not None
+    fast = settings.with_training(
         optimizer="adamw",
         learning_rate=1e-3,
         weight_decay=0.05,
@@ -89,7 +87,7 @@ def fast_recipe(settings: RunSettings, *, steps: int = 3000) -> RunSettings:
         augment=augment.replace(operations=2, magnitude=None, hole=augment.hole // 2),
         precision="bfloat16",
     )
-    return settings.replace(config=settings.config.replace(max_rounds=4), learner=learner.replace(training=training))
+    return fast.replace(config=fast.config.replace(max_rounds=4))
 
 
 VOC2007 = DataSet(

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from surelabel.errors import RunError, SurelabelError
-from surelabel.learners.protocol import Progress
 from surelabel.runs import RunSettings, start
+from surelabel.system import Progress
 
 
 class Job(NamedTuple):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from surelabel.learners.protocol import Progress
 from surelabel.recipes.demo import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs
 from surelabel.recipes.variants import VARIANTS, Variant
 from surelabel.recipes.workers import run_jobs
@@ -15,6 +14,7 @@ from surelabel.report.html import SummaryTable, summary_table, write_report
 from surelabel.report.record import record_runs
 from surelabel.report.tables import group_runs
 from surelabel.runs import RunFolder
+from surelabel.system import Progress
 
 TITLE = f"surelabel demo: handwritten digits, {LABELS_PER_CLASS} labels per class"
 

@@ -20,6 +20,7 @@ from surelabel.report.pictures import pictures_figure
 from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
 from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
+from surelabel.system import write_whole
 
 
 def write_report(
@@ -40,10 +41,8 @@ def write_report(
     """
     path = Path(path)
     page = render_report(runs, title, call_functions=call_functions)
-    unfinished = path.with_name(f".{path.name}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(path, lambda stream: stream.write(page.encode()))
     return path
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData
 from surelabel.errors import RunError
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import cut_text
 from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
@@ -115,24 +114,20 @@ def _minutes(runs: Sequence[RunFolder]) -> float:
 def _comparable(settings: RunSettings) -> RunSettings:
     """Return the settings without what follows from the data, the seed and the machine."""
     settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.pinned().to_json())))
-    learner, data = settings.learner, settings.data
-    assert isinstance(learner, TorchLearnerSettings)
+    data = settings.data
     assert isinstance(data, FunctionData)
     return RunSettings(
         config=settings.config.replace(seed=0, num_classes=None),
-        learner=learner.replace(device=None, model_hash=None),
+        learner=settings.network.replace(device=None, model_hash=None),
         data=data.replace(sha256=None, arguments={**data.arguments, "seed": 0}),
     )
 
 
 def _kind(settings: RunSettings) -> str:
     """Return as text what makes a run one of a row, whatever its length, and the precision that its machine has."""
-    settings = _comparable(settings)
-    assert isinstance(settings.learner, TorchLearnerSettings)
-    training = settings.learner.training.replace(steps=None, precision="float32")
+    settings = _comparable(settings).with_training(steps=None, precision="float32")
     config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
-    settings = settings.replace(config=config, learner=settings.learner.replace(training=training))
-    return json.dumps(settings.to_json(), sort_keys=True)
+    return json.dumps(settings.replace(config=config).to_json(), sort_keys=True)
 
 
 def folder_of(out: Path, entry: Entry) -> Path:

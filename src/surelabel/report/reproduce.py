@@ -15,7 +15,6 @@ from typing import Any
 
 from surelabel.data.reference import RunData
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.learners.protocol import Progress
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.learners.trial import try_network
 from surelabel.recipes.budget import check_minutes
@@ -30,6 +29,7 @@ from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
+from surelabel.system import Progress
 
 SHARED = ".shared"
 """The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
@@ -164,9 +164,7 @@ def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[En
     plans = Plans(None, options)
     different = {(entry.dataset.function, entry.num_validation, entry.network): entry for entry in entries}
     for entry in different.values():
-        learner = plans.whole(entry, options.recipe).learner
-        assert isinstance(learner, TorchLearnerSettings)
-        yield entry, learner
+        yield entry, plans.whole(entry, options.recipe).network
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
@@ -250,10 +248,9 @@ def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
 
 def _selector(pair: NetworkPair) -> tuple[object, ...]:
     settings = pair.stochastic.settings
-    assert isinstance(settings.learner, TorchLearnerSettings)
     return (
         pair.deterministic.path,
-        settings.learner.uncertainty,
+        settings.network.uncertainty,
         settings.config.balance,
         *settings.config.thresholds.values(),
     )

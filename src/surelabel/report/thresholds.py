@@ -16,6 +16,7 @@ from surelabel.arrays import rounded_to
 from surelabel.errors import DataError, RunError
 from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
+from surelabel.system import write_whole
 from surelabel.threshold_choice import HeldOutLabels, judge
 
 COLUMNS = ("confidence", "label", "truth")
@@ -106,9 +107,8 @@ def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pa
         for place, (name, array) in enumerate(values.items())
         if array is not None
     ]
-    unfinished = path.with_name(f".{path.name}.partial")
-    unfinished.write_text(side_by_side([drawn.svg for drawn in panels]), encoding="utf-8")
-    unfinished.replace(path)
+    svg = side_by_side([drawn.svg for drawn in panels])
+    write_whole(path, lambda stream: stream.write(svg.encode()))
 
 
 def side_by_side(panels: Sequence[str]) -> str:

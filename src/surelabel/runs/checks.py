@@ -10,7 +10,7 @@ from surelabel.arrays import to_numpy
 from surelabel.data.draws import sample_keys
 from surelabel.data.reference import RunData
 from surelabel.data.source import ArraySource, Source, as_source
-from surelabel.data.training_set import targets
+from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.rules import UPSConfig
 from surelabel.runs.reading import RunFolder
@@ -55,7 +55,7 @@ def in_memory_data(
 ) -> RunData:
     """Return the arguments of `run` as one value; classes without names are called by their indices."""
     if classes is None:
-        _, labels = _pair("labeled", labeled)
+        _, labels = as_pair("labeled", labeled)
         y, _ = targets("labeled", labels, config.task, config.num_classes)
         classes = [str(index) for index in range(y.shape[1])]
     return RunData(
@@ -75,7 +75,7 @@ def fingerprint(data: RunData) -> str:
     pairs = (data.labeled, (data.unlabeled, data.truth), data.validation, data.test)
     for name, pair in zip(("labeled", "unlabeled", "validation", "test"), pairs, strict=True):
         digest.update(f"{name}:{data.task}:{list(data.classes)}".encode())
-        samples, codes = (None, None) if pair is None else _pair(name, pair)
+        samples, codes = (None, None) if pair is None else as_pair(name, pair)
         if samples is not None:
             _add_source(digest, as_source(name, samples))
         if codes is not None:
@@ -105,14 +105,6 @@ def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
     """Return the labels of the pool and of the validation set, where known."""
     validation = None if data.validation is None else to_numpy(data.validation[1])
     return None if data.truth is None else to_numpy(data.truth), validation
-
-
-def _pair(name: str, value: Any) -> tuple[Any, Any]:
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        return value[0], value[1]
-    raise InvalidInputError(
-        f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__} instead."
-    )
 
 
 def _add_source(digest: Any, source: Source) -> None:

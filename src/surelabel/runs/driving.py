@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from surelabel.data.reference import RunData
 from surelabel.errors import InvalidInputError, RunError
-from surelabel.learners.protocol import Learner, Progress
+from surelabel.learners.protocol import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
@@ -26,6 +26,7 @@ from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.settings import RunSettings
 from surelabel.runs.sharing import SharedFits
 from surelabel.runs.writing import RunWriter, close
+from surelabel.system import Progress
 
 _logger = logging.getLogger("surelabel")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surelabel.errors import DamagedFileError, RunError
+from surelabel.system import flush_folder
 
 RESTORE = "Restore it from a copy, or start the run anew in another folder."
 
@@ -30,7 +31,7 @@ def write_file(path: Path, data: bytes) -> str:
     try:
         _write(temporary, data)
         _rename(temporary, path)
-        _flush_folder(path.parent)
+        flush_folder(path.parent)
     except OSError as error:
         raise RunError(
             f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
@@ -91,7 +92,7 @@ def make_folder(path: Path) -> None:
     try:
         for folder in reversed(missing):
             folder.mkdir(exist_ok=True)
-            _flush_folder(folder.parent)
+            flush_folder(folder.parent)
     except OSError as error:
         raise RunError(
             f"The folder '{path}' could not be made ({error.strerror}: '{error.filename}'). Choose a place that you "
@@ -122,11 +123,7 @@ def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()
-        _flush(stream.fileno())
-
-
-def _flush(descriptor: int) -> None:
-    os.fsync(descriptor)
+        os.fsync(stream.fileno())
 
 
 def _rename(source: Path, target: Path) -> None:
@@ -135,14 +132,3 @@ def _rename(source: Path, target: Path) -> None:
 
 def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a rename last, where folders can be flushed (not on Windows)."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        _flush(descriptor)
-    finally:
-        os.close(descriptor)

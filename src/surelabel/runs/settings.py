@@ -7,6 +7,7 @@ from pydantic import Field
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData, TableData
+from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.rules import UPSConfig
 
@@ -43,6 +44,24 @@ class RunSettings(Settings):
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
     fingerprint: str = ""
+
+    @property
+    def network(self) -> TorchLearnerSettings:
+        """The learner's settings where it is a network; another learner, or none, is refused."""
+        if not isinstance(self.learner, TorchLearnerSettings):
+            got = "none" if self.learner is None else type(self.learner).__name__
+            raise InvalidInputError(f"The 'learner' of the settings must be a network's. Got {got} instead.")
+        return self.learner
+
+    def with_training(self, **changes: Any) -> Self:
+        """Return the settings with these values of the network's training changed.
+
+        >>> settings = RunSettings(learner=TorchLearnerSettings())
+        >>> settings.with_training(epochs=3).network.training.epochs
+        3
+        """
+        training = self.network.training.replace(**changes)
+        return self.replace(learner=self.network.replace(training=training))
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and a content hash for every file."""

@@ -20,7 +20,6 @@ from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import DamagedFileError
 from surelabel.learners.protocol import NegativesUse
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.runs.settings import RunSettings
@@ -45,10 +44,9 @@ class SharedFits:
         self.model_file: str = learner.model_file
         self.device = learner.device
         self.negatives_use: NegativesUse = learner.negatives_use
-        assert isinstance(settings.learner, TorchLearnerSettings)
         data = None if settings.data is None else settings.data.model_dump(mode="json")
         code = code_hash(), describe_environment()["versions"]["torch"]
-        text = json.dumps([settings.learner.fit_settings(), settings.fingerprint, data, code], sort_keys=True)
+        text = json.dumps([settings.network.fit_settings(), settings.fingerprint, data, code], sort_keys=True)
         self._inputs = hashlib.sha256(text.encode())
         self._last = b""
         self.seconds_elsewhere = 0.0

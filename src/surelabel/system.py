@@ -1,0 +1,44 @@
+"""What any room may ask of the system: files that are whole or not there, cores, and whom to tell how far work is."""
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Progress = Callable[[str, int, int], None]
+"""Called as work goes on: (what, done, total)."""
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Let `write` fill a file under a temporary name, flush it to the disk, and give it its name.
+
+    Whatever ends the work, also a power failure, leaves the old file or the new one.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make what was renamed or made in a folder last, where folders can be flushed (not on Windows)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cores() -> int:
+    """Return how many cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
