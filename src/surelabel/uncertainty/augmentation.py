@@ -11,18 +11,17 @@ from torch import Tensor, nn
 from surelabel.arrays import require_count
 from surelabel.augment.geometry import flip_and_crop
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
+from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
     check_finite,
     check_not_empty,
-    check_task,
+    check_passes,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.mc_dropout import check_passes
 from surelabel.uncertainty.tally import Tally
 
 

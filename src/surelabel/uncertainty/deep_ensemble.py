@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from surelabel.arrays import require_count
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
+from surelabel.labels import Task, check_task
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
@@ -19,7 +19,6 @@ from surelabel.uncertainty.deterministic import (
     UncertaintyEstimator,
     check_finite,
     check_not_empty,
-    check_task,
     check_temperature,
     logits,
 )

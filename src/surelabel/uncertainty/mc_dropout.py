@@ -4,17 +4,16 @@ p_soft and u_soft are the same of the softened probabilities: softmax(z / T), mu
 """
 
 import logging
-import operator
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
+from surelabel.arrays import require_count
+from surelabel.errors import NotStochasticError
+from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_layers, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
 from surelabel.uncertainty.deterministic import (
@@ -22,7 +21,7 @@ from surelabel.uncertainty.deterministic import (
     UncertaintyEstimator,
     check_finite,
     check_not_empty,
-    check_task,
+    check_passes,
     check_temperature,
     logits,
 )
@@ -79,7 +78,7 @@ class MCDropout(UncertaintyEstimator):
         check_temperature(self.temperature)
         check_layer_types(self.stochastic_layers)
         check_task(self.task)
-        _check_chunk(self.chunk)
+        require_count("chunk", self.chunk, 1, remedy="1 runs plain passes, 10 is the default")
 
     # Not inference_mode: no later training could use its tensors, nor those that a network caches in itself.
     @torch.no_grad()
@@ -231,27 +230,3 @@ def chunk_sizes(passes: int, chunk: int) -> list[int]:
     """
     chunks = -(-passes // chunk)
     return [passes // chunks + (index < passes % chunks) for index in range(chunks)]
-
-
-def check_passes(passes: Any) -> None:
-    """Refuse a number of passes that has no spread."""
-    if not _is_whole(passes, 2):
-        raise InvalidInputError(
-            f"The 'passes' argument must be a whole number of at least 2: a single pass has no spread. "
-            f"Got {passes!r} instead; the paper uses 10, and Deterministic() does without uncertainty."
-        )
-
-
-def _check_chunk(chunk: Any) -> None:
-    if not _is_whole(chunk, 1):
-        raise InvalidInputError(
-            f"The 'chunk' argument must be a whole number of at least 1: so many passes run at once. "
-            f"Got {chunk!r} instead; 1 runs plain passes, 10 is the default."
-        )
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    try:
-        return operator.index(value) >= least
-    except TypeError:
-        return False
