@@ -16,13 +16,12 @@ from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
-    check_finite,
     check_not_empty,
     check_passes,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import tallied
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,9 @@ class RandomAugmentation(UncertaintyEstimator):
         self._check_pictures(batch)
         if check:
             check_not_empty(batch)
-        tally = Tally(self.task, self.temperature)
         with evaluation_mode(model):
-            for _ in range(self.passes):
-                tally.add(logits(model, self.view(batch)))
-        check_finite(tally.finite)
+            passes = (logits(model, self.view(batch)) for _ in range(self.passes))
+            tally = tallied(passes, self.task, self.temperature)
         if check and not tally.differs.any():
             raise NotStochasticError(
                 f"All {self.passes} views of {len(batch)} pictures gave the same output: flips and shifts must change "

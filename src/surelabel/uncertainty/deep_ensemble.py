@@ -17,12 +17,11 @@ from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
-    check_finite,
     check_not_empty,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import tallied
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,9 @@ class DeepEnsemble(UncertaintyEstimator):
             )
         if check:
             check_not_empty(batch)
-        tally = Tally(self.task, self.temperature)
         with evaluation_mode(model):
-            for network in model.networks:
-                tally.add(logits(network, batch))
-        check_finite(tally.finite)
+            passes = (logits(network, batch) for network in model.networks)
+            tally = tallied(passes, self.task, self.temperature)
         if check and not tally.differs.any():
             raise NotStochasticError(
                 f"All {self.members} networks gave the same output for {len(batch)} samples, and the uncertainty would "

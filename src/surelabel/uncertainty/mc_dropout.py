@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from surelabel.arrays import require_count
 from surelabel.errors import NotStochasticError
 from surelabel.labels import Task, check_task
-from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_layers, stochastic_mode
+from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
@@ -27,7 +27,7 @@ from surelabel.uncertainty.deterministic import (
 )
 from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
 from surelabel.uncertainty.sharing import Way, block_rows, repeating, row_blocks
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import Tally, tallied
 
 _logger = logging.getLogger("surelabel")
 
@@ -92,13 +92,11 @@ class MCDropout(UncertaintyEstimator):
         """
         if check:
             check_not_empty(batch)
-        layers = stochastic_layers(model, self.stochastic_layers)
-        with stochastic_mode(model, self.stochastic_layers):
-            tally = self._tally(model, layers, batch)
-            estimate = tally.uncertainty()
-            if check and not self._differs(model, layers, batch, tally):
-                raise NotStochasticError(self._why_silent(model, batch))
-        return estimate
+        with stochastic_mode(model, self.stochastic_layers) as layers:
+            tally, way = self._tally(model, layers, batch)
+            if check and not self._differs(model, batch, tally, way):
+                raise NotStochasticError(self._why_silent(layers, len(batch)))
+        return tally.uncertainty()
 
     @torch.no_grad()
     def plan(self, model: nn.Module, batch: Tensor) -> Plan:
@@ -109,28 +107,28 @@ class MCDropout(UncertaintyEstimator):
             >>> MCDropout().plan(model, torch.ones(5, 4)).way
             'repeated'
         """
-        plan = self._plan(model, batch)
-        if plan.way == "one by one" and self._compiles(batch):
-            return replace(self, compile=False).plan(model, batch)
+        with stochastic_mode(model, self.stochastic_layers) as layers:
+            plan = self._plan(model, layers, batch)
+            if plan.way == "one by one" and self._compiles(batch):
+                return replace(self, compile=False)._plan(model, layers, batch)
         return plan
 
-    def _plan(self, model: nn.Module, batch: Tensor) -> Plan:
+    def _plan(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Plan:
         if self.chunk == 1:
             return Plan("one by one", "chunk=1 asks for it")
         if len(batch) == 0:
             return Plan("one by one", "the batch is empty")
-        layers = stochastic_layers(model, self.stochastic_layers)
-        with stochastic_mode(model, self.stochastic_layers):
-            known = known_plan(model, self._key(layers, batch))
-            return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
+        known = known_plan(model, self._key(layers, batch))
+        return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
 
     def _trial(self, batch: Tensor) -> Tensor:
         # Two rows at least: a single one is broadcast where more rows do not fit.
         rows = max(2, row_blocks(batch, min(self.chunk, self.passes)))
         return batch[:rows] if len(batch) > 1 else filled(batch, 2)
 
-    def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Tally:
-        plan = self._plan(model, batch)
+    def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> tuple[Tally, Way]:
+        """Return the tally of all passes, and the way in which they ran."""
+        plan = self._plan(model, layers, batch)
         if plan.way != "one by one":
             try:
                 with generators_restored(batch.device, only_after_failure=True):
@@ -142,19 +140,16 @@ class MCDropout(UncertaintyEstimator):
                 # First: a network that diverged tells nothing about what it will be like when it is trained anew.
                 check_finite(tally.finite)
                 self._remember(model, layers, batch, plan)
-                return tally
+                return tally, plan.way
         if self._compiles(batch) and self.chunk > 1:
             # What the compiler cannot take may still share its beginning.
             self._remember(model, layers, batch, plan)
             return replace(self, compile=False)._tally(model, layers, batch)
-        tally = Tally(self.task, self.temperature)
-        for _ in range(self.passes):
-            tally.add(logits(model, batch))
-        check_finite(tally.finite)
+        tally = tallied((logits(model, batch) for _ in range(self.passes)), self.task, self.temperature)
         # Only now: a mistake of the caller's is raised by the plain passes too, and says nothing about the network.
         if self.chunk > 1:
             self._remember(model, layers, batch, plan)
-        return tally
+        return tally, "one by one"
 
     def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> None:
         """Keep a plan for this network, and say once why its passes do not run as they might."""
@@ -201,19 +196,18 @@ class MCDropout(UncertaintyEstimator):
     def _compiles(self, batch: Tensor) -> bool:
         return batch.is_cuda if self.compile is None else self.compile
 
-    def _differs(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, tally: Tally) -> bool:
+    def _differs(self, model: nn.Module, batch: Tensor, tally: Tally, way: Way) -> bool:
         differs = bool(tally.differs.any())
-        if not differs or float(tally.plain.std.max()) >= ROUNDING or self.plan(model, batch).way == "one by one":
+        if not differs or float(tally.plain.std.max()) >= ROUNDING or way == "one by one":
             return differs
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
             return any(not torch.equal(logits(model, batch), first) for _ in range(self.passes - 1))
 
-    def _why_silent(self, model: nn.Module, batch: Tensor) -> str:
-        found = stochastic_layers(model, self.stochastic_layers)
-        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in found.items()) or "none"
+    def _why_silent(self, layers: Mapping[str, nn.Module], rows: int) -> str:
+        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in layers.items()) or "none"
         return (
-            f"All {self.passes} passes over {len(batch)} samples gave the same output: MC-dropout needs a "
+            f"All {self.passes} passes over {rows} samples gave the same output: MC-dropout needs a "
             f"network that is random with dropout on, and the uncertainty would be 0 everywhere. Layers "
             f"switched on: {names}. Use nn.Dropout layers instead of torch.nn.functional.dropout; give "
             f"dropout a rate above 0 and below 1; or name the classes of your own layers with "
