@@ -30,7 +30,11 @@ class RandomAugmentation(UncertaintyEstimator):
 
     Each pass sees each picture mirrored with probability 1/2 and moved by up to `crop` pixels each way, the border
     filled by reflection. Moving pixels and normalizing them can be done in either order, so the views are those of
-    training. The draws come from torch's global generator. A pass needs the memory of a plain one.
+    training. A pass needs the memory of a plain one.
+
+    The draws come from torch's global generator, batch by batch: under one seed, p and u of a sample are equal in
+    batches of the same size (a learner's `predict_batch_size`), and differ within their Monte-Carlo error in batches of
+    another.
 
     Args:
         passes: how many views of each picture, at least 2.

@@ -44,7 +44,9 @@ class MCDropout(UncertaintyEstimator):
     differ from those of plain passes by float32 rounding (1e-5), and by at most 0.02 under bfloat16 autocast.
 
     Randomness comes from torch's global generator; seed it inside `torch.random.fork_rng` for a repeatable
-    answer. A network with randomness of another kind (a numpy generator of its own) needs `chunk=1`.
+    answer. A network with randomness of another kind (a numpy generator of its own) needs `chunk=1`. Masks are drawn
+    block by block: under one seed, p and u of a sample are equal in batches of the same size (a learner's
+    `predict_batch_size`), and differ within their Monte-Carlo error in batches of another.
 
     Args:
         passes: how often the batch goes through the network, at least 2.
