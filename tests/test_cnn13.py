@@ -1,4 +1,4 @@
-"""CNN-13 is the network of the paper's tables, and one that shared passes, compilers and re-initialization can use."""
+"""CNN-13 is the network of the paper's tables, and one that shared passes and compilers can use."""
 
 import pytest
 import torch
@@ -59,8 +59,9 @@ def test_pictures_that_are_too_small_or_no_pictures_are_named(shape):
         cnn13(shape, 10, width=4)
 
 
-def test_weights_start_as_he_proposes_and_normalization_as_the_identity(full):
-    model = cnn13(SHAPE, 10, width=64)
+@pytest.mark.usefixtures("seeded")
+def test_weights_start_as_he_proposes_and_normalization_as_the_identity():
+    model = cnn13(SHAPE, 10, width=16)
     convolutions = [layer for layer in model.layers if isinstance(layer, nn.Conv2d)]
     for layer in convolutions[1:]:
         fan_in = layer.in_channels * layer.kernel_size[0] ** 2
@@ -69,10 +70,8 @@ def test_weights_start_as_he_proposes_and_normalization_as_the_identity(full):
         assert layer.weight.std().item() == pytest.approx(expected, rel=5 / (2 * layer.weight.numel()) ** 0.5)
         assert abs(layer.weight.mean().item()) < 5 * expected / layer.weight.numel() ** 0.5
     assert all(layer.bias is None for layer in convolutions)
-    assert not full.layers[-1].bias.any()
-    x = torch.randn(64, *SHAPE)
-    variance = full.eval()(x).var().item()
-    full.train()
+    assert not model.layers[-1].bias.any()
+    variance = model.eval()(torch.randn(8, *SHAPE)).var().item()
     assert 0.01 < variance < 10, "signals neither vanish nor explode"
 
 
@@ -120,26 +119,11 @@ def test_passes_can_be_vmapped_and_compiled_without_a_graph_break():
     assert not torch.equal(logits[0], logits[1])
 
 
-@pytest.mark.parametrize("weight_norm", [False, True])
-def test_new_weights_are_drawn_into_the_same_memory_and_do_not_depend_on_its_format(weight_norm):
-    model = cnn13(SHAPE, 10, width=4, weight_norm=weight_norm).to(memory_format=torch.channels_last)
-    model(torch.rand(4, *SHAPE)).sum().backward()
-    new = cnn13(SHAPE, 10, width=4, weight_norm=weight_norm)
-    memory = {name: value.data_ptr() for name, value in model.state_dict().items()}
-    for network in (model, new):
-        torch.manual_seed(0)
-        network.reset_parameters()
-    assert {name: value.data_ptr() for name, value in model.state_dict().items()} == memory
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, new.state_dict()[name]), name
-
-
 def test_weight_norm_changes_the_parameters_and_not_the_function():
     torch.manual_seed(0)
-    plain, normed = cnn13(SHAPE, 10, width=4).eval(), cnn13(SHAPE, 10, width=4, weight_norm=True).eval()
-    for model in (plain, normed):
-        torch.manual_seed(1)
-        model.reset_parameters()
+    plain = cnn13(SHAPE, 10, width=4).eval()
+    torch.manual_seed(0)
+    normed = cnn13(SHAPE, 10, width=4, weight_norm=True).eval()
     x = torch.rand(2, *SHAPE)
     assert torch.allclose(plain(x), normed(x), rtol=1e-4, atol=1e-5)
     names = [name for name, _ in normed.named_parameters() if name.endswith("original0")]

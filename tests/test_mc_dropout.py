@@ -461,14 +461,20 @@ def test_an_empty_batch_gives_empty_arrays_but_cannot_be_checked():
 
 @pytest.mark.parametrize("passes", [1, 0, -3, 2.5, "10", True, None])
 def test_fewer_than_two_passes_are_refused(passes):
-    with pytest.raises(InvalidInputError, match=r"'passes' .* at least 2: a single pass has no spread. Got"):
+    with pytest.raises(InvalidInputError, match=r"'passes' .* at least 2. Got .* instead; a single pass has no spread"):
         MCDropout(passes=passes)
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.array, torch.tensor])
+def test_passes_may_be_counted_by_numpy_or_torch(kind):
+    estimate = MCDropout(passes=kind(3), chunk=kind(2)).estimate(nn.Dropout(0.5), torch.ones(4, 3))
+    assert estimate.p.shape == (4, 3)
+
+
 @pytest.mark.parametrize("estimator", [MCDropout, Deterministic])
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf"), None])
 def test_a_temperature_that_is_not_positive_is_refused(estimator, temperature):
-    with pytest.raises(InvalidInputError, match=r"'temperature' argument must be a positive, finite number. Got"):
+    with pytest.raises(InvalidInputError, match=r"'temperature' argument must be a number in \(0, inf\). Got"):
         estimator(temperature=temperature)
 
 

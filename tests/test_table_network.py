@@ -164,10 +164,10 @@ def test_gradients_reach_every_parameter():
         ({"scale": [[1.0, 1.0, 1.0]]}, r"'scale' argument must have one value .* Got shape \(1, 3\)"),
         ({"mean": [0.0, float("nan"), 0.0]}, r"'mean' argument must be finite\. Got \[0.0, nan, 0.0\]"),
         ({"scale": [1.0, -1.0, 1.0]}, r"'scale' argument must be finite and not negative"),
-        ({"dropout": 1.0}, "'dropout' argument must be at least 0 and below 1. Got 1.0"),
+        ({"dropout": 1.0}, r"'dropout' argument must be a number in \[0, 1\). Got 1.0 instead; 0.3 is a common rate"),
         ({"noise": -0.1}, r"'noise' argument must be a number in \[0, inf\). Got -0.1"),
         ({"noise": None}, "'noise' argument must be a number"),
-        ({"hidden": (8, 0)}, "'hidden' argument must be at least 1. Got 0"),
+        ({"hidden": (8, 0)}, "'hidden' argument must be a whole number of at least 1. Got 0"),
     ],
 )
 def test_wrong_options_name_the_argument_and_the_value(options, message):
@@ -176,9 +176,9 @@ def test_wrong_options_name_the_argument_and_the_value(options, message):
 
 
 def test_no_features_or_no_classes_are_refused():
-    with pytest.raises(InvalidInputError, match=r"'num_features' argument must be at least 1. Got 0"):
+    with pytest.raises(InvalidInputError, match=r"'num_features' argument must be a whole number of at least 1. Got 0"):
         TableNetwork(0, 2)
-    with pytest.raises(InvalidInputError, match=r"'num_classes' argument must be at least 1. Got 0"):
+    with pytest.raises(InvalidInputError, match=r"'num_classes' argument must be a whole number of at least 1. Got 0"):
         TableNetwork(2, 0)
 
 

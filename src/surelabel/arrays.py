@@ -5,8 +5,9 @@ stays on its device and a numpy array stays numpy.
 """
 
 import math
+import operator
 import sys
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, TypeAlias
 
 import array_api_compat.numpy as numpy_namespace
@@ -153,7 +154,9 @@ def require_same_shape(**arrays: Array) -> None:
         )
 
 
-def require_number(name: str, value: Any, low: float, high: float, *, ends: str = "[]") -> float:
+def require_number(
+    name: str, value: Any, low: float, high: float, *, ends: str = "[]", remedy: str = "choose one in that range"
+) -> float:
     """Return `value` as a float when it is a number from `low` to `high`; `ends` are the brackets."""
     is_number = isinstance(value, Real) or (getattr(value, "ndim", None) == 0 and value.dtype != object)
     number = float(value) if is_number else math.nan
@@ -163,17 +166,21 @@ def require_number(name: str, value: Any, low: float, high: float, *, ends: str 
         return number
     raise InvalidInputError(
         f"The '{name}' argument must be a number in {ends[0]}{low:g}, {high:g}{ends[1]}. Got {value!r} "
-        f"instead; choose one in that range."
+        f"instead; {remedy}."
     )
 
 
-def require_count(name: str, value: Any, low: int) -> int:
+def require_count(name: str, value: Any, low: int, *, remedy: str = "choose one") -> int:
     """Return `value` as an int when it is a whole number of at least `low`."""
-    if not isinstance(value, Integral) or value < low:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = low - 1
+    if count < low:
         raise InvalidInputError(
-            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; choose one."
+            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; {remedy}."
         )
-    return int(value)
+    return count
 
 
 def rounded_to(array: Array, value: float) -> Array:

@@ -40,7 +40,8 @@ def cross_entropy(logits: Any, labels: Any) -> Array:
         0.6931471805599453
     """
     logits, labels = _checked(logits, labels=labels)
-    return _mean_over_rows(_minus_log_softmax(*_from_top(logits)), labels)
+    _, gaps, odds = _from_top(logits)
+    return _mean_over_rows(_minus_log_softmax(gaps, odds), labels)
 
 
 def negative_cross_entropy(logits: Any, negative: Any) -> Array:
@@ -109,16 +110,16 @@ def learning_rule(logits: Any, y: Any, g: Any, *, task: Task = "single", negativ
     if task == "multi":
         return masked_binary_cross_entropy(logits, y, g)
     positive = y & g
-    from_top = _from_top(logits)
-    loss = _mean_over_rows(_minus_log_softmax(*from_top), positive)
+    top, gaps, odds = _from_top(logits)
+    loss = _mean_over_rows(_minus_log_softmax(gaps, odds), positive)
     if negative_weight == 0:
         return loss
     _require_two_classes(logits)
     only_negative = g & ~namespace(y=y).any(positive, axis=1, keepdims=True)
-    return loss + negative_weight * _mean_over_rows(_minus_log_one_minus_softmax(*from_top), only_negative)
+    return loss + negative_weight * _mean_over_rows(_minus_log_one_minus_softmax(top, gaps, odds), only_negative)
 
 
-def _minus_log_softmax(top: Array, gaps: Array, odds: Array) -> Array:
+def _minus_log_softmax(gaps: Array, odds: Array) -> Array:
     """Return -log p_c (N, C)."""
     xp = namespace(gaps=gaps)
     return xp.log1p(xp.sum(odds, axis=1, keepdims=True)) - gaps

@@ -46,7 +46,7 @@ class Engine:
         return seconds(self._label, self.work.device) / len(self.work.images)
 
     def restart_seconds(self) -> float:
-        """Seconds from the call of `fit` to the end of its first step; the network is re-initialized in place."""
+        """Seconds from the call of `fit`, which makes a new network, to the end of its first step."""
         synchronize(self.work.device)
         started = time.perf_counter()
         self._fit(watched=True)

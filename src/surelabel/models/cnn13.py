@@ -75,20 +75,16 @@ class CNN13(nn.Module):
             nn.Flatten(),
             nn.Linear(width, num_classes),
         )
+        draw_weights(self, SLOPE)
         if weight_norm:
             for layer in self.layers:
                 if isinstance(layer, (nn.Conv2d, nn.Linear)):
                     parametrizations.weight_norm(layer)
-        self.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for pictures (N, channels, height, width)."""
         logits: Tensor = self.layers(x)
         return logits
-
-    def reset_parameters(self) -> None:
-        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        draw_weights(self, SLOPE)
 
 
 cnn13 = CNN13

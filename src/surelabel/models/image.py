@@ -1,8 +1,6 @@
 """What networks for pictures share, and a small one for small pictures, with dropout before each linear layer."""
 
-import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from surelabel.errors import InvalidInputError
 
@@ -51,9 +49,8 @@ class SmallImageNetwork(nn.Module):
         return logits
 
 
-def small_image_network(sample_shape: tuple[int, ...], num_classes: int) -> SmallImageNetwork:
-    """Return a `SmallImageNetwork` for samples of this shape: a model factory by reference."""
-    return SmallImageNetwork(sample_shape, num_classes)
+small_image_network = SmallImageNetwork
+"""A model factory by reference."""
 
 
 def check_pictures(
@@ -69,15 +66,14 @@ def check_pictures(
         )
 
 
-@torch.no_grad()
 def draw_weights(network: nn.Module, slope: float = 0.0) -> None:
-    """Draw new weights into the same memory, so that what was compiled for this network stays valid.
+    """Draw a new network's weights: convolutions as He et al. (2015) propose, linear layers to keep a signal's size.
 
-    Convolutions start as He et al. (2015) propose: normal, with standard deviation sqrt(2 / ((1 + slope²) fan_in)).
-    Linear layers start normal with 1 / sqrt(fan_in) and without bias, BatchNorm as the identity.
+    Convolutions start normal, with standard deviation sqrt(2 / ((1 + slope²) fan_in)), linear layers normal with
+    1 / sqrt(fan_in), all biases at 0.
 
     Args:
-        network: its convolutions, linear and normalization layers are drawn, in their order.
+        network: its convolutions and linear layers are drawn, in their order.
         slope: of the activations below 0.
 
     Example:
@@ -87,23 +83,8 @@ def draw_weights(network: nn.Module, slope: float = 0.0) -> None:
         0.14
     """
     for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.reset_parameters()
-        elif isinstance(layer, (nn.Conv2d, nn.Linear)):
-            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
-            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
             linear = isinstance(layer, nn.Linear)
-            nn.init.kaiming_normal_(weight, a=slope, nonlinearity="linear" if linear else "leaky_relu")
-            _copy_weight(layer, weight)
+            nn.init.kaiming_normal_(layer.weight, a=slope, nonlinearity="linear" if linear else "leaky_relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-
-
-def _copy_weight(layer: nn.Conv2d | nn.Linear, weight: Tensor) -> None:
-    if not parametrize.is_parametrized(layer, "weight"):
-        layer.weight.copy_(weight)
-        return
-    # Assigning to a weight that weight norm has parametrized would give its two parts other memory.
-    size = torch.linalg.vector_norm(weight, dim=tuple(range(1, weight.ndim)), keepdim=True)
-    layer.get_parameter("parametrizations.weight.original0").copy_(size)
-    layer.get_parameter("parametrizations.weight.original1").copy_(weight)

@@ -13,7 +13,6 @@ parameters.
 
 import os
 
-import torch
 from torch import Tensor, nn
 
 from surelabel.arrays import require_count
@@ -46,6 +45,7 @@ class ResNet(nn.Module):
             "dropblock" differs in dividing by the share that was really kept.
 
     Example:
+        >>> import torch
         >>> ResNet((3, 64, 64), 20, blocks=(1, 1, 1, 1), width=8)(torch.zeros(4, 3, 64, 64)).shape
         torch.Size([4, 20])
     """
@@ -75,7 +75,7 @@ class ResNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.dropout = make_dropout(dropout_layer, dropout)
         self.fc = nn.Linear(EXPANSION * 8 * width, num_classes)
-        self.reset_parameters()
+        draw_residual_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for pictures (N, channels, height, width)."""
@@ -83,10 +83,6 @@ class ResNet(nn.Module):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         logits: Tensor = self.fc(self.dropout(self.avgpool(x)).flatten(1))
         return logits
-
-    def reset_parameters(self) -> None:
-        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        draw_residual_weights(self)
 
 
 class _Bottleneck(nn.Module):
@@ -141,9 +137,8 @@ def resnet50(
     return network
 
 
-@torch.no_grad()
 def draw_residual_weights(network: nn.Module) -> None:
-    """Draw new weights into the same memory: convolutions normal with sqrt(2 / fan_out), the rest as torch's layers do.
+    """Draw a new network's weights: convolutions normal with sqrt(2 / fan_out), linear layers as torch's own.
 
     fan_out is the number of a convolution's channels times the values of its kernel.
 
@@ -155,10 +150,8 @@ def draw_residual_weights(network: nn.Module) -> None:
     """
     for layer in network.modules():
         if isinstance(layer, (nn.Conv2d, nn.Conv3d)):
-            # In the usual memory format, whatever the layer's own: a seed gives the same weights in each.
-            weight = torch.empty(layer.weight.shape, dtype=layer.weight.dtype, device=layer.weight.device)
-            layer.weight.copy_(nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu"))
-        elif isinstance(layer, (nn.BatchNorm2d, nn.BatchNorm3d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.Linear):
             layer.reset_parameters()
 
 

@@ -82,7 +82,9 @@ class ResNet3d(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool3d(1)
         self.dropout = make_dropout(dropout_layer, dropout)
         self.fc = nn.Linear(8 * width, num_classes)
-        self.reset_parameters()
+        draw_residual_weights(self)
+        nn.init.normal_(self.fc.weight, std=0.01)
+        nn.init.zeros_(self.fc.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for clips (N, channels, frames, height, width)."""
@@ -90,12 +92,6 @@ class ResNet3d(nn.Module):
         # As maps (N, channels, 1, 1), which every kind of dropout takes.
         logits: Tensor = self.fc(self.dropout(self.avgpool(x).flatten(3)).flatten(1))
         return logits
-
-    def reset_parameters(self) -> None:
-        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        draw_residual_weights(self)
-        nn.init.normal_(self.fc.weight, std=0.01)
-        nn.init.zeros_(self.fc.bias)
 
 
 class _Block(nn.Module):

@@ -76,16 +76,12 @@ class ShakeShake(nn.Module):
         self.layers = nn.Sequential(
             *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)
         )
-        self.reset_parameters()
+        draw_weights(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for pictures (N, channels, height, width)."""
         logits: Tensor = self.layers(x)
         return logits
-
-    def reset_parameters(self) -> None:
-        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        draw_weights(self)
 
 
 def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:

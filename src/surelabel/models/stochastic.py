@@ -52,11 +52,11 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[None]:
+def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[dict[str, nn.Module]]:
     """Put the stochastic layers into training mode and all else into evaluation mode; every mode is put back.
 
-    Only a layer's own flag is set, not those of its children: BatchNorm inside a stochastic layer keeps its
-    statistics.
+    It gives the stochastic layers, by name. Only a layer's own flag is set, not those of its children: BatchNorm inside
+    a stochastic layer keeps its statistics.
 
     Args:
         model: any network.
@@ -74,7 +74,7 @@ def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[
     with evaluation_mode(model):
         for layer in layers.values():
             layer.training = True
-        yield
+        yield layers
 
 
 def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[str, nn.Module]:

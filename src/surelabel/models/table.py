@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surelabel.arrays import require_number
+from surelabel.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
 
 
@@ -62,11 +62,11 @@ class TableNetwork(nn.Module):
         scale: Any = None,
     ) -> None:
         super().__init__()
-        for name, width in [("num_features", num_features), ("num_classes", num_classes)]:
-            _check_width(name, width)
+        require_count("num_features", num_features, 1, remedy="count the columns again")
+        require_count("num_classes", num_classes, 1, remedy="count the classes again")
         for width in hidden:
-            _check_width("hidden", width)
-        _check_rate("dropout", dropout)
+            require_count("hidden", width, 1)
+        require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
         require_number("noise", noise, 0, math.inf, ends="[)")
         self.num_features = num_features
         center = _feature_values("mean", mean, num_features, default=0.0)
@@ -218,17 +218,3 @@ def _without_constants(mean: Tensor, scale: Tensor) -> Tensor:
     # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.
     constant = scale <= torch.finfo(mean.dtype).eps * mean.abs()
     return torch.where(constant, torch.ones_like(scale), scale)
-
-
-def _check_width(name: str, width: int) -> None:
-    if width < 1:
-        raise InvalidInputError(
-            f"The '{name}' argument must be at least 1. Got {width!r} instead; count the columns again."
-        )
-
-
-def _check_rate(name: str, rate: float) -> None:
-    if not 0 <= rate < 1:
-        raise InvalidInputError(
-            f"The '{name}' argument must be at least 0 and below 1. Got {rate!r} instead; 0.3 is a common rate."
-        )

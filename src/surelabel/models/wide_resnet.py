@@ -75,7 +75,6 @@ class WideResNet(nn.Module):
         require_count("width", width, 1)
         make_activation = _activation(activation)
         momentum = require_number("norm_momentum", norm_momentum, 0, 1, ends="(]")
-        self.norm_bias = float(norm_bias)
         channels = 16
         layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
         for group in range(3):
@@ -93,19 +92,15 @@ class WideResNet(nn.Module):
             nn.Flatten(),
             nn.Linear(channels, num_classes),
         )
-        self.reset_parameters()
+        draw_weights(self)
+        for layer in self.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.constant_(layer.bias, norm_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for pictures (N, channels, height, width)."""
         logits: Tensor = self.layers(x)
         return logits
-
-    def reset_parameters(self) -> None:
-        """Draw new weights into the same memory, so that what was compiled for this network stays valid."""
-        draw_weights(self)
-        for layer in self.modules():
-            if isinstance(layer, nn.BatchNorm2d):
-                nn.init.constant_(layer.bias, self.norm_bias)
 
 
 class _Block(nn.Module):

@@ -11,19 +11,17 @@ from torch import Tensor, nn
 from surelabel.arrays import require_count
 from surelabel.augment.geometry import flip_and_crop
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
+from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
-    check_finite,
     check_not_empty,
-    check_task,
+    check_passes,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.mc_dropout import check_passes
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import tallied
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,11 @@ class RandomAugmentation(UncertaintyEstimator):
 
     Each pass sees each picture mirrored with probability 1/2 and moved by up to `crop` pixels each way, the border
     filled by reflection. Moving pixels and normalizing them can be done in either order, so the views are those of
-    training. The draws come from torch's global generator. A pass needs the memory of a plain one.
+    training. A pass needs the memory of a plain one.
+
+    The draws come from torch's global generator, batch by batch: under one seed, p and u of a sample are equal in
+    batches of the same size (a learner's `predict_batch_size`), and differ within their Monte-Carlo error in batches of
+    another.
 
     Args:
         passes: how many views of each picture, at least 2.
@@ -77,11 +79,9 @@ class RandomAugmentation(UncertaintyEstimator):
         self._check_pictures(batch)
         if check:
             check_not_empty(batch)
-        tally = Tally(self.task, self.temperature)
         with evaluation_mode(model):
-            for _ in range(self.passes):
-                tally.add(logits(model, self.view(batch)))
-        check_finite(tally.finite)
+            passes = (logits(model, self.view(batch)) for _ in range(self.passes))
+            tally = tallied(passes, self.task, self.temperature)
         if check and not tally.differs.any():
             raise NotStochasticError(
                 f"All {self.passes} views of {len(batch)} pictures gave the same output: flips and shifts must change "

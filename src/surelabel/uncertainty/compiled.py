@@ -1,6 +1,6 @@
 """Stochastic passes and their tally as one compiled function, kept for each network as long as it lives.
 
-Weights are inputs of the function: a network that is trained on or initialized anew in place is not compiled again.
+Weights are inputs of the function: a network that is trained on or takes new weights in place is not compiled again.
 Shapes are fixed; too few rows are filled up with repeated ones, and the results of those are cut off.
 """
 

@@ -11,19 +11,17 @@ from torch import Tensor, nn
 
 from surelabel.arrays import require_count
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
+from surelabel.labels import Task, check_task
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
-    check_finite,
     check_not_empty,
-    check_task,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import tallied
 
 
 @dataclass(frozen=True)
@@ -71,11 +69,9 @@ class DeepEnsemble(UncertaintyEstimator):
             )
         if check:
             check_not_empty(batch)
-        tally = Tally(self.task, self.temperature)
         with evaluation_mode(model):
-            for network in model.networks:
-                tally.add(logits(network, batch))
-        check_finite(tally.finite)
+            passes = (logits(network, batch) for network in model.networks)
+            tally = tallied(passes, self.task, self.temperature)
         if check and not tally.differs.any():
             raise NotStochasticError(
                 f"All {self.members} networks gave the same output for {len(batch)} samples, and the uncertainty would "

@@ -5,13 +5,14 @@ What every estimator shares lives here too: one pass's logits, checked, and the 
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, get_args, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from surelabel.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
+from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
 
 
@@ -134,17 +135,11 @@ def check_not_empty(batch: Tensor) -> None:
 
 def check_temperature(temperature: float) -> None:
     """Refuse a temperature that is not a positive, finite number."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise InvalidInputError(
-            f"The 'temperature' argument must be a positive, finite number. Got {temperature!r} instead; "
-            f"1 leaves probabilities as they are, the paper softens them by 2."
-        )
+    remedy = "1 leaves probabilities as they are, the paper softens them by 2"
+    require_number("temperature", temperature, 0, math.inf, ends="()", remedy=remedy)
 
 
-def check_task(task: str) -> None:
-    """Refuse a task that is neither single- nor multi-label."""
-    if task not in get_args(Task):
-        raise InvalidInputError(
-            f"The 'task' argument must be 'single' (one label a sample) or 'multi' (several). "
-            f"Got {task!r} instead; choose one of the two."
-        )
+def check_passes(passes: int) -> None:
+    """Refuse a number of passes that has no spread."""
+    remedy = "a single pass has no spread, the paper uses 10, and Deterministic() does without uncertainty"
+    require_count("passes", passes, 2, remedy=remedy)

@@ -4,31 +4,30 @@ p_soft and u_soft are the same of the softened probabilities: softmax(z / T), mu
 """
 
 import logging
-import operator
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
-from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_layers, stochastic_mode
+from surelabel.arrays import require_count
+from surelabel.errors import NotStochasticError
+from surelabel.labels import Task, check_task
+from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
     check_finite,
     check_not_empty,
-    check_task,
+    check_passes,
     check_temperature,
     logits,
 )
 from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
 from surelabel.uncertainty.sharing import Way, block_rows, repeating, row_blocks
-from surelabel.uncertainty.tally import Tally
+from surelabel.uncertainty.tally import Tally, tallied
 
 _logger = logging.getLogger("surelabel")
 
@@ -45,7 +44,9 @@ class MCDropout(UncertaintyEstimator):
     differ from those of plain passes by float32 rounding (1e-5), and by at most 0.02 under bfloat16 autocast.
 
     Randomness comes from torch's global generator; seed it inside `torch.random.fork_rng` for a repeatable
-    answer. A network with randomness of another kind (a numpy generator of its own) needs `chunk=1`.
+    answer. A network with randomness of another kind (a numpy generator of its own) needs `chunk=1`. Masks are drawn
+    block by block: under one seed, p and u of a sample are equal in batches of the same size (a learner's
+    `predict_batch_size`), and differ within their Monte-Carlo error in batches of another.
 
     Args:
         passes: how often the batch goes through the network, at least 2.
@@ -79,7 +80,7 @@ class MCDropout(UncertaintyEstimator):
         check_temperature(self.temperature)
         check_layer_types(self.stochastic_layers)
         check_task(self.task)
-        _check_chunk(self.chunk)
+        require_count("chunk", self.chunk, 1, remedy="1 runs plain passes, 10 is the default")
 
     # Not inference_mode: no later training could use its tensors, nor those that a network caches in itself.
     @torch.no_grad()
@@ -93,13 +94,11 @@ class MCDropout(UncertaintyEstimator):
         """
         if check:
             check_not_empty(batch)
-        layers = stochastic_layers(model, self.stochastic_layers)
-        with stochastic_mode(model, self.stochastic_layers):
-            tally = self._tally(model, layers, batch)
-            estimate = tally.uncertainty()
-            if check and not self._differs(model, layers, batch, tally):
-                raise NotStochasticError(self._why_silent(model, batch))
-        return estimate
+        with stochastic_mode(model, self.stochastic_layers) as layers:
+            tally, way = self._tally(model, layers, batch)
+            if check and not self._differs(model, batch, tally, way):
+                raise NotStochasticError(self._why_silent(layers, len(batch)))
+        return tally.uncertainty()
 
     @torch.no_grad()
     def plan(self, model: nn.Module, batch: Tensor) -> Plan:
@@ -110,28 +109,28 @@ class MCDropout(UncertaintyEstimator):
             >>> MCDropout().plan(model, torch.ones(5, 4)).way
             'repeated'
         """
-        plan = self._plan(model, batch)
-        if plan.way == "one by one" and self._compiles(batch):
-            return replace(self, compile=False).plan(model, batch)
+        with stochastic_mode(model, self.stochastic_layers) as layers:
+            plan = self._plan(model, layers, batch)
+            if plan.way == "one by one" and self._compiles(batch):
+                return replace(self, compile=False)._plan(model, layers, batch)
         return plan
 
-    def _plan(self, model: nn.Module, batch: Tensor) -> Plan:
+    def _plan(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Plan:
         if self.chunk == 1:
             return Plan("one by one", "chunk=1 asks for it")
         if len(batch) == 0:
             return Plan("one by one", "the batch is empty")
-        layers = stochastic_layers(model, self.stochastic_layers)
-        with stochastic_mode(model, self.stochastic_layers):
-            known = known_plan(model, self._key(layers, batch))
-            return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
+        known = known_plan(model, self._key(layers, batch))
+        return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
 
     def _trial(self, batch: Tensor) -> Tensor:
         # Two rows at least: a single one is broadcast where more rows do not fit.
         rows = max(2, row_blocks(batch, min(self.chunk, self.passes)))
         return batch[:rows] if len(batch) > 1 else filled(batch, 2)
 
-    def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Tally:
-        plan = self._plan(model, batch)
+    def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> tuple[Tally, Way]:
+        """Return the tally of all passes, and the way in which they ran."""
+        plan = self._plan(model, layers, batch)
         if plan.way != "one by one":
             try:
                 with generators_restored(batch.device, only_after_failure=True):
@@ -143,19 +142,16 @@ class MCDropout(UncertaintyEstimator):
                 # First: a network that diverged tells nothing about what it will be like when it is trained anew.
                 check_finite(tally.finite)
                 self._remember(model, layers, batch, plan)
-                return tally
+                return tally, plan.way
         if self._compiles(batch) and self.chunk > 1:
             # What the compiler cannot take may still share its beginning.
             self._remember(model, layers, batch, plan)
             return replace(self, compile=False)._tally(model, layers, batch)
-        tally = Tally(self.task, self.temperature)
-        for _ in range(self.passes):
-            tally.add(logits(model, batch))
-        check_finite(tally.finite)
+        tally = tallied((logits(model, batch) for _ in range(self.passes)), self.task, self.temperature)
         # Only now: a mistake of the caller's is raised by the plain passes too, and says nothing about the network.
         if self.chunk > 1:
             self._remember(model, layers, batch, plan)
-        return tally
+        return tally, "one by one"
 
     def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> None:
         """Keep a plan for this network, and say once why its passes do not run as they might."""
@@ -202,19 +198,18 @@ class MCDropout(UncertaintyEstimator):
     def _compiles(self, batch: Tensor) -> bool:
         return batch.is_cuda if self.compile is None else self.compile
 
-    def _differs(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, tally: Tally) -> bool:
+    def _differs(self, model: nn.Module, batch: Tensor, tally: Tally, way: Way) -> bool:
         differs = bool(tally.differs.any())
-        if not differs or float(tally.plain.std.max()) >= ROUNDING or self.plan(model, batch).way == "one by one":
+        if not differs or float(tally.plain.std.max()) >= ROUNDING or way == "one by one":
             return differs
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
             return any(not torch.equal(logits(model, batch), first) for _ in range(self.passes - 1))
 
-    def _why_silent(self, model: nn.Module, batch: Tensor) -> str:
-        found = stochastic_layers(model, self.stochastic_layers)
-        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in found.items()) or "none"
+    def _why_silent(self, layers: Mapping[str, nn.Module], rows: int) -> str:
+        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in layers.items()) or "none"
         return (
-            f"All {self.passes} passes over {len(batch)} samples gave the same output: MC-dropout needs a "
+            f"All {self.passes} passes over {rows} samples gave the same output: MC-dropout needs a "
             f"network that is random with dropout on, and the uncertainty would be 0 everywhere. Layers "
             f"switched on: {names}. Use nn.Dropout layers instead of torch.nn.functional.dropout; give "
             f"dropout a rate above 0 and below 1; or name the classes of your own layers with "
@@ -231,27 +226,3 @@ def chunk_sizes(passes: int, chunk: int) -> list[int]:
     """
     chunks = -(-passes // chunk)
     return [passes // chunks + (index < passes % chunks) for index in range(chunks)]
-
-
-def check_passes(passes: Any) -> None:
-    """Refuse a number of passes that has no spread."""
-    if not _is_whole(passes, 2):
-        raise InvalidInputError(
-            f"The 'passes' argument must be a whole number of at least 2: a single pass has no spread. "
-            f"Got {passes!r} instead; the paper uses 10, and Deterministic() does without uncertainty."
-        )
-
-
-def _check_chunk(chunk: Any) -> None:
-    if not _is_whole(chunk, 1):
-        raise InvalidInputError(
-            f"The 'chunk' argument must be a whole number of at least 1: so many passes run at once. "
-            f"Got {chunk!r} instead; 1 runs plain passes, 10 is the default."
-        )
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    try:
-        return operator.index(value) >= least
-    except TypeError:
-        return False

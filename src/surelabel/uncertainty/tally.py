@@ -1,12 +1,13 @@
 """What is kept of the passes: the moments of softmax(z) and softmax(z / T) (multi-label: sigmoid), never the passes."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from surelabel.labels import Task
-from surelabel.uncertainty.deterministic import Uncertainty, probabilities
+from surelabel.uncertainty.deterministic import Uncertainty, check_finite, probabilities
 from surelabel.uncertainty.moments import RunningMoments
 
 
@@ -85,3 +86,12 @@ class Tally:
     def uncertainty(self) -> Uncertainty:
         """Return p, u, p_soft and u_soft (N, C); needs at least two passes."""
         return Uncertainty(p=self.plain.mean, u=self.plain.std, p_soft=self.soft.mean, u_soft=self.soft.std)
+
+
+def tallied(passes: Iterable[Tensor], task: Task, temperature: float) -> Tally:
+    """Return the tally of each pass's logits (N, C); refuse logits that are not finite."""
+    tally = Tally(task, temperature)
+    for z in passes:
+        tally.add(z)
+    check_finite(tally.finite)
+    return tally
