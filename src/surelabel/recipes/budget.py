@@ -63,6 +63,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         pool_size: samples that every round labels.
 
     Example:
+        >>> from surelabel.learners.settings import TorchLearnerSettings
         >>> recipe = RunSettings(learner=TorchLearnerSettings())
         >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000)
         Cut(max_rounds=7, steps=12771)
@@ -90,6 +91,7 @@ def cut_text(cut: RunSettings, whole: RunSettings) -> str:
     """Return what the minutes allow in place of a recipe's rounds; "" where they are the same.
 
     Example:
+        >>> from surelabel.learners.settings import TorchLearnerSettings
         >>> recipe = RunSettings(learner=TorchLearnerSettings())
         >>> cut_text(Cut(1, 4675).apply(recipe), recipe)
         '1 round of 4,675 steps in place of 20 rounds of 100 epochs'
