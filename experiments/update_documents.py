@@ -70,7 +70,7 @@ def blocks(results: Path) -> dict[str, str]:
                 "",
                 *table(tables, "UPS"),
                 "",
-                f"`results/runs.csv`, experiment `tables`, commit {origin['commit']}, one CPU core.",
+                f"`results/runs.csv`, experiment `tables`, commit {origin['commit'][:7]}, one CPU core.",
             ]
         ),
         "demo": "\n".join(
