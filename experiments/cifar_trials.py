@@ -20,13 +20,8 @@ ROUNDS, STEPS = 4, 4500
 
 def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS) -> Variant:
     """Return the variant of UPS with all of these changes and this many rounds of so many steps."""
-
-    def changed(ups: RunSettings) -> RunSettings:
-        settings = functools.reduce(lambda before, change: change(before), changes, ups)
-        settings = settings.replace(config=settings.config.replace(max_rounds=rounds))
-        return training(steps=steps)(settings)
-
-    return changed
+    changes = (*changes, config(max_rounds=rounds), training(steps=steps))
+    return lambda ups: functools.reduce(lambda settings, change: change(settings), changes, ups)
 
 
 def learner(change: Callable[[TorchLearnerSettings], TorchLearnerSettings]) -> Variant:
