@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from comparison import BASELINES, Book, draw_split, fit_row
+from comparison import BASELINES, Book, draw_split, fit_rows
 
 from surelabel import UPSClassifier
 from surelabel.report.results import paired_difference
 
-EXPERIMENT = "choose defaults"
 CANDIDATES: dict[str, dict[str, Any]] = {
     "chosen": {},
     "noise=0": {"noise": 0.0},
@@ -41,14 +40,14 @@ def main() -> None:
     files = sorted(options.folder.glob("*.npz"))
     if len(files) < 2:
         parser.error(f"{options.folder} must hold at least two .npz files with X and y; found {len(files)}.")
-    book = Book(options.results / "defaults.csv", EXPERIMENT, settings())
+    book = Book(options.results / "defaults.csv", "choose defaults", settings())
     for path in files:
         with np.load(path) as data:
             x, y = data["X"].astype(np.float64), data["y"]
         for seed in range(options.seeds):
             split = draw_split(x, y, seed)
-            chosen = methods(seed, options.candidates)
-            book.add(fit_row(EXPERIMENT, name, path.stem, split, seed, new) for name, new in chosen.items())
+            for name, new in methods(seed, options.candidates).items():
+                book.add(fit_rows(name, path.stem, split, seed, new))
         print(f"{path.stem} done", flush=True)
     show(book, [path.stem for path in files], options.candidates)
 

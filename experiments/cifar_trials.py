@@ -6,42 +6,24 @@ Rows are equal in all but what they are called by; the labels of the held-out pi
 """
 
 import functools
-from collections.abc import Callable
 
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import variants
 from surelabel.recipes.cifar import CIFAR10
 from surelabel.recipes.entries import Experiment, rows
 from surelabel.recipes.variants import Variant
-from surelabel.runs import RunSettings
 
 ROUNDS, STEPS = 4, 4500
 
 
 def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS) -> Variant:
     """Return the variant of UPS with all of these changes and this many rounds of so many steps."""
-
-    def changed(ups: RunSettings) -> RunSettings:
-        settings = functools.reduce(lambda before, change: change(before), changes, ups)
-        settings = settings.replace(config=settings.config.replace(max_rounds=rounds))
-        return training(steps=steps)(settings)
-
-    return changed
-
-
-def learner(change: Callable[[TorchLearnerSettings], TorchLearnerSettings]) -> Variant:
-    """Return the variant with another learner."""
-
-    def changed(ups: RunSettings) -> RunSettings:
-        assert isinstance(ups.learner, TorchLearnerSettings)
-        return ups.replace(learner=change(ups.learner))
-
-    return changed
+    changes = (*changes, config(max_rounds=rounds), training(steps=steps))
+    return lambda ups: functools.reduce(lambda settings, change: change(settings), changes, ups)
 
 
 def training(**settings: float) -> Variant:
     """Return the variant whose networks are trained by these settings."""
-    return learner(lambda network: network.replace(training=network.training.replace(**settings)))
+    return lambda ups: ups.with_training(**settings)
 
 
 def config(**settings: float) -> Variant:
@@ -51,7 +33,7 @@ def config(**settings: float) -> Variant:
 
 def dropout(rate: float) -> Variant:
     """Return the variant with another dropout, in training and in the passes."""
-    return learner(lambda network: network.replace(model_parameters={"dropout": rate}))
+    return lambda ups: ups.replace(learner=ups.network.replace(model_parameters={"dropout": rate}))
 
 
 SOON_UNBALANCED = config(balance_rounds=1)

@@ -3,27 +3,21 @@
 5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
 (N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.
 
-    python experiments/coco18.py table --budget 6 --results results/runs.csv
-    python experiments/coco18.py table --labels 500 --rows UPS --seeds 3
-
-The options are those of `surelabel reproduce`.
+    surelabel reproduce experiments/coco18.py:TABLE --budget 6 --out runs/coco18 --results results/runs.csv
+    surelabel reproduce experiments/coco18.py:TABLE --labels 500 --rows UPS --seeds 3 --out runs/coco18
 """
 
-import argparse
 import functools
 import io
-import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.cli import main as surelabel
 from surelabel.data.images import data_folder
-from surelabel.data.pictures import Fit, decode_pictures
+from surelabel.data.pictures import decode_pictures
 from surelabel.data.reference import RunData
 from surelabel.data.source import ArraySource
 from surelabel.data.wording import check_file, damaged
@@ -62,7 +56,6 @@ TABLE = Experiment(
     ),
     "mAP",
 )
-EXPERIMENTS = {"table": "TABLE"}
 
 
 class Part(NamedTuple):
@@ -77,21 +70,15 @@ class Part(NamedTuple):
     y: npt.NDArray[np.int64]
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=EXPERIMENTS)
-    given, options = parser.parse_known_args(words)
-    return surelabel(["reproduce", f"{FILE}:{EXPERIMENTS[given.experiment]}", "--out", "runs/coco18", *options])
-
-
-def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = SIDE, fit: Fit = "squash") -> RunData:
+def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = SIDE) -> RunData:
     """Return some of coco18's trainval pictures labeled, the rest as the pool, and its test pictures."""
-    train, test, classes = _kept(data_folder() / "coco18", side, fit)
+    train, test, classes = read_coco18(data_folder() / "coco18", side)
     return several_labels_data(train, test, classes, seed, labels, num_validation)
 
 
-def read_coco18(folder: Path, side: int = SIDE, fit: Fit = "squash") -> tuple[Part, Part, tuple[str, ...]]:
-    """Return the two parts and the classes; decoding takes seconds, so that nothing is kept on the disk."""
+@functools.lru_cache(maxsize=1)
+def read_coco18(folder: Path, side: int = SIDE) -> tuple[Part, Part, tuple[str, ...]]:
+    """Return the two parts and the classes; kept in memory, as every run of a table asks for them."""
     if not folder.is_dir():
         raise DataError(
             f"coco18 is not in '{folder}'; put its folder (trainval.bin, test.bin, index.npz) there, or name the "
@@ -99,16 +86,10 @@ def read_coco18(folder: Path, side: int = SIDE, fit: Fit = "squash") -> tuple[Pa
         )
     index = _read_index(folder / "index.npz")
     train, test = (
-        _read_part(folder / f"{name}.bin", index, np.flatnonzero(index["split"] == number), side, fit)
+        _read_part(folder / f"{name}.bin", index, np.flatnonzero(index["split"] == number), side)
         for number, name in enumerate(PARTS)
     )
     return train, test, tuple(str(name) for name in index["names"])
-
-
-@functools.lru_cache(maxsize=1)
-def _kept(folder: Path, side: int, fit: Fit) -> tuple[Part, Part, tuple[str, ...]]:
-    """Keep the pictures in memory: every run of a table asks for them."""
-    return read_coco18(folder, side, fit)
 
 
 def _read_index(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -127,9 +108,7 @@ def _read_index(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     return index
 
 
-def _read_part(
-    path: Path, index: dict[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.int64], side: int, fit: Fit
-) -> Part:
+def _read_part(path: Path, index: dict[str, npt.NDArray[np.generic]], rows: npt.NDArray[np.int64], side: int) -> Part:
     check_file(path)
     data, stops = path.read_bytes(), np.cumsum(index["length"][rows].astype(np.int64))
     if not len(rows) or stops[-1] != len(data):
@@ -137,9 +116,5 @@ def _read_part(
     starts = np.concatenate([[0], stops[:-1]])
     files = [io.BytesIO(data[start:stop]) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     names = [str(name) for name in index["image_id"][rows]]
-    decoded = decode_pictures([f"{path}: {name}" for name in names], files, side, fit)
+    decoded = decode_pictures([f"{path}: {name}" for name in names], files, side, "squash")
     return Part(ArraySource(decoded.x, ids=np.array(names)), index["y"][rows].astype(np.int64))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,10 +3,9 @@
 import contextlib
 import hashlib
 import json
-import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,11 +21,14 @@ from sklearn.svm import SVC
 
 from surelabel import UPSClassifier
 from surelabel.learners.rule import samples_trained_on
-from surelabel.report.results import append_rows, read_rows
+from surelabel.report.record import settings_file
+from surelabel.report.results import append_rows, paired_difference, read_rows
 from surelabel.runs.environment import describe_environment
+from surelabel.runs.files import make_folder, write_file
 
 LABELS_PER_CLASS = 5
 METRIC = "test accuracy %"
+UPS, SUPERVISED = "UPS", "supervised network (round 0)"
 PROTOCOL = (
     "A stratified quarter of the rows is held out for the test, five rows of each class keep their labels, the others "
     "of the training rows are unlabeled; features are standardized by the training rows. The seed draws all of it and "
@@ -65,31 +67,43 @@ def draw_split(x: Any, y: Any, seed: int) -> Split:
     return Split(scaler.transform(x[train]), y_few, scaler.transform(x[test]), y[test], len(labeled), digest)
 
 
-def fit_row(experiment: str, name: str, dataset: str, split: Split, seed: int, classifier: Any) -> dict[str, Any]:
-    """Fit on a split and return the row of `results/runs.csv` but for its last three columns."""
+def accuracy(classifier: Any, split: Split) -> dict[str, float]:
+    """Return the share of test rows whose class is right, by the metric's name."""
+    return {METRIC: float(np.mean(classifier.predict(split.x_test) == split.y_test))}
+
+
+def fit_rows(
+    name: str,
+    dataset: str,
+    split: Split,
+    seed: int,
+    classifier: Any,
+    score: Callable[[Any, Split], dict[str, float]] = accuracy,
+) -> list[dict[str, Any]]:
+    """Fit on a split and return a row of `results/runs.csv` for each metric, but for the columns that a `Book` adds."""
     started = time.perf_counter()
     with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", message="The `probability` parameter was deprecated", category=FutureWarning)
         classifier.fit(split.x, split.y)
     minutes = (time.perf_counter() - started) / 60
-    return {
-        "experiment": experiment,
+    same = {
         "row": name,
         "dataset": dataset,
         "labels": split.num_labels,
         "validation_labels": 0,
         "split_hash": split.digest,
         "seed": seed,
-        "metric": METRIC,
-        "value": round(100 * float(np.mean(classifier.predict(split.x_test) == split.y_test)), 4),
         "paper": None,
         "rounds": getattr(classifier, "n_iter_", None),
-        "epochs": epochs_done(classifier, split.num_labels),
+        # Positives of several labels a row are counted by entries, which do not tell the epochs.
+        "epochs": epochs_done(classifier, split.num_labels) if split.y.ndim == 1 else None,
         "images_seen": None,
         "minutes": round(minutes, 5),
         "device": f"cpu (1 thread, {describe_environment()['processor']})",
     }
+    values = score(classifier, split)
+    return [{**same, "metric": metric, "value": round(100 * value, 4)} for metric, value in values.items()]
 
 
 def epochs_done(classifier: Any, num_labels: int) -> int | None:
@@ -115,18 +129,17 @@ def one_thread() -> Any:
 
 
 class Book:
-    """Appends rows with the commit, the version of torch and the settings; what stands in the file is read back."""
+    """Appends rows with the experiment, torch, commit and settings; what stands in the file is read back."""
 
     def __init__(self, path: Path, experiment: str, settings: Mapping[str, Any]) -> None:
-        self.path, self.experiment = path, experiment
-        text = json.dumps({"protocol": PROTOCOL, **settings}, indent=2, sort_keys=True, default=repr) + "\n"
-        name = f"{experiment.replace(' ', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
-        folder = path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-        self.origin = {"torch": torch.__version__, "commit": commit(), "settings": name}
+        self.path = path
+        name, text = settings_file(experiment, {"protocol": PROTOCOL, **settings})
+        make_folder(path.parent)
+        write_file(path.parent / name, text)
+        commit = describe_environment()["commit"] or ""
+        self.origin = {"experiment": experiment, "torch": torch.__version__, "commit": commit, "settings": name}
 
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append finished rows."""
         append_rows(self.path, [{**row, **self.origin} for row in rows])
 
@@ -134,20 +147,18 @@ class Book:
         """Return, for each (data set, row), the value of each seed; of runs that were repeated the last counts."""
         found: dict[tuple[str, str], dict[int, float]] = {}
         for row in read_rows(self.path):
-            ours = {"experiment": self.experiment, "metric": metric, **self.origin}
-            if all(row[key] == value for key, value in ours.items()):
+            if all(row[key] == value for key, value in {"metric": metric, **self.origin}.items()):
                 found.setdefault((row["dataset"], row["row"]), {})[int(row["seed"])] = float(row["value"])
         return found
 
 
-def commit() -> str:
-    """Return the short commit of this repository, with "-dirty" when anything but its results has changed."""
-    here = Path(__file__).resolve().parents[1]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", here, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    changed = git("status", "--porcelain", "--", ".", ":!results")
-    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+def show(book: Book, dataset: str, seeds: Sequence[int], metric: str = METRIC) -> None:
+    """Print the rows of a data set: means, and UPS minus each other method with its 95 % interval."""
+    values = {row: by_seed for (name, row), by_seed in book.values(metric).items() if name == dataset}
+    ups = [values[UPS][seed] for seed in seeds]
+    print(f"\n{dataset}: {metric}, seeds {seeds[0]} to {seeds[-1]}")
+    for row, by_seed in values.items():
+        mine = [by_seed[seed] for seed in seeds]
+        mean, low, high = paired_difference(ups, mine)
+        difference = "" if row == UPS else f"UPS is {mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+        print(f"  {row:36s}{sum(mine) / len(mine):6.2f}  {difference}", flush=True)

@@ -11,19 +11,16 @@ test part of it, and `<name>.xml.xz`, which names the label columns.
 import argparse
 import lzma
 import re
-import time
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
 import numpy.typing as npt
-from comparison import Book, Split, one_thread
+from comparison import SUPERVISED, UPS, Book, Split, fit_rows, show
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -31,13 +28,11 @@ from surelabel import UPSClassifier
 from surelabel.data.draws import draw
 from surelabel.data.images import data_folder
 from surelabel.data.splits import multi_label_split, split_hash
+from surelabel.data.voc import NoDocumentType
 from surelabel.data.wording import check_file, damage_named, damaged, shown
 from surelabel.errors import DataError
 from surelabel.metrics import mean_average_precision
-from surelabel.report.results import paired_difference
-from surelabel.runs.environment import describe_environment
 
-EXPERIMENT = "mulan"
 FILES = {
     "yeast": ("yeast.arff.xz",),
     "scene": ("scene-train.arff.xz", "scene-test.arff.xz"),
@@ -46,7 +41,6 @@ FILES = {
 NUM_LABELS = 100
 HIDDEN = 0.4
 METRICS = ("test mAP %", "test mAP, 11 points %")
-UPS, SUPERVISED = "UPS", "supervised network (round 0)"
 PROTOCOL = (
     "All rows of a data set are put together. A third of them is held out for the test, "
     f"{NUM_LABELS} of the others are labeled, with a positive and a negative of every class among them, and the rest "
@@ -80,7 +74,7 @@ def main() -> None:
     if options.first_seed < 0:
         parser.error("--first-seed must be at least 0.")
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    book = Book(options.results / "runs.csv", EXPERIMENT, settings())
+    book = Book(options.results / "runs.csv", "mulan", settings())
     for name in options.datasets:
         data = read_mulan(name)
         for hidden in (0.0, HIDDEN):
@@ -88,8 +82,9 @@ def main() -> None:
             for seed in seeds:
                 split = draw_split(data, seed, hidden)
                 for row, new in methods(seed).items():
-                    book.add(fit_rows(row, dataset, split, seed, new))
-            show(dataset, book, seeds)
+                    book.add(fit_rows(row, dataset, split, seed, new, mean_precisions))
+            for metric in METRICS:
+                show(book, dataset, seeds, metric)
 
 
 def methods(seed: int) -> dict[str, Any]:
@@ -164,48 +159,12 @@ def hide(y: npt.NDArray[np.int64], share: float, seed: int) -> npt.NDArray[np.in
     return found
 
 
-def fit_rows(row: str, dataset: str, split: Split, seed: int, classifier: Any) -> list[dict[str, Any]]:
-    """Fit on a split and return rows of `results/runs.csv`, one for each definition of average precision."""
-    started = time.perf_counter()
-    with warnings.catch_warnings(), one_thread():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        classifier.fit(split.x, split.y)
-    minutes = (time.perf_counter() - started) / 60
+def mean_precisions(classifier: Any, split: Split) -> dict[str, float]:
+    """Return the mean average precision of the test rows by both of its definitions."""
     known = np.ones(split.y_test.shape, dtype=bool)
     values = mean_average_precision(classifier.predict_proba(split.x_test), split.y_test == 1, known)
     assert values is not None
-    same = {
-        "experiment": EXPERIMENT,
-        "row": row,
-        "dataset": dataset,
-        "labels": split.num_labels,
-        "validation_labels": 0,
-        "split_hash": split.digest,
-        "seed": seed,
-        "paper": None,
-        "rounds": getattr(classifier, "n_iter_", None),
-        "epochs": None,
-        "images_seen": None,
-        "minutes": round(minutes, 5),
-        "device": f"cpu (1 thread, {describe_environment()['processor']})",
-    }
-    return [
-        {**same, "metric": metric, "value": round(100 * value, 4)}
-        for metric, value in zip(METRICS, values, strict=True)
-    ]
-
-
-def show(dataset: str, book: Book, seeds: Sequence[int]) -> None:
-    """Print the rows of a data set: means, and UPS minus each other method with its 95 % interval."""
-    for metric in METRICS:
-        values = {row: by_seed for (name, row), by_seed in book.values(metric).items() if name == dataset}
-        ups = [values[UPS][seed] for seed in seeds]
-        print(f"\n{dataset}: {metric}, seeds {seeds[0]} to {seeds[-1]}")
-        for row, by_seed in values.items():
-            mine = [by_seed[seed] for seed in seeds]
-            mean, low, high = paired_difference(ups, mine)
-            difference = "" if row == UPS else f"UPS is {mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-            print(f"  {row:36s}{sum(mine) / len(mine):6.2f}  {difference}", flush=True)
+    return dict(zip(METRICS, values, strict=True))
 
 
 def read_mulan(name: str, folder: Path | None = None) -> Mulan:
@@ -289,17 +248,10 @@ def _wrong_line(path: Path, number: int, line: str, wanted: str) -> DataError:
     return DataError(f"File '{path}', line {number} must hold {wanted}. Got {shown(line)} instead.")
 
 
-class _NoDocumentType(ElementTree.TreeBuilder):
-    """Builds the tree of a document without a document type, which could define entities."""
-
-    def doctype(self, name: str, pubid: str | None, system: str | None) -> NoReturn:
-        raise ValueError("it has a document type")
-
-
 def _read_classes(path: Path) -> tuple[str, ...]:
     text = _read_text(path, "a list of classes")
     try:
-        tree = ElementTree.fromstring(text.encode(), ElementTree.XMLParser(target=_NoDocumentType()))
+        tree = ElementTree.fromstring(text.encode(), ElementTree.XMLParser(target=NoDocumentType()))
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise damaged(path, "a list of classes in XML", error) from error
     names = tuple(str(element.get("name")) for element in tree if element.tag.rpartition("}")[2] == "label")

@@ -10,14 +10,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from comparison import BASELINES, Book, draw_split, fit_row
+from comparison import BASELINES, SUPERVISED, UPS, Book, draw_split, fit_rows, show
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from surelabel import UPSClassifier
-from surelabel.report.results import paired_difference
 
 DATASETS = {"digits": load_digits, "breast cancer": load_breast_cancer, "wine": load_wine}
-UPS, SUPERVISED = "UPS", "supervised network (round 0)"
 
 
 def main() -> None:
@@ -33,8 +31,9 @@ def main() -> None:
         x, y = DATASETS[dataset](return_X_y=True)
         for seed in range(options.seeds):
             split = draw_split(x, y, seed)
-            book.add(fit_row("tables", name, dataset, split, seed, new) for name, new in methods(seed).items())
-        show(dataset, book, options.seeds)
+            for name, new in methods(seed).items():
+                book.add(fit_rows(name, dataset, split, seed, new))
+        show(book, dataset, range(options.seeds))
 
 
 def methods(seed: int) -> dict[str, Any]:
@@ -52,18 +51,6 @@ def settings() -> dict[str, Any]:
     for name in (UPS, SUPERVISED):
         parameters[name]["random_state"] = "the row's seed"
     return {"methods": parameters}
-
-
-def show(dataset: str, book: Book, num_seeds: int) -> None:
-    """Print the rows of a data set: means, and UPS minus each other method with its 95 % interval."""
-    values = {row: by_seed for (name, row), by_seed in book.values().items() if name == dataset}
-    print(f"\n{dataset}: test accuracy %, {num_seeds} seeds")
-    for row, by_seed in values.items():
-        mine = [by_seed[seed] for seed in range(num_seeds)]
-        ups = [values[UPS][seed] for seed in range(num_seeds)]
-        mean, low, high = paired_difference(ups, mine)
-        difference = "" if row == UPS else f"UPS is {mean:+.2f} [{low:+.2f}, {high:+.2f}]"
-        print(f"  {row:36s}{sum(mine) / num_seeds:6.2f}  {difference}", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,23 +3,17 @@
 500 training and 50 test pictures a class, in grids of tiles: `train_1.jpg` to `train_5.jpg` and `test.jpg`, 100 tiles a
 row; `labels.npz` with `train` and `test`, and `classes.json`. SURELABEL_DATA names the folder above.
 
-    python experiments/tin100.py table --budget 6 --results results/runs.csv
-    python experiments/tin100.py first-selection --budget 6
-
-The options are those of `surelabel reproduce`.
+    surelabel reproduce experiments/tin100.py:TABLE --budget 6 --out runs/tin100 --results results/runs.csv
+    surelabel reproduce experiments/tin100.py:FIRST_SELECTION --budget 6 --out runs/tin100
 """
 
-import argparse
 import json
-import sys
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.cli import main as surelabel
 from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
 from surelabel.data.reference import RunData
 from surelabel.data.wording import check_file, damaged
@@ -40,18 +34,8 @@ TIN100 = DataSet(
 )
 TABLE = Experiment("tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS))
 FIRST_SELECTION = Experiment("first-selection-tin100", "The first selection, tin100", rows(TIN100, 4000, *FIRST))
-EXPERIMENTS = {"table": "TABLE", "first-selection": "FIRST_SELECTION"}
 
 SIDE, TILES = 32, 100
-_TRAIN = tuple(f"train_{number}.jpg" for number in range(1, 6))
-_TEST = ("test.jpg",)
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=EXPERIMENTS)
-    given, options = parser.parse_known_args(words)
-    return surelabel(["reproduce", f"{FILE}:{EXPERIMENTS[given.experiment]}", "--out", "runs/tin100", *options])
 
 
 def tin100(seed: int = 0, labels: int = 4000, num_validation: int = 0) -> RunData:
@@ -68,11 +52,12 @@ def read_tin100(folder: Path) -> ImageSet:
         )
     classes = _read_classes(folder / "classes.json")
 
-    def read(part: str, names: tuple[str, ...]) -> Pictures:
+    def read(part: str, *names: str) -> Pictures:
         x = np.concatenate([_read_grid(folder / name) for name in names])
         return Pictures(x, _read_labels(folder / "labels.npz", part, len(x), len(classes)))
 
-    return ImageSet(read("train", _TRAIN), read("test", _TEST), classes, origin=str(folder))
+    train = read("train", *(f"train_{number}.jpg" for number in range(1, 6)))
+    return ImageSet(train, read("test", "test.jpg"), classes, origin=str(folder))
 
 
 def _read_grid(path: Path) -> npt.NDArray[np.uint8]:
@@ -111,7 +96,3 @@ def _read_classes(path: Path) -> tuple[str, ...]:
         raise damaged(path, "a JSON list of classes", error) from error
     names = [name for _, name in entries]
     return tuple(name if names.count(name) == 1 else f"{name} ({wnid})" for wnid, name in entries)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

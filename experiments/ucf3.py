@@ -3,19 +3,13 @@
 The clips are UCF-101's own at a short side of 128 pixels. Split 1 has 290 training and 104 test clips of these classes.
 A score on ucf3 is not a score on UCF-101. SURELABEL_DATA names the folder above.
 
-    python experiments/ucf3.py table --budget 3 --results results/runs.csv
-    python experiments/ucf3.py table --labels 20% --rows UPS --seeds 3
-
-The options are those of `surelabel reproduce`.
+    surelabel reproduce experiments/ucf3.py:TABLE --budget 3 --out runs/ucf3 --results results/runs.csv
+    surelabel reproduce experiments/ucf3.py:TABLE --labels 20% --rows UPS --seeds 3 --out runs/ucf3
 """
 
-import argparse
 import functools
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from surelabel.cli import main as surelabel
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.images import data_folder
 from surelabel.data.pictures import Progress
@@ -30,17 +24,13 @@ from surelabel.recipes.paper import ALL_LABELS, SUPERVISED, UPS
 from surelabel.recipes.ucf101 import fast_recipe, paper_recipe
 
 CLASSES = ("BabyCrawling", "Punch", "PushUps")
-MEAN, STD = (0.3977, 0.3484, 0.3217), (0.2748, 0.2611, 0.2708)
-"""Of the training clips of split 1, of values in 0 to 1."""
-
 FILE = Path(__file__).resolve()
 CLIPS = FILE.parents[1] / "runs" / "ucf3-clips"
-
 UCF3 = DataSet(
     "ucf3",
     f"{FILE}:ucf3",
-    MEAN,
-    STD,
+    (0.3977, 0.3484, 0.3217),
+    (0.2748, 0.2611, 0.2708),
     paper_recipe,
     functools.partial(fast_recipe, steps=1200, batch_size=32, learning_rate=0.05),
 )
@@ -55,23 +45,13 @@ TABLE = Experiment(
     ),
     "accuracy",
 )
-EXPERIMENTS = {"table": "TABLE"}
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=EXPERIMENTS)
-    given, options = parser.parse_known_args(words)
-    return surelabel(["reproduce", f"{FILE}:{EXPERIMENTS[given.experiment]}", "--out", "runs/ucf3", *options])
 
 
 def ucf3(
     seed: int = 0,
     share: float = 0.2,
-    split: int = 1,
     *,
     validation_share: float = 0.0,
-    groups: bool = False,
     cache: str | None = None,
     progress: Progress | None = None,
     **clips: int,
@@ -86,10 +66,6 @@ def ucf3(
             f"ucf3 is not in '{folder}'; put the class folders {', '.join(CLASSES)} and ucfTrainTestlist of UCF-101 "
             "there, or name the folder above it in SURELABEL_DATA."
         )
-    lists = read_ucf101(folder, split, classes=CLASSES)
+    lists = read_ucf101(folder, classes=CLASSES)
     decoded = decode_clips(lists.videos, Path(cache or CLIPS), ClipSettings(**clips), progress=progress)
-    return clip_data(lists, decoded.clips, seed, share, validation_share, groups)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return clip_data(lists, decoded.clips, seed, share, validation_share)

@@ -8,7 +8,7 @@ import csv
 import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,11 @@ def latest(experiment: str, path: Path, metric: str | None = None) -> tuple[Valu
     return values, last
 
 
+def num_seeds(values: Values) -> int:
+    """Return how many seeds each row has."""
+    return len(next(iter(next(iter(values.values())).values())))
+
+
 def table(values: Values, ups: str) -> list[str]:
     """Return a Markdown table: a row a method, a column a data set; the mean, and UPS minus it with its interval."""
     datasets = list(values)
@@ -56,34 +61,36 @@ def _cell(by_row: dict[str, dict[int, float]], row: str, ups: str) -> str:
     return f"{mean} ({difference:+.1f} [{low:+.1f}, {high:+.1f}])"
 
 
-def blocks(results: Path) -> dict[str, str]:
-    """Return the text of each marked block of the README."""
-    tables, origin = latest("tables", results / "runs.csv")
-    demo, demo_origin = latest("demo", results / "runs.csv")
-    seeds, demo_seeds = (len(next(iter(next(iter(v.values())).values()))) for v in (tables, demo))
-    return {
-        "tables": "\n".join(
-            [
-                f"Five labels per class on small tables, test accuracy in %, mean over {seeds} seeds; in brackets UPS",
-                "minus the method, paired, with its 95 % interval. `UPSClassifier` runs with its defaults, which were",
-                "chosen on other data sets.",
-                "",
-                *table(tables, "UPS"),
-                "",
-                f"`results/runs.csv`, experiment `tables`, commit {origin['commit']}, one CPU core.",
-            ]
-        ),
-        "demo": "\n".join(
-            [
-                f"The demo, {demo_origin['labels']} labeled digits as pictures, test accuracy in %, mean over",
-                f"{demo_seeds} seeds; brackets as above:",
-                "",
-                *table(demo, "UPS"),
-                "",
-                f"`results/runs.csv`, experiment `demo`, commit {demo_origin['commit'][:7]}.",
-            ]
-        ),
-    }
+def tables(results: Path) -> str:
+    """Return the comparison on small tables."""
+    values, origin = latest("tables", results / "runs.csv")
+    seeds = num_seeds(values)
+    return "\n".join(
+        [
+            f"Five labels per class on small tables, test accuracy in %, mean over {seeds} seeds; in brackets UPS",
+            "minus the method, paired, with its 95 % interval. `UPSClassifier` runs with its defaults, which were",
+            "chosen on other data sets.",
+            "",
+            *table(values, "UPS"),
+            "",
+            f"`results/runs.csv`, experiment `tables`, commit {origin['commit'][:7]}, one CPU core.",
+        ]
+    )
+
+
+def demo(results: Path) -> str:
+    """Return the table of the demo."""
+    values, origin = latest("demo", results / "runs.csv")
+    return "\n".join(
+        [
+            f"The demo, {origin['labels']} labeled digits as pictures, test accuracy in %, mean over",
+            f"{num_seeds(values)} seeds; brackets as above:",
+            "",
+            *table(values, "UPS"),
+            "",
+            f"`results/runs.csv`, experiment `demo`, commit {origin['commit'][:7]}.",
+        ]
+    )
 
 
 def mulan(results: Path) -> str:
@@ -91,7 +98,7 @@ def mulan(results: Path) -> str:
     lines = []
     for metric, name in (("test mAP %", "uninterpolated"), ("test mAP, 11 points %", "over eleven points")):
         values, origin = latest("mulan", results / "runs.csv", metric)
-        seeds = len(next(iter(next(iter(values.values())).values())))
+        seeds = num_seeds(values)
         lines += [
             f"Mean average precision in %, {name}, {origin['labels']} labeled rows, mean over {seeds} seeds; in",
             "brackets UPS minus the method, paired, with its 95 % interval.",
@@ -125,7 +132,7 @@ def choice(results: Path) -> str:
             f"| {gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}] "
             f"| {up} of {len(means)} | {gap.mean:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}] |"
         )
-    seeds = len(next(iter(next(iter(values.values())).values())))
+    seeds = num_seeds(values)
     head = [
         f"Test accuracy in %, mean over {len(means)} data sets with {seeds} seeds each; intervals over the data sets:",
         "",
@@ -243,33 +250,40 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
     return ", ".join(sorted({f"{row['commit'][:7]} ({row['device']})" for row in rows}))
 
 
-def updated(text: str, results: Path) -> str:
-    """Return a document with its marked blocks filled in."""
-    others: dict[str, Callable[[Path], str]] = {
-        "defaults": choice,
-        "mulan": mulan,
-        "speeds": speeds,
-        "selection": selection,
-        "kernels": kernels,
-        "first-selection": first_labels,
-        "cifar10": functools.partial(rerun, dataset="cifar10"),
-    }
-    if len(re.findall(r"<!-- results:[\w-]+ -->", text)) != len(re.findall(r"<!-- /results:[\w-]+ -->", text)):
-        raise ValueError("A block's end is missing: each <!-- results:NAME --> needs its <!-- /results:NAME -->.")
-    for name, block in {**blocks(results), **{name: make(results) for name, make in others.items()}}.items():
-        pattern = re.compile(rf"(<!-- results:{name} -->\n).*?(<!-- /results:{name} -->)", re.DOTALL)
-        text = pattern.sub(lambda match, block=block: f"{match[1]}{block}\n{match[2]}", text)
-    return text
+BLOCKS: dict[str, Callable[[Path], str]] = {
+    "tables": tables,
+    "demo": demo,
+    "defaults": choice,
+    "mulan": mulan,
+    "speeds": speeds,
+    "selection": selection,
+    "kernels": kernels,
+    "first-selection": first_labels,
+    "cifar10": functools.partial(rerun, dataset="cifar10"),
+}
+
+
+def updated(text: str, blocks: Mapping[str, str]) -> str:
+    """Return a document with its marked blocks filled in; a mark without its other half or its block is an error."""
+    pattern = re.compile(r"(<!-- results:([\w-]+) -->\n).*?(<!-- /results:\2 -->)", re.DOTALL)
+    marks, pairs = re.findall(r"<!-- /?results:.*?-->", text), pattern.findall(text)
+    if len(marks) != 2 * len(pairs):
+        raise ValueError("A block is broken: each <!-- results:NAME --> needs its <!-- /results:NAME -->.")
+    unknown = [name for _, name, _ in pairs if name not in blocks]
+    if unknown:
+        raise ValueError(f"There is no block {unknown[0]!r}; there are {', '.join(blocks)}.")
+    return pattern.sub(lambda match: f"{match[1]}{blocks[match[2]]}\n{match[3]}", text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when a document is out of date")
     options = parser.parse_args(arguments)
+    blocks = {name: make(ROOT / "results") for name, make in BLOCKS.items()}
     stale = False
     for document in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         before = document.read_text()
-        after = updated(before, ROOT / "results")
+        after = updated(before, blocks)
         stale |= before != after
         if not options.check:
             document.write_text(after)

@@ -11,6 +11,7 @@ from surelabel.data.tables import write_table
 
 QUICK = ("--rounds", "1", "--hidden", "8", "--epochs", "1", "--passes", "3")
 """Settings that make a fit take a moment; the thresholds stay the defaults."""
+LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
 
 
 class Result(NamedTuple):

@@ -7,6 +7,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from cli_support import Command
 from hypothesis import settings
 
 torch.set_num_threads(1)
@@ -20,6 +21,12 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`surelabel`, called in this process."""
+    return Command(capsys)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,6 @@ import sys
 import warnings
 
 import pytest
-from cli_support import Command
 
 import surelabel
 from surelabel.cli import app, main
@@ -16,11 +15,6 @@ from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
 
 COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "bench", "env")
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 @pytest.fixture

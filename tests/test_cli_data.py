@@ -19,11 +19,6 @@ NAME = "cifar-10-python.tar.gz"
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """Offers a small set as CIFAR-10; data sets go to a folder of their own."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "data"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import QUICK, Command, blobs, write_blobs
+from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
 from surelabel.cli.fit import run_parts
@@ -14,12 +14,6 @@ from surelabel.data.tables import write_table
 from surelabel.runs import RunFolder
 
 FOREST = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
-LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -22,11 +22,6 @@ LOOSE = ("--tau-n", "0.4", "--kappa-n", "0.3")
 """So that a network which was trained for a moment selects negatives too."""
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def write_tags(path: Path, cells: list[Any] = CELLS, **changes: Any) -> Path:
     """Write a table whose first rows have these cells and the others none."""
     columns = {**blobs(), "tags": [*cells, *[None] * (60 - len(cells))], **changes}

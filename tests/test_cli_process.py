@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_support import Command, write_blobs
+from cli_support import write_blobs
 from rich.console import Console
 
 from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, StepBar, StepLines
@@ -40,11 +40,6 @@ def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_blobs(Path("pets.csv"))
     Path("net.py").write_text(STOPS_ITSELF)
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 def fit(out: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from cli_support import Command, write_blobs
+from cli_support import LOGISTIC, write_blobs
 from rich.console import Console
 
 from surelabel import UPSConfig
@@ -13,13 +13,6 @@ from surelabel.cli.demo import drawn
 from surelabel.recipes.workers import Job
 from surelabel.report.html import SummaryTable
 from surelabel.runs import RunFolder, RunSettings, SklearnLearnerSettings, TableData
-
-LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import QUICK, Command, blobs, write_blobs
+from cli_support import QUICK, blobs, write_blobs
 
 import surelabel
 from surelabel.cli import main
@@ -37,11 +37,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["fit", folder / "both.csv", "--label", "left", "--label", "right", "--id", "id", *QUICK, "--quiet"]
     assert main([*map(str, words), "--out", str(folder / "run")]) == 0
     return folder
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 def rows(text: str) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from cli_support import Command, blobs
+from cli_support import LOGISTIC, blobs
 from small_runs import small_settings
 
 import surelabel as sl
@@ -17,7 +17,6 @@ from surelabel.data.tables import write_table
 from surelabel.report.thresholds import Pair, read_labels, select_from, validation_labels
 from surelabel.runs import RunFolder, start
 
-LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -35,11 +34,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = ["fit", folder / f"{table}.csv", *flags, "--id", "id", "--validation", "0.8", *LOGISTIC, "--quiet"]
         assert main([*map(str, words), "--out", str(folder / run)]) == 0
     return folder
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 @pytest.fixture(autouse=True)

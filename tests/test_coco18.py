@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from tiny_recipes import miniature, tiny_pictures
 
+from surelabel.cli import main
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
 from surelabel.learners.settings import TorchLearnerSettings
@@ -20,6 +21,7 @@ from surelabel.references import resolve
 from surelabel.report.results import read_rows
 
 coco18, read_coco18 = experiment.coco18, experiment.read_coco18
+TABLE = f"{experiment.FILE}:TABLE"
 
 
 def write_coco18(folder: Path, **changes: Any) -> np.ndarray:
@@ -115,7 +117,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         fast=lambda settings: tiny_pictures(voc2007.fast_recipe(settings)),
     )
     table = miniature(experiment.TABLE, dataset, {500: 8, 1000: 10, 5011: 20})
-    monkeypatch.setitem(resolve(f"{experiment.FILE}:main").__globals__, "TABLE", table)
+    monkeypatch.setitem(resolve(f"{experiment.FILE}:coco18").__globals__, "TABLE", table)
     return tmp_path
 
 
@@ -123,7 +125,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--results", str(small / "runs.csv")]
     chosen = ["--labels", "8", "--rows", "Supervised", "--rows", "UPS", "--rows", "UPS, no class balance"]
-    assert experiment.main(["table", *words, *chosen]) == 0
+    assert main(["reproduce", TABLE, *words, *chosen]) == 0
     written = (small / "runs" / "coco18.md").read_text()
     assert "| UPS | coco18 | 10 |  | not run | not run |  |" in written
     rows = read_rows(small / "runs.csv")
@@ -132,12 +134,12 @@ def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
         for row in ("Supervised", "UPS", "UPS, no class balance")
         for metric in ("test mAP %", "test mAP, 11 points %")
     }
-    assert experiment.main(["table", "--labels", "9"]) == 1
+    assert main(["reproduce", TABLE, "--labels", "9"]) == 1
 
 
 def test_with_all_pictures_labeled_round_0_is_all(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--labels", "20"]
-    assert experiment.main(["table", *words]) == 0
+    assert main(["reproduce", TABLE, *words]) == 0
     assert "| Supervised, all labels | coco18 | 20 |  | not run |" not in (small / "runs" / "coco18.md").read_text()
 
 

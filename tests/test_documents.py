@@ -1,16 +1,26 @@
 """Figures in the documents come from rows in results/, and its links lead somewhere."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+from update_documents import main, updated
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_the_documents_tables_are_those_of_the_results() -> None:
-    command = [sys.executable, str(ROOT / "experiments" / "update_documents.py"), "--check"]
-    assert subprocess.run(command, check=False).returncode == 0, "run python experiments/update_documents.py"
+    assert main(["--check"]) == 0, "run python experiments/update_documents.py"
+
+
+def test_a_block_is_filled_in_and_a_mark_without_one_is_refused() -> None:
+    text = "<!-- results:speeds -->\nold\n<!-- /results:speeds -->\n"
+    assert updated(text, {"speeds": "new"}) == text.replace("old", "new")
+    with pytest.raises(ValueError, match="no block 'speeds'; there are tables"):
+        updated(text, {"tables": "new"})
+    for broken in (text.replace("/results:speeds", "/results:tables"), text.replace("/", ""), text * 2 + text[:30]):
+        with pytest.raises(ValueError, match="A block is broken"):
+            updated(broken, {"speeds": "new"})
 
 
 def test_links_inside_the_documents_lead_to_files() -> None:

@@ -126,7 +126,8 @@ def test_one_vs_rest_learns_each_class_from_its_known_entries() -> None:
 
 def test_a_fit_is_a_row_for_each_definition_of_average_precision() -> None:
     split = mulan.draw_split(made(), 0, 0.0)
-    rows = mulan.fit_rows("logistic", "made", split, 0, mulan.OneVsRest(LogisticRegression()))
+    classifier = mulan.OneVsRest(LogisticRegression())
+    rows = comparison.fit_rows("logistic", "made", split, 0, classifier, mulan.mean_precisions)
     assert [row["metric"] for row in rows] == ["test mAP %", "test mAP, 11 points %"]
     assert all(90 < row["value"] <= 100 for row in rows)
     assert {row["labels"] for row in rows} == {100}
@@ -135,7 +136,7 @@ def test_a_fit_is_a_row_for_each_definition_of_average_precision() -> None:
 def test_the_seeds_asked_for_are_run_and_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(comparison, "commit", lambda: "abc1234")
+    monkeypatch.setenv("SURELABEL_COMMIT", "abc1234")
     monkeypatch.setattr(mulan, "read_mulan", lambda name: made())
     few = {mulan.UPS: mulan.OneVsRest(LogisticRegression()), mulan.SUPERVISED: mulan.OneVsRest(LogisticRegression(C=9))}
     monkeypatch.setattr(mulan, "methods", lambda seed: few)
@@ -143,6 +144,7 @@ def test_the_seeds_asked_for_are_run_and_recorded(
     monkeypatch.setattr(sys, "argv", ["mulan.py", *words])
     mulan.main()
     rows = read_rows(tmp_path / "runs.csv")
+    assert {(row["experiment"], row["commit"]) for row in rows} == {("mulan", "abc1234")}
     assert {row["seed"] for row in rows} == {"5", "6"}
     assert {row["dataset"] for row in rows} == {"emotions", "emotions, 40% of entries hidden"}
     assert len(rows) == 2 * 2 * 2 * 2, "two seeds, two methods, two metrics, all or some entries known"

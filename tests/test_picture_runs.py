@@ -36,11 +36,6 @@ Seen = list[tuple[str, int, int]]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_voc(tmp_path, small_voc())
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))

@@ -37,11 +37,6 @@ STILL = ("--learning-rate", "1e-30", "--epochs", "1", "--passes", "3", "--rounds
 """Training changes nothing, so that the last network shows what its round began with."""
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 @pytest.fixture(autouse=True)
 def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

@@ -1,12 +1,11 @@
 """The rows of the demo's table: complete settings, the data behind them, and workers that share the runs."""
 
 import math
-import os
 import signal
 import subprocess
-import sys
-import time
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,40 +118,36 @@ def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
         run_jobs([Job(tmp_path / "taken", settings), Job(tmp_path / "taken", settings)], workers=2)
 
 
-INTERRUPTED = """
-import sys
-from pathlib import Path
-from surelabel.recipes.demo import demo_settings
-from surelabel.recipes.workers import Job, run_jobs
-settings = demo_settings()
-settings = settings.replace(learner=settings.learner.replace(
-    training=settings.learner.training.replace(min_steps=100_000)))
-jobs = [Job(Path(sys.argv[1]) / str(i), settings) for i in range(2)]
-try:
-    run_jobs(jobs, workers=2)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
+def test_ctrl_c_ends_the_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [Job(tmp_path / str(i), quick(demo_settings(), steps=100_000)) for i in range(2)]
+    processes: list[subprocess.Popen[str]] = []
+    test_is_over = threading.Event()
 
+    def started(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
+        processes.append(Popen(*arguments, **options))
+        return processes[-1]
 
-def heed_ctrl_c() -> None:
-    """A suite that runs in the background of a shell ignores SIGINT, and its children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def press_ctrl_c() -> None:
+        """Once both runs have begun; as from a terminal, all processes get the signal."""
+        while not all((job.folder / "run.json").exists() for job in jobs):
+            if test_is_over.wait(0.05):
+                return
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-
-def test_ctrl_c_ends_the_workers_too(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_ctrl_c
-    ) as process:
-        while not (tmp_path / "1" / "run.json").exists() or not (tmp_path / "0" / "run.json").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)
-        # A worker left behind would hold the pipe open, and this would wait for its hours of training.
-        assert process.communicate(timeout=60)[0] == "interrupted\n"
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    Popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", started)
+    # A suite that runs in the background of a shell ignores SIGINT.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=press_ctrl_c).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_jobs(jobs, workers=2)
+    finally:
+        test_is_over.set()
+        signal.signal(signal.SIGINT, handler)
+    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
 
 
 def test_ids_of_the_digits_are_their_places_in_the_data_set() -> None:

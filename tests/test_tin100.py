@@ -8,32 +8,29 @@ import pytest
 import tin100 as experiment
 from PIL import Image
 
+from surelabel.cli import main
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
 
 FILE = Path(__file__).parents[1] / "experiments" / "tin100.py"
 
-
 read_tin100, tin100 = experiment.read_tin100, experiment.tin100
 
 
 def test_its_rows_name_its_own_function() -> None:
-    for name in experiment.EXPERIMENTS.values():
-        for entry in getattr(experiment, name).entries:
-            settings = entry.of(entry.base(2, "fast"))
-            assert settings.data.function == f"{FILE}:tin100"
-            assert settings.data.arguments == {"seed": 2, "labels": 4000, "num_validation": 0}
+    for entry in (*experiment.TABLE.entries, *experiment.FIRST_SELECTION.entries):
+        settings = entry.of(entry.base(2, "fast"))
+        assert settings.data.function == f"{FILE}:tin100"
+        assert settings.data.arguments == {"seed": 2, "labels": 4000, "num_validation": 0}
 
 
 def test_its_experiments_run_as_those_of_the_paper_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
-    for name in experiment.EXPERIMENTS:
-        assert experiment.main([name, "--device", "cpu", "--out", str(tmp_path / "runs")]) == 1
+    for name in ("TABLE", "FIRST_SELECTION"):
+        assert main(["reproduce", f"{FILE}:{name}", "--device", "cpu", "--out", str(tmp_path / "runs")]) == 1
         assert "tin100 is not in" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        experiment.main(["table9"])
 
 
 def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

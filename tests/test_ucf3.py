@@ -9,6 +9,7 @@ from test_ucf101 import CLASSES, official_lists, write_files, write_lists
 from tiny_recipes import miniature, tiny_clips
 from video_support import numbered, write_video
 
+from surelabel.cli import main
 from surelabel.recipes import ucf101
 from surelabel.references import resolve
 from surelabel.report.results import read_rows
@@ -32,7 +33,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path))
     write_lists(tmp_path / "ucf3", official_lists())
     write_files(tmp_path / "ucf3", lambda path: write_video(path, numbered(18, 36, 36), "mpeg4"), ending=".mp4")
-    loaded = resolve(f"{experiment.FILE}:main").__globals__
+    loaded = resolve(f"{experiment.FILE}:ucf3").__globals__
     monkeypatch.setitem(loaded, "CLASSES", CLASSES)
     monkeypatch.setitem(loaded, "CLIPS", tmp_path / "clips")
     dataset = dataclasses.replace(experiment.UCF3, fast=lambda settings: tiny_clips(ucf101.fast_recipe(settings)))
@@ -43,7 +44,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_its_table_runs_with_the_options_of_reproduce(small: Path) -> None:
     words = ["--device", "cpu", "--out", str(small / "runs"), "--results", str(small / "runs.csv")]
-    assert experiment.main(["table", *words, "--labels", "20%", "--rows", "Supervised", "--rows", "UPS"]) == 0
+    chosen = ["--labels", "20%", "--rows", "Supervised", "--rows", "UPS"]
+    assert main(["reproduce", f"{experiment.FILE}:TABLE", *words, *chosen]) == 0
     rows = read_rows(small / "runs.csv")
     assert [(row["row"], row["dataset"], row["labels"], row["metric"]) for row in rows] == [
         ("Supervised", "ucf3", "20 %", "test accuracy %"),

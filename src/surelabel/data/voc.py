@@ -155,11 +155,12 @@ def _existing(root: Path, names: Sequence[str], part: str, folder: str, ending: 
     return paths
 
 
-class _NoDocumentType(ElementTree.TreeBuilder):
-    """Builds the tree of a document without a document type."""
+class NoDocumentType(ElementTree.TreeBuilder):
+    """Builds the tree of a document without a document type, which could define entities."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> NoReturn:
-        raise ValueError("it has a document type, which an annotation has not")
+        """Refuse it."""
+        raise ValueError("it has a document type")
 
 
 def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]]:
@@ -169,7 +170,7 @@ def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]
     with damage_named(path, "an annotation"):
         data = path.read_bytes()
     try:
-        tree = ElementTree.fromstring(data, ElementTree.XMLParser(target=_NoDocumentType()))
+        tree = ElementTree.fromstring(data, ElementTree.XMLParser(target=NoDocumentType()))
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise damaged(path, "an annotation in XML", error) from error
     if tree.tag != "annotation":

@@ -32,7 +32,7 @@ def record_runs(
         num_labels: how many labeled samples.
     """
     path = Path(path)
-    name, text = _settings_file(experiment, {run.settings.name: _without_seed(run) for run in runs})
+    name, text = settings_file(experiment, {run.settings.name: _without_seed(run) for run in runs})
     make_folder(path.parent)
     write_file(path.parent / name, text)
     lines = [_row(run, experiment, dataset, num_labels, name) for run in runs]
@@ -50,7 +50,7 @@ def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **valu
             figure of the row.
     """
     path = Path(path)
-    name, text = _settings_file(values["experiment"], {row: _without_seed(run)})
+    name, text = settings_file(values["experiment"], {row: _without_seed(run)})
     line = {**_row(run, values["experiment"], values["dataset"], values["num_labels"], name), "row": row}
     line |= {key: values[key] for key in ("labels", "metric", "value", "paper")}
     same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit")
@@ -67,8 +67,9 @@ def _both_scores(run: RunFolder, line: dict[str, Any]) -> list[dict[str, Any]]:
     return [line] if eleven is None else [line, {**line, "metric": f"{line['metric']}, 11 points", "value": eleven}]
 
 
-def _settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
-    text = (json.dumps(settings, indent=2, sort_keys=True) + "\n").encode()
+def settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the name and the content of a JSON file of settings; an estimator among them stands there as its repr."""
+    text = (json.dumps(settings, indent=2, sort_keys=True, default=repr) + "\n").encode()
     # Named by its content: other settings later get a file of their own, and old rows keep theirs.
     return f"{slug(experiment)}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
 
