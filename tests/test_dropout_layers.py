@@ -10,7 +10,7 @@ from torch import nn
 
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.models.cnn13 import cnn13
-from surelabel.models.dropout import DropBlock2d, SpatialDropout2d, dropout_layer, replace_dropout
+from surelabel.models.dropout import DropBlock2d, Dropout, SpatialDropout2d, dropout_layer, replace_dropout
 from surelabel.models.image import small_image_network
 from surelabel.models.stochastic import draws_for_each_row, stochastic_layers, stochastic_mode
 from surelabel.uncertainty import MCDropout
@@ -33,6 +33,22 @@ def _reference_drop_block(x: torch.Tensor, keep: float, block: int) -> torch.Ten
         mask[row, channel, i : i + rows, j : j + columns] = 0
     shares = [max(1.0, float(one.sum())) / one.numel() for one in mask]
     return torch.stack([one * kept / share for one, kept, share in zip(x, mask, shares, strict=True)])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_dropout_drops_a_share_p_and_lets_the_rest_grow(p: float, dtype: torch.dtype) -> None:
+    x = torch.full((200, 300), 3.0, dtype=dtype, requires_grad=True)
+    layer = Dropout(p)
+    y = layer(x)
+    assert y.dtype == dtype
+    # Six standard deviations of the share of 60,000 draws.
+    assert (y == 0).float().mean().item() == pytest.approx(p, abs=6 * (p * (1 - p) / x.numel()) ** 0.5)
+    expected = torch.where(y == 0, 0, nn.Dropout(p).eval()(x) / max(1 - p, 1e-9))
+    torch.testing.assert_close(y, expected)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, y.detach() / 3)
+    assert torch.equal(layer.eval()(x), x)
 
 
 def test_gamma_of_a_map_worked_by_hand():

@@ -5,6 +5,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import nn
 
 from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import Dropout
 from surelabel.models.stochastic import stochastic_mode
 from surelabel.models.table import TableNetwork
 
@@ -57,7 +58,7 @@ def test_the_buffers_do_not_follow_the_callers_array():
 def test_blocks_are_linear_activation_dropout_and_end_in_a_linear_layer():
     network = TableNetwork(4, 3, hidden=(8, 5), dropout=0.2, noise=0.1, activation=nn.SiLU)
     kinds = [type(layer) for layer in network.layers]
-    assert kinds == [nn.Linear, nn.SiLU, nn.Dropout, nn.Linear, nn.SiLU, nn.Dropout, nn.Linear]
+    assert kinds == [nn.Linear, nn.SiLU, Dropout, nn.Linear, nn.SiLU, Dropout, nn.Linear]
     assert [layer.p for layer in network.layers if isinstance(layer, nn.Dropout)] == [0.2, 0.2]
     assert [layer.out_features for layer in network.layers if isinstance(layer, nn.Linear)] == [8, 5, 3]
 

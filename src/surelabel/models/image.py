@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import Dropout
 
 SMALLEST_SIDE = 5
 """Two convolutions of 3 x 3 without padding, the second with a stride of 2, leave nothing of a smaller picture."""
@@ -36,10 +37,10 @@ class SmallImageNetwork(nn.Module):
             nn.Conv2d(width, 2 * width, 3, stride=2),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(2 * width * rows * columns, 4 * width),
             nn.ReLU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(4 * width, num_classes),
         )
 

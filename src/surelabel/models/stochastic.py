@@ -11,12 +11,13 @@ from typing import TypeAlias
 from torch import nn
 
 from surelabel.errors import InvalidInputError
-from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
+from surelabel.models.dropout import DropBlock2d, Dropout, SpatialDropout2d
 
 LayerTypes: TypeAlias = tuple[type[nn.Module], ...]
 
 _DROPOUT = (
     nn.Dropout,
+    Dropout,
     nn.Dropout1d,
     nn.Dropout2d,
     nn.Dropout3d,

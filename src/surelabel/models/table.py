@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from surelabel.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
+from surelabel.models.dropout import Dropout
 
 
 def looked_at(num_features: int) -> int:
@@ -168,7 +169,7 @@ def _blocks(
     layers: list[nn.Module] = []
     width = num_features
     for next_width in hidden:
-        layers += [nn.Linear(width, next_width), activation(), nn.Dropout(dropout)]
+        layers += [nn.Linear(width, next_width), activation(), Dropout(dropout)]
         width = next_width
     return nn.Sequential(*layers, nn.Linear(width, num_classes))
 
