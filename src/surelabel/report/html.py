@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from surelabel._version import __version__
 from surelabel.report.figures import (
+    NO_TRUTH,
+    NOT_DRAWN,
     ReportFigure,
     balance_figure,
     calibration_figure,
@@ -52,6 +54,7 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
 
     rows = group_runs(runs)
     main = main_row(rows)
+    overview, figures = rounds_figure(rows), _figures(main, runs, call_functions)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -67,8 +70,9 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         several=len(rows) > 1,
         summary=summary_table(rows),
         unfinished=[str(run.path) for run in runs if not run.finished],
-        overview=rounds_figure(rows),
-        figures=_figures(main, runs, call_functions),
+        overview=overview,
+        figures=figures,
+        not_drawn=_not_drawn([overview, *figures]),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
@@ -113,16 +117,30 @@ def _cell(summary: SummaryRow, name: str, form: str) -> str:
     return format(value, form)
 
 
+def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
+    """Return a line for each reason why sections are not drawn, with their titles."""
+    titles: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.not_drawn:
+            titles.setdefault(figure.note, []).append(f"“{figure.title}”")
+    instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
+    return [
+        note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) + instead.get(note, "")
+        for note, those in titles.items()
+    ]
+
+
 def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
+    validation = main.has_validation_truth and not main.has_truth
     tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
     return [
-        calibration_figure(main),
-        distributions_figure(main),
-        reliability_figure(main),
-        risk_coverage_figure(main),
+        calibration_figure(main, validation),
+        distributions_figure(main, validation),
+        reliability_figure(main, validation),
+        risk_coverage_figure(main, validation),
         balance_figure(main),
         *(section for section in tables if section.tables),
-        pictures_figure(main, call_functions=call_functions),
+        pictures_figure(main, call_functions=call_functions, validation=validation),
     ]
 
 

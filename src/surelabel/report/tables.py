@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pool import Floats, PoolLabels
+from surelabel.data.reference import Codes
 from surelabel.errors import InvalidInputError
 from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
@@ -59,9 +60,15 @@ class Row:
         return all(run.truth is not None for run in self.runs)
 
     @property
+    def has_validation_truth(self) -> bool:
+        """Whether every run has a validation set whose labels are known."""
+        return all(run.validation_truth is not None for run in self.runs)
+
+    @property
     def has_uncertainty(self) -> bool:
         """Whether every run estimated uncertainties."""
-        return all(run.has_pool and run.pool(0).uncertainty is not None for run in self.runs)
+        parts = [[(run.pool, run.has_pool), (run.validation, run.has_validation)] for run in self.runs]
+        return all(any(there and of(0).uncertainty is not None for of, there in part) for part in parts)
 
 
 class TextTable(NamedTuple):
@@ -239,10 +246,16 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
     return JudgedLabels(**{name: cat(name) for name in ("confidence", "uncertainty", "right", "selected")})
 
 
-def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
+def labels_and_truth(run: RunFolder, network: int, validation: bool = False) -> tuple[PoolLabels, Codes]:
+    """Return the labels that a round's network gives the pool (or the validation set), and the true ones."""
     labels = run.validation(network) if validation else run.pool(network)
     truth = run.validation_truth if validation else run.truth
     assert truth is not None
+    return labels, truth
+
+
+def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
+    labels, truth = labels_and_truth(run, network, validation)
     known = truth >= 0
     confidence, selected = labels.confidence, labels.positive
     if labels.label.ndim == 2:
