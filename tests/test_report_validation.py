@@ -12,10 +12,10 @@ from report_support import CONFIG, SAMPLES, scripted_run
 import surelabel as sl
 from surelabel.data.pool import Prediction
 from surelabel.data.reference import RunData
-from surelabel.report.html import write_report
+from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import lines_by_round
-from surelabel.report.tables import Row, Statistic
+from surelabel.report.tables import Row, Statistic, group_runs
 from surelabel.runs import FunctionData, RunFolder, run
 
 JUDGED = ["Calibration of the certain samples", "Right and wrong labels", "Reliability", "Risk and coverage"]
@@ -200,6 +200,41 @@ def test_pictures_of_the_validation_set_are_shown(tmp_path: Path) -> None:
     found = [(int(one.pixels[0, 0, 0]), one.caption.partition(",")[0]) for one in figure.pictures]
     assert sorted(found) == [(2, "dog taken for cat")] * 2 + [(7, "cat taken for dog")] * 2
     assert "Judged on the validation set (9 samples)" in figure.caption
+
+
+WORSE, BETTER = both(np.full(10, 0.9)), both(np.where(TRUTH == 0, 0.9, 0.1))
+
+
+def test_the_summary_has_the_score_of_the_labels_alone_beside_the_last_one(tmp_path: Path) -> None:
+    parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, KNOWN[1:])}
+    folder = one_label_run(tmp_path / "run", scored=[WORSE, BETTER], **parts)
+    page = read(tmp_path, folder)
+    width = page.cells.index("minutes") + 1
+    found = dict(zip(page.cells[:width], page.cells[width : 2 * width], strict=True))
+    assert found["test accuracy, labels alone (%)"] == "37.50"
+    assert found["validation accuracy, labels alone (%)"] == "44.44"
+    assert found["test accuracy (%)"] == found["validation accuracy (%)"] == "100.00"
+    assert "did not help" not in page.text["Summary"]
+    assert "labels alone" not in " ".join(summary_table(group_runs([folder])).header)
+
+
+def test_the_summary_says_when_self_training_did_not_help(tmp_path: Path) -> None:
+    parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, np.flatnonzero(TRUTH == 0))}
+    fell = one_label_run(tmp_path / "fell", scored=[BETTER, WORSE], name="UPS", **parts)
+    text = read(tmp_path, fell).text["Summary"]
+    line = "Self-training did not help by the {} accuracy: 100.00 % with the labels alone, {} % after the last round."
+    assert line.format("validation", "44.44") in text
+    assert line.format("test", "100.00") in text  # the same is no help either
+    helped = one_label_run(tmp_path / "helped", scored=[WORSE, BETTER], name="other", validation=parts["validation"])
+    text = read(tmp_path, fell, helped).text["Summary"]
+    assert text.count("did not help") == text.count("did not help 'UPS' by") == 2
+
+
+def test_a_run_of_round_0_alone_has_one_score(tmp_path: Path) -> None:
+    page = read(tmp_path, one_label_run(tmp_path / "run", unlabeled=False, validation=held_out(TRUTH, KNOWN)))
+    assert "validation accuracy (%)" in page.cells
+    assert not any("labels alone" in cell for cell in page.cells)
+    assert "did not help" not in page.text["Summary"]
 
 
 @pytest.mark.parametrize(("first", "number"), [(1, 1), (0, 2), (1, 5), (0, 30)])

@@ -91,11 +91,16 @@ class TextTable(NamedTuple):
 
 
 class SummaryRow(NamedTuple):
-    """What the last network of each run learned from and scored; None where no run has the number."""
+    """What the last network of each run learned from and scored; None where no run has the number.
+
+    The first scores are those of round 0, which learns from the labels alone; None where it is the only round.
+    """
 
     name: str
     seeds: int
     rounds: Statistic
+    first_test_score: Statistic | None
+    first_validation_score: Statistic | None
     test_score: Statistic | None
     test_score_11: Statistic | None
     validation_score: Statistic | None
@@ -184,8 +189,10 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
 
 def summarize(row: Row) -> SummaryRow:
     """Return mean ± standard deviation over the row's runs, of each run's last round."""
-    last = [run.records()[-1] for run in row.runs]
+    histories = [run.records() for run in row.runs]
+    last = [history[-1] for history in histories]
     learned = [record for record in last if record.round > 0]
+    first = [history[0] for history in histories] if learned else []
 
     def over(name: str, records: Sequence[RoundRecord] = last) -> Statistic | None:
         return statistic([getattr(record, name) for record in records])
@@ -197,6 +204,8 @@ def summarize(row: Row) -> SummaryRow:
         name=row.name,
         seeds=len(last),
         rounds=rounds,
+        first_test_score=over("test_score", first),
+        first_validation_score=over("validation_score", first),
         test_score=over("test_score"),
         test_score_11=over("test_score_11"),
         validation_score=over("validation_score"),
