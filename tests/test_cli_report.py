@@ -34,6 +34,19 @@ def test_a_report_is_one_html_file_that_is_replaced_only_when_forced(command):
     assert Path("report.html").read_text() != page
 
 
+def test_a_validation_set_gives_a_report_its_figures(command):
+    fit = ("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC, "--quiet")
+    assert command(*fit, "--out", "a").code == 0
+    assert command(*fit, "--validation", "0.5", "--out", "b").code == 0
+    pages = []
+    for run in ("a", "b"):
+        assert command("report", run, "--out", f"{run}.html").code == 0
+        pages.append(Path(f"{run}.html").read_text())
+    assert ["<h2>Reliability</h2>" in page for page in pages] == [False, True]
+    assert ["surelabel fit --validation 0.2" in page for page in pages] == [True, False]
+    assert "Judged on the validation set (4 samples)" in pages[1]
+
+
 def test_a_run_without_a_finished_round_is_refused(command, monkeypatch):
     def full(*arguments: object, **more: object) -> None:
         raise MemoryError

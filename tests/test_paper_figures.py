@@ -108,7 +108,7 @@ def test_figure_1_says_which_variants_are_missing(runs: list[RunFolder]) -> None
 def test_figures_of_a_pool_without_truth_say_so(tmp_path: Path) -> None:
     unknown = scripted_run(tmp_path / "run", [(-1, *rest) for _, *rest in SAMPLES])
     figures = paper_figures([unknown])
-    for name in ("figure-1-a", "figure-1-b", "figure-3-c", "figure-3-d", "figure-4", "first-labels", "pool-use"):
+    for name in ("figure-1-a", "figure-1-b", "figure-3-c", "figure-3-d", "first-labels", "pool-use"):
         assert figures[name].note.removeprefix("Not drawn: ") == "the true labels of the pool are not known."
     assert figures["figure-1-c"].panels
     assert figures["first-selection"].tables[0].lines[0] == ["before balancing", "6", "2.00", "–"]

@@ -1,6 +1,7 @@
 """The figures of a report, from run folders alone.
 
-A figure that cannot be drawn says why instead.
+A figure that cannot be drawn says why instead. Labels are judged on the pool, or with `validation` on the validation
+set, for runs that do not know the pool's.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from surelabel.report.first_selection import STAGES, first_selection, first_sele
 from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round, reliability
 from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
 
-NO_TRUTH = "Not drawn: the true labels of the pool are not known."
-NO_UNCERTAINTY = "Not drawn: the runs estimated no uncertainty (one deterministic pass)."
-NO_ROUND = "Not drawn: nothing was selected, round 0 is the only one."
+NOT_DRAWN = "Not drawn: "
+NO_TRUTH = f"{NOT_DRAWN}the true labels of the pool are not known."
+NO_UNCERTAINTY = f"{NOT_DRAWN}the runs estimated no uncertainty (one deterministic pass)."
+NO_ROUND = f"{NOT_DRAWN}nothing was selected, round 0 is the only one."
 GRID_STEPS = 26
 
 
@@ -40,6 +42,11 @@ class ReportFigure:
     pictures: Sequence[Picture] = ()
     tables: Sequence[TextTable] = ()
     note: str = ""
+
+    @property
+    def not_drawn(self) -> bool:
+        """Whether the note says why there is nothing to see."""
+        return self.note.startswith(NOT_DRAWN)
 
 
 def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
@@ -68,10 +75,10 @@ def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
     return ReportFigure(title, caption, panels, note=note)
 
 
-def calibration_figure(row: Row) -> ReportFigure:
+def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
     """Draw the paper's figure 1 (a): ECE of the samples whose predicted class has u <= t, over a grid of t."""
     title = "Calibration of the certain samples"
-    if problem := _problem(row):
+    if problem := not_judged(row, validation):
         return ReportFigure(title, note=problem)
     caption = (
         "Where uncertainty helps, the error falls toward the left: the more certain samples are the better calibrated, "
@@ -80,7 +87,7 @@ def calibration_figure(row: Row) -> ReportFigure:
     networks = _networks(row)
     error_lines, share_lines = {}, {}
     for name, network in networks.items():
-        labels = judged_labels(row, network)
+        labels = judged_labels(row, network, validation)
         grid = uncertainty_grid(labels)
         error_lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
         assert labels.uncertainty is not None
@@ -88,9 +95,9 @@ def calibration_figure(row: Row) -> ReportFigure:
     axis = "largest uncertainty t"
     panels = [
         curves(error_lines, axis, "ECE of the samples with u ≤ t"),
-        curves(share_lines, axis, "share of the pool with u ≤ t"),
+        curves(share_lines, axis, f"share of the {'set' if validation else 'pool'} with u ≤ t"),
     ]
-    return ReportFigure(title, caption, panels)
+    return ReportFigure(title, caption + judged_on(row, validation), panels)
 
 
 def uncertainty_grid(labels: JudgedLabels) -> npt.NDArray[np.float64]:
@@ -109,7 +116,7 @@ def ece_by_uncertainty(labels: JudgedLabels, grid: npt.NDArray[np.float64]) -> l
     return errors
 
 
-def distributions_figure(row: Row) -> ReportFigure:
+def distributions_figure(row: Row, validation: bool = False) -> ReportFigure:
     """Draw the appendix's figure 3: right and wrong labels over confidence and over uncertainty."""
     title = "Right and wrong labels"
     panels = distribution_panels(row)
@@ -121,7 +128,7 @@ def distributions_figure(row: Row) -> ReportFigure:
         "counts are logarithmic)."
     )
     note = "" if row.has_uncertainty else "No uncertainties: the runs made one deterministic pass."
-    return ReportFigure(title, caption, list(panels.values()), note=note)
+    return ReportFigure(title, caption + judged_on(row, validation), list(panels.values()), note=note)
 
 
 def distribution_panels(row: Row) -> dict[str, Panel]:
@@ -130,7 +137,7 @@ def distribution_panels(row: Row) -> dict[str, Panel]:
     The labels are the first network's; those panels are left out for which the truth or the uncertainty is not known.
     """
     sets = {}
-    if all(run.validation_truth is not None for run in row.runs):
+    if row.has_validation_truth:
         sets["validation set"] = ("ab", judged_labels(row, 0, validation=True))
     if row.has_truth:
         sets["pool"] = ("cd", judged_labels(row, 0))
@@ -146,12 +153,12 @@ def distribution_panels(row: Row) -> dict[str, Panel]:
     return panels
 
 
-def reliability_figure(row: Row) -> ReportFigure:
+def reliability_figure(row: Row, validation: bool = False) -> ReportFigure:
     """Draw accuracy over confidence, in bins: all labels of the first network, and the selected ones."""
     title = "Reliability"
-    if not row.has_truth:
+    if not (validation or row.has_truth):
         return ReportFigure(title, note=NO_TRUTH)
-    labels = judged_labels(row, 0)
+    labels = judged_labels(row, 0, validation)
     panels = [reliability(labels.confidence, labels.right, "all labels")]
     note = ""
     if labels.selected.any():
@@ -163,17 +170,17 @@ def reliability_figure(row: Row) -> ReportFigure:
         "Bars below the diagonal are overconfident: that much confidence, and fewer labels right (first network; a "
         "bar's shade says how many labels it holds)."
     )
-    return ReportFigure(title, caption, panels, note=note)
+    return ReportFigure(title, caption + judged_on(row, validation), panels, note=note)
 
 
-def risk_coverage_figure(row: Row) -> ReportFigure:
-    """Draw the share of wrong labels among the most certain share of the pool, ranked by u and by 1 - confidence."""
+def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
+    """Draw the share of wrong labels among the most certain share of them, ranked by u and by 1 - confidence."""
     title = "Risk and coverage"
-    if problem := _problem(row):
+    if problem := not_judged(row, validation):
         return ReportFigure(title, note=problem)
     panels = []
     for name, network in _networks(row).items():
-        labels = judged_labels(row, network)
+        labels = judged_labels(row, network, validation)
         wrong = ~labels.right
         assert labels.uncertainty is not None
         lines = {}
@@ -186,7 +193,7 @@ def risk_coverage_figure(row: Row) -> ReportFigure:
         "The lower a curve stays, the better its measure puts wrong labels last; AUROC is the chance that a wrong "
         "label has the larger value than a right one."
     )
-    return ReportFigure(title, caption, panels)
+    return ReportFigure(title, caption + judged_on(row, validation), panels)
 
 
 def balance_figure(row: Row) -> ReportFigure:
@@ -209,8 +216,18 @@ def first_selection_figure(row: Row, title: str) -> ReportFigure:
     return ReportFigure(title, caption, [drawn], tables=[first_selection_table(row)])
 
 
-def _problem(row: Row) -> str:
-    if not row.has_truth:
+def judged_on(row: Row, validation: bool) -> str:
+    """Return the end of a caption that says which samples are judged, where they are not the pool's."""
+    if not validation:
+        return ""
+    number = sum(len(run.validation(0)) for run in row.runs)
+    runs = f" in {len(row.runs)} runs" if len(row.runs) > 1 else ""
+    return f" Judged on the validation set ({number} samples{runs}): the pool's true labels are not known."
+
+
+def not_judged(row: Row, validation: bool) -> str:
+    """Return why labels cannot be judged by their uncertainty; empty where they can."""
+    if not (validation or row.has_truth):
         return NO_TRUTH
     return "" if row.has_uncertainty else NO_UNCERTAINTY
 

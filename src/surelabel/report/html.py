@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from surelabel._version import __version__
 from surelabel.report.figures import (
+    NO_TRUTH,
+    NOT_DRAWN,
     ReportFigure,
     balance_figure,
     calibration_figure,
@@ -52,6 +54,7 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
 
     rows = group_runs(runs)
     main = main_row(rows)
+    overview, figures = rounds_figure(rows), _figures(main, runs, call_functions)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -65,10 +68,12 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         version=__version__,
         main=main.name,
         several=len(rows) > 1,
-        summary=summary_table(rows),
+        summary=summary_table(rows, with_first=True),
+        not_helped=_not_helped(rows),
         unfinished=[str(run.path) for run in runs if not run.finished],
-        overview=rounds_figure(rows),
-        figures=_figures(main, runs, call_functions),
+        overview=overview,
+        figures=figures,
+        not_drawn=_not_drawn([overview, *figures]),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
@@ -78,13 +83,20 @@ SummaryTable: TypeAlias = TextTable
 """The summary as text."""
 
 
-def summary_table(rows: Sequence[Row]) -> SummaryTable:
-    """Return mean ± standard deviation of each row; columns that no row has a number for are left out."""
+def summary_table(rows: Sequence[Row], with_first: bool = False) -> SummaryTable:
+    """Return mean ± standard deviation of each row; columns that no row has a number for are left out.
+
+    Args:
+        rows: a line for each.
+        with_first: also the scores of round 0.
+    """
     summaries = [summarize(row) for row in rows]
-    score = "mAP" if rows[0].runs[0].settings.config.task == "multi" else "accuracy"
+    score = _score_name(rows)
     columns = {
+        "first_test_score": (f"test {score}, labels alone (%)", "%"),
         "test_score": (f"test {score} (%)", "%"),
         "test_score_11": (f"test {score}, 11 points (%)", "%"),
+        "first_validation_score": (f"validation {score}, labels alone (%)", "%"),
         "validation_score": (f"validation {score} (%)", "%"),
         "validation_score_11": (f"validation {score}, 11 points (%)", "%"),
         "num_positive": ("labels selected", ".0f"),
@@ -95,6 +107,8 @@ def summary_table(rows: Sequence[Row]) -> SummaryTable:
         "seeds": ("seeds", "d"),
         "minutes": ("minutes", ".2f"),
     }
+    if not with_first:
+        columns = {name: column for name, column in columns.items() if not name.startswith("first_")}
     kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
     return SummaryTable(
         header=["row", *(columns[name][0] for name in kept)],
@@ -113,16 +127,49 @@ def _cell(summary: SummaryRow, name: str, form: str) -> str:
     return format(value, form)
 
 
+def _score_name(rows: Sequence[Row]) -> str:
+    return "mAP" if rows[0].runs[0].settings.config.task == "multi" else "accuracy"
+
+
+def _not_helped(rows: Sequence[Row]) -> list[str]:
+    """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
+    lines = []
+    for summary in map(summarize, rows):
+        for part in ("test", "validation"):
+            first, last = getattr(summary, f"first_{part}_score"), getattr(summary, f"{part}_score")
+            if first and round(last.mean, 4) <= round(first.mean, 4):
+                of_row = f" {summary.name!r}" if len(rows) > 1 else ""
+                lines.append(
+                    f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
+                    f"{100 * first.mean:.2f} % with the labels alone, {100 * last.mean:.2f} % after the last round."
+                )
+    return lines
+
+
+def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
+    """Return a line for each reason why sections are not drawn, with their titles."""
+    titles: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.not_drawn:
+            titles.setdefault(figure.note, []).append(f"“{figure.title}”")
+    instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
+    return [
+        note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) + instead.get(note, "")
+        for note, those in titles.items()
+    ]
+
+
 def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
+    validation = main.has_validation_truth and not main.has_truth
     tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
     return [
-        calibration_figure(main),
-        distributions_figure(main),
-        reliability_figure(main),
-        risk_coverage_figure(main),
+        calibration_figure(main, validation),
+        distributions_figure(main, validation),
+        reliability_figure(main, validation),
+        risk_coverage_figure(main, validation),
         balance_figure(main),
         *(section for section in tables if section.tables),
-        pictures_figure(main, call_functions=call_functions),
+        pictures_figure(main, call_functions=call_functions, validation=validation),
     ]
 
 

@@ -15,8 +15,8 @@ from surelabel.data.reference import Codes, FunctionData, RunData
 from surelabel.data.source import as_source
 from surelabel.errors import SurelabelError
 from surelabel.report.drawing import Picture
-from surelabel.report.figures import NO_TRUTH, NO_UNCERTAINTY, ReportFigure
-from surelabel.report.tables import Row, wrong_and_kept_out
+from surelabel.report.figures import NOT_DRAWN, ReportFigure, judged_on, not_judged
+from surelabel.report.tables import Row, labels_and_truth, wrong_and_kept_out
 from surelabel.runs import RunFolder
 
 _PLACES = ("folder", "cache")
@@ -36,17 +36,18 @@ LARGEST_SIDE = 1024
 SHOWN_SIDE, LARGEST_SHOWN_SIDE = 96, 256
 
 
-def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
+def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False, validation: bool = False) -> ReportFigure:
     """Show up to `limit` samples of the pool that are confident, wrong and kept out by their uncertainty.
 
     Args:
         row: the first rounds of its runs are looked at first.
         limit: how many pictures.
         call_functions: also load data by calling a function that the run's settings name; for runs that you trust.
+        validation: show samples of the validation set instead.
     """
     title = "Confident, wrong and kept out"
-    if problem := _why_not(row, call_functions):
-        return ReportFigure(title, note=f"Not drawn: {problem}")
+    if problem := _why_not(row, call_functions, validation):
+        return ReportFigure(title, note=problem)
     pictures: list[Picture] = []
     loaded: dict[int, RunData] = {}
     for network in range(row.num_rounds):
@@ -55,33 +56,31 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False) -> 
                 try:
                     data = loaded.setdefault(index, loaded.get(index) or run.data())
                 except (SurelabelError, OSError) as error:
-                    return ReportFigure(title, note=f"Not drawn: the run's data cannot be read. {error}")
-                pictures += _of_run(run, network, data, limit - len(pictures))
+                    return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
+                pictures += _of_run(run, network, data, limit - len(pictures), validation)
     if not pictures:
-        return ReportFigure(
-            title, note=f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
-        )
+        note = f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
+        return ReportFigure(title, note=note + judged_on(row, validation))
     caption = (
         "The network is wrong about each of these at a confidence above 0.9, so a threshold of 0.9 on it would let "
         "them in; their uncertainty u keeps them out (figure 4 of the paper's appendix)."
     )
-    return ReportFigure(title, caption, pictures=pictures)
+    return ReportFigure(title, caption + judged_on(row, validation), pictures=pictures)
 
 
-def _why_not(row: Row, call_functions: bool) -> str:
-    if not row.has_truth:
-        return NO_TRUTH.removeprefix("Not drawn: ")
-    if not row.has_uncertainty:
-        return NO_UNCERTAINTY.removeprefix("Not drawn: ")
-    for run in row.runs:
-        data, shape = run.settings.data, run.settings.sample_shape
+def _why_not(row: Row, call_functions: bool, validation: bool) -> str:
+    for shape in (run.settings.sample_shape for run in row.runs):
         if not _is_picture(shape):
-            return f"the samples are not pictures (one has shape {shape})."
+            return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
+    if problem := not_judged(row, validation):
+        return problem
+    for data in (run.settings.data for run in row.runs):
         if data is None:
-            return "the run was made from data in memory, and its folder holds no samples."
+            return f"{NOT_DRAWN}the run was made from data in memory, and its folder holds no samples."
         if isinstance(data, FunctionData) and not (_is_own(data) or call_functions):
             return (
-                f"this would call {data.function!r}, which the run names as its data; ask for it if you trust the run."
+                f"{NOT_DRAWN}this would call {data.function!r}, which the run names as its data; ask for it if you "
+                "trust the run."
             )
     return ""
 
@@ -96,11 +95,10 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
     return has_channels and max(shape[-2:]) <= LARGEST_SIDE
 
 
-def _of_run(run: RunFolder, network: int, data: RunData, limit: int) -> list[Picture]:
-    labels, truth, classes = run.pool(network), run.truth, run.settings.classes
-    assert truth is not None
+def _of_run(run: RunFolder, network: int, data: RunData, limit: int, validation: bool) -> list[Picture]:
+    (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
-    source = as_source("unlabeled", data.unlabeled)
+    source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
     # Partly labeled samples come first in the pool; what is unknown of them is not judged.
     first = len(labels.ids) - len(source)
     return [

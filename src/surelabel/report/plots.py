@@ -48,7 +48,7 @@ def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, 
             std = np.array([value.std or 0.0 for _, value in points])
             axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
             axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel="round", ylabel=label)
         _legend_above(axes)
     return drawn

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pool import Floats, PoolLabels
+from surelabel.data.reference import Codes
 from surelabel.errors import InvalidInputError
 from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
@@ -59,9 +60,15 @@ class Row:
         return all(run.truth is not None for run in self.runs)
 
     @property
+    def has_validation_truth(self) -> bool:
+        """Whether every run has a validation set whose labels are known."""
+        return all(run.validation_truth is not None for run in self.runs)
+
+    @property
     def has_uncertainty(self) -> bool:
         """Whether every run estimated uncertainties."""
-        return all(run.has_pool and run.pool(0).uncertainty is not None for run in self.runs)
+        parts = [[(run.pool, run.has_pool), (run.validation, run.has_validation)] for run in self.runs]
+        return all(any(there and of(0).uncertainty is not None for of, there in part) for part in parts)
 
 
 class TextTable(NamedTuple):
@@ -84,11 +91,16 @@ class TextTable(NamedTuple):
 
 
 class SummaryRow(NamedTuple):
-    """What the last network of each run learned from and scored; None where no run has the number."""
+    """What the last network of each run learned from and scored; None where no run has the number.
+
+    The first scores are those of round 0, which learns from the labels alone; None where it is the only round.
+    """
 
     name: str
     seeds: int
     rounds: Statistic
+    first_test_score: Statistic | None
+    first_validation_score: Statistic | None
     test_score: Statistic | None
     test_score_11: Statistic | None
     validation_score: Statistic | None
@@ -177,8 +189,10 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
 
 def summarize(row: Row) -> SummaryRow:
     """Return mean ± standard deviation over the row's runs, of each run's last round."""
-    last = [run.records()[-1] for run in row.runs]
+    histories = [run.records() for run in row.runs]
+    last = [history[-1] for history in histories]
     learned = [record for record in last if record.round > 0]
+    first = [history[0] for history in histories] if learned else []
 
     def over(name: str, records: Sequence[RoundRecord] = last) -> Statistic | None:
         return statistic([getattr(record, name) for record in records])
@@ -190,6 +204,8 @@ def summarize(row: Row) -> SummaryRow:
         name=row.name,
         seeds=len(last),
         rounds=rounds,
+        first_test_score=over("test_score", first),
+        first_validation_score=over("validation_score", first),
         test_score=over("test_score"),
         test_score_11=over("test_score_11"),
         validation_score=over("validation_score"),
@@ -239,10 +255,16 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
     return JudgedLabels(**{name: cat(name) for name in ("confidence", "uncertainty", "right", "selected")})
 
 
-def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
+def labels_and_truth(run: RunFolder, network: int, validation: bool = False) -> tuple[PoolLabels, Codes]:
+    """Return the labels that a round's network gives the pool (or the validation set), and the true ones."""
     labels = run.validation(network) if validation else run.pool(network)
     truth = run.validation_truth if validation else run.truth
     assert truth is not None
+    return labels, truth
+
+
+def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
+    labels, truth = labels_and_truth(run, network, validation)
     known = truth >= 0
     confidence, selected = labels.confidence, labels.positive
     if labels.label.ndim == 2:
