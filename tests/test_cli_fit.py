@@ -41,7 +41,7 @@ def test_a_fit_prints_a_line_a_round_and_the_commands_to_go_on_with(command):
     assert len({len(line) for line in [head, *rounds]}) == 1, "the columns stand below their heads"
     assert blank == ""
     assert done.startswith("Done after round 1 in 0:")
-    assert score == "Validation accuracy 1.000."
+    assert score == "Validation accuracy 1.000 on 4 samples."
     assert [line.split()[:3] for line in (predict, label, report)] == [
         ["surelabel", name, "runs/pets"] for name in ("predict", "label", "report")
     ]
@@ -88,6 +88,19 @@ def test_every_option_changes_a_setting():
 def test_quiet_prints_nothing(command):
     assert command(*pets(*LOGISTIC, "--quiet")) == (0, "", "")
     assert RunFolder.open("runs/pets").num_rounds == 2
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_a_run_that_selects_no_positive_label_says_so_and_what_loosens_that(command, quiet):
+    result = command(*pets(*QUICK, "--tau-p", "1", "--kappa-p", "0", "--learning-rate", "1e-6", *quiet))
+    assert result.code == 0
+    assert result.err.startswith("warning: no round selected a positive label: none was sure enough for tau_p=1 and ")
+    assert "lower --tau-p or raise --kappa-p; 'surelabel thresholds' shows" in result.err
+    assert command("resume", "runs/pets", "--rounds", "2", *quiet).err == result.err
+
+
+def test_a_run_of_round_0_alone_says_nothing_of_labels_that_it_does_not_select(command):
+    assert command(*pets(*QUICK, "--rounds", "0")).err == ""
 
 
 def test_several_label_columns_are_several_labels_a_sample(command):
@@ -196,7 +209,7 @@ def test_a_test_file_is_scored(command):
     write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
     result = command(*pets(*LOGISTIC, "--test", "test.csv"))
     assert result.code == 0
-    assert "Test accuracy 1.000." in result.out
+    assert "Test accuracy 1.000 on 60 samples." in result.out
 
 
 # What is refused, each by one line that names the problem and the remedy.

@@ -188,8 +188,8 @@ def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(comm
     assert (result.code, result.err) == (0, "")
     record = RunFolder.open(tmp_path / "run").records()[-1]
     expected = (
-        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points), without 1 "
-        "of 3 classes, which has no positive there."
+        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points) on 5 "
+        "samples, without 1 of 3 classes, which has no positive there."
     )
     assert expected in result.out
     assert record.test_class_scores is not None

@@ -87,9 +87,7 @@ def command(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
         config,
-        done=0,
-        with_validation=loaded.validation is not None,
-        with_test=loaded.test is not None,
+        held_out={part: len(pair[1]) for part in ("validation", "test") if (pair := getattr(loaded, part)) is not None},
         quiet=quiet,
     )
 
