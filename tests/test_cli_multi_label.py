@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cli_support import QUICK, Command, blobs
 
@@ -178,6 +180,28 @@ def test_a_class_that_is_called_as_another_column_needs_entries(command: Command
 
 
 # --- scores
+
+
+def test_a_column_of_lists_is_learned_from_as_cells_with_a_separator_are(
+    command: Command, home: Path, tmp_path: Path
+) -> None:
+    features = {name: values for name, values in blobs().items() if name != "pet"}
+    lists = [sorted(names) for names in SETS] + [None] * 52
+    pq.write_table(pa.table({**features, "tags": lists}), tmp_path / "tags.parquet")
+    pq.write_table(pa.table({**features, "tags": [["cat"]] * 60}), tmp_path / "test.parquet")
+    words = fit(tmp_path / "tags.parquet", "--test", tmp_path / "test.parquet")
+    assert command(*words) == (0, "", "")
+    run, same = RunFolder.open(tmp_path / "run"), RunFolder.open(home / "run")
+    assert run.settings.classes == same.settings.classes
+    for of_lists, of_cells in zip(run.data().labeled, same.data().labeled, strict=True):
+        np.testing.assert_array_equal(getattr(of_lists, "x", of_lists), getattr(of_cells, "x", of_cells))
+    rows = list(csv.DictReader(io.StringIO(command("predict", tmp_path / "run", tmp_path / "tags.parquet").out)))
+    assert set(rows[0]) == {"id", *CLASSES}
+    write_tags(tmp_path / "cells.csv")
+    message = command.fails(
+        1, *fit(tmp_path / "tags.parquet", "--test", tmp_path / "cells.csv", "--out", tmp_path / "b")
+    )
+    assert "must have labels of the kind that" in message
 
 
 def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(command: Command, tmp_path: Path) -> None:

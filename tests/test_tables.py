@@ -217,6 +217,15 @@ def test_parquet_multi_label(tmp_path):
     assert read_table(parquet(tmp_path, columns), labels=["p", "q"]).y.tolist() == [[1, 0], [-1, 1]]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.int64())])
+def test_a_parquet_column_of_lists_has_several_labels_a_cell(tmp_path, kind):
+    cat, dog = (7, 11) if pa.types.is_integer(kind.value_type) else ("cat|", "dog")
+    lists = pa.array([[dog, cat], [], None, [cat]], kind)
+    table = read_table(parquet(tmp_path, {"a": [1.0, 2.0, 3.0, 4.0], "tags": lists}), labels=["tags"])
+    assert table.several
+    assert table.y.tolist() == [tuple(sorted((str(cat), str(dog)))), (), None, (str(cat),)]
+
+
 @pytest.mark.parametrize("names", [("x", "y", "ids"), ("X", "Y", "IDS")])
 def test_npz_holds_samples_labels_and_ids(tmp_path, names):
     arrays = dict(zip(names, (np.eye(3), np.array([3, -1, 4]), np.array(["u", "v", "w"])), strict=True))
