@@ -176,6 +176,17 @@ def test_a_head_of_zeros_does_not_make_a_network_look_like_one_without_dropout(c
     assert command(*pets("--model", f"net.py:{network}", "--rounds", "0", "--epochs", "1")).code == 0
 
 
+def test_pictures_without_a_network_for_them_are_told_to_be_taken_as_rows(command):
+    x = np.random.default_rng(0).random((30, 1, 6, 6), dtype=np.float32)
+    np.savez("pictures.npz", x=x, y=np.array([0, 1] * 5 + [-1] * 20))
+    words = ("fit", "pictures.npz", "--rounds", "0", "--epochs", "1", "--quiet")
+    result = command(*words, "--out", "runs/rows")
+    network = "surelabel.models.image:small_image_network"
+    assert result.err.startswith("warning: samples of shape (1, 6, 6) are taken as rows of 36 numbers; ")
+    assert f"--model, such as {network}." in result.err
+    assert command(*words, "--model", network, "--out", "runs/pictures") == (0, "", "")
+
+
 @pytest.mark.parametrize("kind", ["parquet", "npz", "npy", "tsv"])
 def test_other_kinds_of_files_are_read(command, kind):
     columns = blobs()

@@ -126,12 +126,12 @@ def test_predictions_have_the_form_of_the_table_with_columns(command: Command, h
 
 def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, home: Path, columns: Path) -> None:
     entries = rows(command("label", home / "run", home / "tags.csv", "--entries").out)
-    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected"]
+    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
     assert [row["class"] for row in entries] == CLASSES * 60
     cells = rows(command("label", home / "run", home / "tags.csv").out)
-    assert list(cells[0]) == ["id", "label", "selected", "ruled_out"]
+    assert list(cells[0]) == ["id", "label", "selected", "ruled_out", "given"]
     wide = rows(command("label", columns / "run", columns / "columns.csv").out)
-    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out"]
+    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out", "given"]
     assert {row["selected"] for row in entries} == {"positive", "negative", "none"}
     for number, (cell, line) in enumerate(zip(cells, wide, strict=True)):
         own = entries[3 * number : 3 * number + 3]
@@ -141,6 +141,16 @@ def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, 
         for name, kind in (("selected", "positive"), ("ruled_out", "negative")):
             trusted = "|".join(row["class"] for row in own if row["selected"] == kind)
             assert cell[name] == line[name] == trusted
+
+
+def test_labels_that_the_table_has_itself_are_told_in_its_form(command: Command, home: Path, columns: Path) -> None:
+    expected = ["|".join(sorted(names)) or "|" for names in SETS] + [""] * 52
+    for folder, table in ((home, "tags.csv"), (columns, "columns.csv")):
+        cells = rows(command("label", folder / "run", folder / table).out)
+        assert [row["given"] for row in cells] == expected
+        entries = rows(command("label", folder / "run", folder / table, "--entries").out)
+        known = [str(int(name in names)) for names in SETS for name in CLASSES]
+        assert [row["given"] for row in entries] == known + [""] * 3 * 52
 
 
 def test_what_predict_writes_is_read_as_labels_again(command: Command, home: Path, tmp_path: Path) -> None:

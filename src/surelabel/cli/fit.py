@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _fit_options as options
-from surelabel.cli._checks import check_data
+from surelabel.cli._checks import check_data, warn_of_flattening
 from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
 from surelabel.cli._train import follow
 
@@ -83,6 +83,8 @@ def command(
     settings = RunSettings(config=config, learner=learner, data=pinned)
     if estimator is None:
         check_network(settings.network, loaded, data)
+        if model is None:
+            warn_of_flattening(loaded)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,

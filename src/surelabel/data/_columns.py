@@ -12,7 +12,10 @@ from surelabel.errors import DataError, InvalidInputError
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller asks of a table; `features` is None when every other column is a feature."""
+    """What the caller asks of a table; `features` is None when every other column is a feature.
+
+    With `labels_if_there` the labels are left out where the file lacks one of their columns.
+    """
 
     labels: tuple[str, ...]
     id_column: str | None
@@ -21,6 +24,7 @@ class Request:
     features: tuple[str, ...] | None
     separator: str | None = None
     none: str | None = None
+    labels_if_there: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class Columns:
 def choose_columns(path: Path, names: Sequence[str], request: Request) -> Columns:
     """Return which columns play which part; every column that is not named for another part is a feature."""
     _check_names(path, names)
-    labels = tuple(_find(path, names, name, "label") for name in request.labels)
+    wanted = () if request.labels_if_there and not set(request.labels) <= set(names) else request.labels
+    labels = tuple(_find(path, names, name, "label") for name in wanted)
     id_position = None if request.id_column is None else _find(path, names, request.id_column, "id")
     special = [*labels, *([] if id_position is None else [id_position])]
     if request.features is not None:

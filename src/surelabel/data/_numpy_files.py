@@ -21,7 +21,7 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 
 def read_npz(path: Path, request: Request) -> Table:
     """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
-    if len(request.labels) > 1:
+    if len(request.labels) > 1 and not request.labels_if_there:
         raise DataError(
             f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
             f"{len(request.labels)}."
@@ -34,6 +34,8 @@ def read_npz(path: Path, request: Request) -> Table:
             "y": next(iter(request.labels), None),
             "ids": request.id_column,
         }.items():
+            if part == "y" and request.labels_if_there and (len(request.labels) > 1 or asked not in (None, *members)):
+                continue
             name = _find_array(path, members, part, asked)
             if name is not None:
                 with archive.open(members[name]) as stream:
@@ -43,7 +45,7 @@ def read_npz(path: Path, request: Request) -> Table:
 
 def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
     """Return the samples in one .npy file, with the labels of another."""
-    if request.labels or request.id_column is not None:
+    if (request.labels and not request.labels_if_there) or request.id_column is not None:
         raise DataError(
             f"File '{path}': an .npy file has no label or id column; give the labels as a second .npy file "
             "(--labels-file), or save x, y and ids together with numpy.savez."

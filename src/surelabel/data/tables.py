@@ -39,6 +39,7 @@ def read_table(
     labels_path: str | os.PathLike[str] | None = None,
     separator: str | None = None,
     none: str | None = None,
+    labels_if_there: bool = False,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -60,6 +61,7 @@ def read_table(
         separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
             else. The separator alone is none of the classes, an empty cell is unlabeled.
         none: A label that means none of the classes, beside the separator alone.
+        labels_if_there: Whether a file without these label columns is read without labels.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -72,7 +74,7 @@ def read_table(
     names = None if features is None else check_names("features", features)
     dropped, asked = check_names("drop", drop), check_names("labels", labels)
     check_separator(asked, separator, none, unlabeled)
-    request = Request(asked, id_column, dropped, unlabeled, names, separator, none)
+    request = Request(asked, id_column, dropped, unlabeled, names, separator, none, labels_if_there)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":
