@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cli_support import QUICK, Command, blobs
 
@@ -119,12 +121,12 @@ def test_predictions_have_the_form_of_the_table_with_columns(command: Command, h
 
 def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, home: Path, columns: Path) -> None:
     entries = rows(command("label", home / "run", home / "tags.csv", "--entries").out)
-    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected"]
+    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
     assert [row["class"] for row in entries] == CLASSES * 60
     cells = rows(command("label", home / "run", home / "tags.csv").out)
-    assert list(cells[0]) == ["id", "label", "selected", "ruled_out"]
+    assert list(cells[0]) == ["id", "label", "selected", "ruled_out", "given"]
     wide = rows(command("label", columns / "run", columns / "columns.csv").out)
-    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out"]
+    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out", "given"]
     assert {row["selected"] for row in entries} == {"positive", "negative", "none"}
     for number, (cell, line) in enumerate(zip(cells, wide, strict=True)):
         own = entries[3 * number : 3 * number + 3]
@@ -134,6 +136,16 @@ def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, 
         for name, kind in (("selected", "positive"), ("ruled_out", "negative")):
             trusted = "|".join(row["class"] for row in own if row["selected"] == kind)
             assert cell[name] == line[name] == trusted
+
+
+def test_labels_that_the_table_has_itself_are_told_in_its_form(command: Command, home: Path, columns: Path) -> None:
+    expected = ["|".join(sorted(names)) or "|" for names in SETS] + [""] * 52
+    for folder, table in ((home, "tags.csv"), (columns, "columns.csv")):
+        cells = rows(command("label", folder / "run", folder / table).out)
+        assert [row["given"] for row in cells] == expected
+        entries = rows(command("label", folder / "run", folder / table, "--entries").out)
+        known = [str(int(name in names)) for names in SETS for name in CLASSES]
+        assert [row["given"] for row in entries] == known + [""] * 3 * 52
 
 
 def test_what_predict_writes_is_read_as_labels_again(command: Command, home: Path, tmp_path: Path) -> None:
@@ -175,6 +187,28 @@ def test_a_class_that_is_called_as_another_column_needs_entries(command: Command
 # --- scores
 
 
+def test_a_column_of_lists_is_learned_from_as_cells_with_a_separator_are(
+    command: Command, home: Path, tmp_path: Path
+) -> None:
+    features = {name: values for name, values in blobs().items() if name != "pet"}
+    lists = [sorted(names) for names in SETS] + [None] * 52
+    pq.write_table(pa.table({**features, "tags": lists}), tmp_path / "tags.parquet")
+    pq.write_table(pa.table({**features, "tags": [["cat"]] * 60}), tmp_path / "test.parquet")
+    words = fit(tmp_path / "tags.parquet", "--test", tmp_path / "test.parquet")
+    assert command(*words) == (0, "", "")
+    run, same = RunFolder.open(tmp_path / "run"), RunFolder.open(home / "run")
+    assert run.settings.classes == same.settings.classes
+    for of_lists, of_cells in zip(run.data().labeled, same.data().labeled, strict=True):
+        np.testing.assert_array_equal(getattr(of_lists, "x", of_lists), getattr(of_cells, "x", of_cells))
+    rows = list(csv.DictReader(io.StringIO(command("predict", tmp_path / "run", tmp_path / "tags.parquet").out)))
+    assert set(rows[0]) == {"id", *CLASSES}
+    write_tags(tmp_path / "cells.csv")
+    message = command.fails(
+        1, *fit(tmp_path / "tags.parquet", "--test", tmp_path / "cells.csv", "--out", tmp_path / "b")
+    )
+    assert "must have labels of the kind that" in message
+
+
 def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(command: Command, tmp_path: Path) -> None:
     path = write_tags(tmp_path / "tags.csv")
     test = write_tags(tmp_path / "test.csv", ["cat", "dog", "cat", "dog", "dog|cat"])
@@ -183,8 +217,8 @@ def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(comm
     assert (result.code, result.err) == (0, "")
     record = RunFolder.open(tmp_path / "run").records()[-1]
     expected = (
-        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points), without 1 "
-        "of 3 classes, which has no positive there."
+        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points) on 5 "
+        "samples, without 1 of 3 classes, which has no positive there."
     )
     assert expected in result.out
     assert record.test_class_scores is not None

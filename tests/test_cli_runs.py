@@ -73,7 +73,7 @@ def test_rows_are_numbered_when_asked(command, home, tmp_path):
 def test_labels_agree_with_what_the_run_says_of_its_pool(command, home):
     result = command("label", home / "pets", home / "pets.csv")
     found = rows(result.out)
-    assert list(found[0]) == ["id", "label", "confidence", "uncertainty", "selected", "ruled_out"]
+    assert list(found[0]) == ["id", "label", "confidence", "uncertainty", "selected", "ruled_out", "given"]
     folder = RunFolder.open(home / "pets")
     config = folder.settings.config
     for row in found:
@@ -82,6 +82,15 @@ def test_labels_agree_with_what_the_run_says_of_its_pool(command, home):
         assert (row["selected"] != "none") or not row["ruled_out"]
         assert row["label"] not in row["ruled_out"].split("|")
     assert {"positive"} <= {row["selected"] for row in found}
+
+
+def test_labels_that_the_file_has_itself_are_told_beside_the_models(command, home, tmp_path):
+    given = [None, "bird", *blobs()["pet"][2:]]
+    path = write_table(tmp_path / "pets.csv", {**blobs(), "pet": given})
+    found = rows(command("label", home / "pets", path).out)
+    assert [row.pop("given") or None for row in found] == given
+    without = write_table(tmp_path / "new.csv", {name: values for name, values in blobs().items() if name != "pet"})
+    assert found == rows(command("label", home / "pets", without).out)
 
 
 def test_labeling_the_pool_again_gives_the_numbers_of_the_last_round(command, home, tmp_path):
@@ -103,7 +112,7 @@ def test_several_labels_have_a_column_for_each_class_as_in_the_table(command, bo
     assert list(predicted[0]) == ["id", "left", "right"]
     assert [(row["left"], row["right"]) for row in predicted[:2]] == [("0", "1"), ("1", "0")]
     labeled = rows(command("label", both / "run", both / "both.csv", "--entries").out)
-    assert list(labeled[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected"]
+    assert list(labeled[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
     assert [row["class"] for row in labeled] == ["left", "right"] * 60
     assert {(row["label"], row["selected"]) for row in labeled} <= {
         (label, selected) for label, selected in (("1", "positive"), ("0", "negative"), ("1", "none"), ("0", "none"))

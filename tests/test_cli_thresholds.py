@@ -64,8 +64,8 @@ def test_a_runs_validation_set_gives_the_table_the_choice_and_the_figure(command
     pair = Pair(float(found[1]), float(found[2]))
     assert select_from(validation_labels(run), pair).number == int(found[3])
     assert f"surelabel fit ... --tau-p {found[1]} --kappa-p {found[2]}" in result.out
-    assert "The figure is in thresholds.svg." in result.out
-    drawing = ElementTree.parse("thresholds.svg").getroot()
+    assert "The figure is in thresholds-run.svg." in result.out
+    drawing = ElementTree.parse("thresholds-run.svg").getroot()
     assert drawing.tag == f"{SVG}svg"
     assert [panel.get("aria-label") for panel in drawing.findall(f"{SVG}svg")] == [
         "right and wrong labels over confidence",
@@ -75,6 +75,20 @@ def test_a_runs_validation_set_gives_the_table_the_choice_and_the_figure(command
     assert f"right ({(labels.label == truth).sum()})" in texts
     assert "the run's" in texts
     assert "chosen" in texts
+
+
+def test_a_second_call_prints_the_table_again_and_keeps_the_figure_unless_forced(command, home):
+    first = command("thresholds", home / "run", "--max-error", "0.1")
+    figure = Path("thresholds-run.svg").read_bytes()
+    second = command("thresholds", home / "run", "--max-error", "0.5", "--tau-p", "0.7")
+    assert (second.code, second.out.splitlines()[0]) == (0, first.out.splitlines()[0])
+    assert "Chosen: " in second.out
+    assert second.err.startswith("warning: file 'thresholds-run.svg' exists and is kept; give --force")
+    assert Path("thresholds-run.svg").read_bytes() == figure
+    Path("thresholds-run.svg").write_text("old")
+    assert command("thresholds", home / "run", "--max-error", "0.1", "--force").err == ""
+    assert Path("thresholds-run.svg").read_bytes() == figure
+    assert command("thresholds", home / "both").err == "", "another run has another figure"
 
 
 def test_another_rounds_network_can_be_asked(command, home):
@@ -122,7 +136,7 @@ def test_without_uncertainties_there_is_one_column_and_one_panel(command):
     result = command("thresholds", "held_out.npz")
     assert "kappa_p inf" in result.out
     assert "kappa_p 0.05" not in result.out
-    assert len(ElementTree.parse("thresholds.svg").getroot().findall(f"{SVG}svg")) == 1
+    assert len(ElementTree.parse("thresholds-held_out.svg").getroot().findall(f"{SVG}svg")) == 1
 
 
 def test_too_few_labels_are_told_with_how_many_more_it_takes(command):
@@ -178,7 +192,7 @@ TABLE = "label,truth,confidence,uncertainty\n"
 def test_a_file_that_cannot_be_used_is_named(command, name, content, message):
     Path(name).write_text(content)
     assert message in command.fails(1, "thresholds", name)
-    assert not Path("thresholds.svg").exists()
+    assert not list(Path().glob("*.svg"))
 
 
 @pytest.mark.parametrize(
@@ -204,9 +218,9 @@ def test_wrong_use_is_named(command, home, tmp_path):
     assert "--round has no effect" in command.fails(2, "thresholds", save(Path("a.npz")), "--round", "1")
     assert "--max-error" in command.fails(2, "thresholds", "a.npz", "--max-error", "2")
     assert "'delta' argument must be a number in (0, 1)" in command.fails(1, "thresholds", "a.npz", "--delta", "0")
-    Path("thresholds.svg").write_text("kept")
-    assert "exists and is kept" in command.fails(1, "thresholds", home / "run")
-    assert Path("thresholds.svg").read_text() == "kept"
+    Path("mine.svg").write_text("kept")
+    assert "exists and is kept" in command.fails(1, "thresholds", home / "run", "--out", "mine.svg")
+    assert Path("mine.svg").read_text() == "kept"
 
 
 def test_a_run_without_validation_set_is_named(command, tmp_path):

@@ -106,6 +106,9 @@ def test_a_table_without_labels_is_refused(tmp_path: Path) -> None:
         TableData(path=path, labels=("y",)).load()
     with pytest.raises(DataError, match="was read without labels; name its label column"):
         TableData(path=path, drop=("y",)).load()
+    np.save(tmp_path / "x.npy", np.eye(2))
+    with pytest.raises(DataError, match="was read without labels; give another .npy file with --labels-file"):
+        TableData(path=tmp_path / "x.npy").load()
 
 
 def test_paths_become_absolute_and_changed_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,42 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     assert contents(tmp_path / "run") == {name: b"mine"}
 
 
+class FailingLearner:
+    def fit(self, training_set: object, *, seed: int) -> None:
+        raise RuntimeError("no")
+
+    def predict(self, source: object, *, seed: int) -> None: ...
+
+    def to_bytes(self) -> bytes: ...
+
+
+def test_what_a_run_without_a_finished_round_left_is_replaced(tmp_path: Path) -> None:
+    x, y = blobs()
+    with pytest.raises(RuntimeError):
+        list(run(tmp_path / "run", FailingLearner(), (x[:9], y[:9]), x[9:], CONFIG))
+    assert RunFolder.open(tmp_path / "run").num_rounds == 0
+    settings = small_settings(tmp_path, max_rounds=0)
+    assert len(list(start(tmp_path / "run", settings))) == 1
+    found = RunFolder.open(tmp_path / "run")
+    assert (found.settings.learner, len(found.environment)) == (settings.learner, 1)
+
+
+@pytest.mark.parametrize("spoil", ["history", "notes", "round"])
+def test_a_run_without_a_finished_round_is_kept_beside_anything_else(tmp_path: Path, spoil: str) -> None:
+    x, y = blobs()
+    with pytest.raises(RuntimeError):
+        list(run(tmp_path / "run", FailingLearner(), (x[:9], y[:9]), x[9:], CONFIG))
+    file = (
+        tmp_path / "run" / {"history": "history.json", "notes": "notes.txt", "round": "rounds/000/pool.parquet"}[spoil]
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("mine")
+    before = contents(tmp_path / "run")
+    with pytest.raises(RunExistsError, match="holds a run already"):
+        start(tmp_path / "run", small_settings(tmp_path))
+    assert contents(tmp_path / "run") == before
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine")
     with pytest.raises(RunExistsError, match="is a file; choose another name"):

@@ -305,13 +305,13 @@ def test_a_table_larger_than_memory_is_named(tmp_path):
 
 
 def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
-    path = parquet(tmp_path, {"a": [1.0, None], "b": ["Rome", "Oslo"], "y": ["u", "v"], "l": [[1], [2]]})
+    path = parquet(tmp_path, {"a": [1.0, None], "b": ["Rome", "Oslo"], "y": ["u", "v"], "l": [[1.0], [2.0]]})
     assert fault(path, labels=["y"], drop=["l"]) == (
         "File 't.parquet', column 'b', row 1: 'Rome' is not a number (its type is string); drop the column "
         "with --drop b or encode it as numbers."
     )
     assert "column 'a', row 2: the cell is empty or NaN" in fault(path, labels=["y"], drop=["b", "l"])
-    assert "column 'l' of type list<element: int64> cannot hold labels" in fault(path, labels=["l"], features=["a"])
+    assert "column 'l' of type list<element: double> cannot hold labels" in fault(path, labels=["l"], features=["a"])
     assert "did you mean 'y'" in fault(path, labels=["yy"])
     path = parquet(tmp_path, {"a": [1.0, float("inf")]})
     assert "column 'a', row 2: the value is infinite" in fault(path)
@@ -321,8 +321,57 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
 
+@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"]])
+def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
+    path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
+    assert fault(path, labels=["tags"]) == (
+        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once; correct it (0 "
+        "and 1 for each class go into a column each)."
+    )
+    assert "need no separator; leave the separator out" in fault(path, labels=["tags"], separator="|")
+
+
+def test_a_column_that_a_trained_model_needs_is_not_to_be_dropped(tmp_path):
+    text = parquet(tmp_path, {"a": ["Rome"]})
+    line = fault(text, features=["a"])
+    assert line.endswith(
+        "'Rome' is not a number (its type is string); the model needs this column: encode it as numbers."
+    )
+    line = fault(file(tmp_path, "t.csv", "a\nRome\n"), features=["a"])
+    assert line.endswith("'Rome' is not a number; the model needs this column: encode it as numbers.")
+    line = fault(file(tmp_path, "t.csv", "a,b\n1,2\n,3\n"), features=["a"])
+    assert line.endswith("row 2: the cell is empty or NaN; fill it in or leave the row out.")
+    np.savez(tmp_path / "t.npz", x=np.array([[np.nan]]))
+    assert fault(tmp_path / "t.npz", features=["x0"]).endswith("fill it in or leave the row out.")
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "remedy"),
+    [
+        ("t.csv", ";", "write it with ',', and numbers with a decimal point."),
+        ("t.csv", "\t", "write it with ',', and numbers with a decimal point, or end its name in .tsv."),
+        ("t.tsv", ",", "write it with '\\t', and numbers with a decimal point."),
+    ],
+)
+def test_another_delimiter_is_named(tmp_path, name, mark, remedy):
+    path = file(tmp_path, name, f"a{mark}b{mark}cls\n1{mark}2{mark}x\n")
+    line = fault(path, labels=["cls"])
+    assert line.startswith(f"File '{name}' has {mark!r} between its cells, not ")
+    assert line.endswith(remedy)
+
+
+def test_a_column_may_have_another_delimiter_in_its_name(tmp_path):
+    assert read_table(file(tmp_path, "t.csv", "a;b\n1\n"), features=["a;b"]).x.tolist() == [[1.0]]
+    assert read_table(file(tmp_path, "u.csv", "a;b,c\n1,2\n")).feature_names == ("a;b", "c")
+
+
 NPZ_FAULTS = {
-    "no x": ({"features": np.eye(2)}, {}, "File 't.npz' has no array 'x'; it has 'features'."),
+    "no x": (
+        {"features": np.eye(2)},
+        {},
+        "File 't.npz' has no array 'x'; it has 'features'. Call the samples x, the labels y and names of the rows ids: "
+        "numpy.savez(file, x=..., y=...) makes such a file.",
+    ),
     "label array not there": (
         {"x": np.eye(2), "target": [0, 1]},
         {"labels": ["targets"]},
@@ -371,7 +420,7 @@ NPZ_FAULTS = {
         {"x": np.array([[[1.0]], [[np.inf]]])},
         {},
         "File 't.npz', column 'x[0, 0]', row 2: the value is infinite or too large for 32 bits (3.4e38); "
-        "correct it or drop the column with --drop 'x[0, 0]'.",
+        "correct it or leave the row out.",
     ),
     "drop from images": (
         {"x": np.zeros((2, 3, 3))},
@@ -424,8 +473,8 @@ def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
     np.save(tmp_path / "y.npy", np.zeros(3))
     np.save(tmp_path / "o.npy", np.array([[{}], [None]], dtype=object))
     assert fault(tmp_path / "x.npy", labels=["y"]) == (
-        "File 'x.npy': an .npy file has no label or id column; give the labels as a second .npy file, or "
-        "save x, y and ids together with numpy.savez."
+        "File 'x.npy': an .npy file has no label or id column; give the labels as a second .npy file "
+        "(--labels-file), or save x, y and ids together with numpy.savez."
     )
     assert "x has 2 rows and y has shape (3,)" in fault(tmp_path / "x.npy", labels_path=tmp_path / "y.npy")
     assert "'z.npy' does not exist" in fault(tmp_path / "x.npy", labels_path=tmp_path / "z.npy")

@@ -217,6 +217,29 @@ def test_parquet_multi_label(tmp_path):
     assert read_table(parquet(tmp_path, columns), labels=["p", "q"]).y.tolist() == [[1, 0], [-1, 1]]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.int64())])
+def test_a_parquet_column_of_lists_has_several_labels_a_cell(tmp_path, kind):
+    cat, dog = (7, 11) if pa.types.is_integer(kind.value_type) else ("cat|", "dog")
+    lists = pa.array([[dog, cat], [], None, [cat]], kind)
+    table = read_table(parquet(tmp_path, {"a": [1.0, 2.0, 3.0, 4.0], "tags": lists}), labels=["tags"])
+    assert table.several
+    assert table.y.tolist() == [tuple(sorted((str(cat), str(dog)))), (), None, (str(cat),)]
+
+
+def test_labels_may_be_asked_for_where_the_file_has_them(tmp_path):
+    x = np.eye(2, dtype=np.float32)
+    np.save(tmp_path / "t.npy", x)
+    np.savez(tmp_path / "t.npz", x=x, y=["u", "v"], pet=["cat", "dog"])
+    both = file(tmp_path, "t.csv", "x0,x1,pet,y\n1,0,cat,u\n0,1,dog,v\n")
+    lists = parquet(tmp_path, {"x0": [1, 0], "x1": [0, 1], "pet": [["cat"], []]})
+    for path, found in ((both, ["cat", "dog"]), (lists, [("cat",), ()]), (tmp_path / "t.npz", ["cat", "dog"])):
+        table = read_table(path, labels=["pet"], features=["x0", "x1"], labels_if_there=True)
+        assert table.y.tolist() == found
+    for path in (both, lists, tmp_path / "t.npz", tmp_path / "t.npy"):
+        for labels in (["bird"], ["pet", "bird"]):
+            assert read_table(path, labels=labels, features=["x0", "x1"], labels_if_there=True).y is None
+
+
 @pytest.mark.parametrize("names", [("x", "y", "ids"), ("X", "Y", "IDS")])
 def test_npz_holds_samples_labels_and_ids(tmp_path, names):
     arrays = dict(zip(names, (np.eye(3), np.array([3, -1, 4]), np.array(["u", "v", "w"])), strict=True))

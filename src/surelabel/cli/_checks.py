@@ -1,5 +1,6 @@
 """What `fit` refuses before it trains: labels, classes and pools that nothing can be learned from."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,20 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         raise DataError(
             f"File '{path}' has no unlabeled row, so there is nothing to self-train on; add rows with an empty label "
             "cell, or say with --unlabeled which label means unlabeled."
+        )
+
+
+def warn_of_flattening(data: "RunData") -> None:
+    """Warn of samples of several dimensions, which the network for tables takes as rows of numbers."""
+    from surelabel.data.source import as_source
+
+    shape = as_source("labeled", data.labeled[0]).sample_shape
+    if len(shape) > 1:
+        complain(
+            "warning",
+            f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; for pictures name a network "
+            "with --model, such as surelabel.models.image:small_image_network.",
+            style="bold",
         )
 
 

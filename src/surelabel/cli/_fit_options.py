@@ -41,7 +41,8 @@ Label = Annotated[
     _option(
         _DATA,
         "--label",
-        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class.",
+        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class. A "
+        "Parquet column may hold lists of labels.",
         "COLUMN",
     ),
 ]
@@ -112,7 +113,13 @@ Pretrained = Annotated[
 ]
 Estimator = Annotated[
     str | None,
-    _option(_MODEL, "--estimator", "A scikit-learn classifier in place of a network.", "MODULE:CLASS"),
+    _option(
+        _MODEL,
+        "--estimator",
+        "A scikit-learn classifier in place of a network; FILE.py:FUNCTION names a function of yours that returns one, "
+        "with its parameters.",
+        "MODULE:CLASS",
+    ),
 ]
 Hidden = Annotated[
     str | None, setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)

@@ -2,17 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.progress import TimeRemainingColumn as TimeLeftColumn
 from rich.text import Text
 
-from surelabel.cli._console import command_line, list_commands, out, say
+from surelabel.cli._console import command_line, complain, list_commands, out, say
 
 if TYPE_CHECKING:
     from surelabel.records import RoundRecord
+    from surelabel.rules import UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a round that takes long says where it stands, when there is no terminal."""
@@ -33,16 +34,13 @@ class RoundsDisplay:
     Args:
         done: how many rounds are done already.
         max_rounds: the last round's number, at most.
-        with_validation: whether the table has a column for the validation score.
-        with_test: whether the table has a column for the test score.
+        scores: which of "validation" and "test" have a column for their score.
         quiet: whether to print nothing at all.
     """
 
-    def __init__(
-        self, done: int, max_rounds: int, *, with_validation: bool, with_test: bool, quiet: bool = False
-    ) -> None:
+    def __init__(self, done: int, max_rounds: int, scores: Container[str], quiet: bool = False) -> None:
         self.round, self.max_rounds, self.quiet = done, max_rounds, quiet
-        self.columns = _columns(with_validation, with_test)
+        self.columns = _columns(scores)
         self._step: StepBar | StepLines | None = None
         self._has_head = False
 
@@ -146,9 +144,16 @@ class StepColumn(ProgressColumn):
         return Text(f"step {task.completed:.0f}/{task.total:.0f}{rate}", style="progress.data.speed")
 
 
-def tell_the_end(folder: object, record: "RoundRecord", task: str) -> None:
-    """Say why the rounds ended, what came out, where it is and what to do with it."""
-    parts = [text for name in ("validation", "test") if (text := _score_text(name, record, task))]
+def tell_the_end(folder: object, record: "RoundRecord", task: str, held_out: Mapping[str, int | None]) -> None:
+    """Say why the rounds ended, what came out, where it is and what to do with it.
+
+    Args:
+        folder: the run's.
+        record: the last round's.
+        task: "single" or "multi".
+        held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
+    """
+    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, record, task))]
     why = _STOPS.get(record.stop or "", "")
     say()
     say(f"Done after round {record.round} in {duration(record.minutes * 60)}: {why}.", style="green")
@@ -164,19 +169,32 @@ def tell_the_end(folder: object, record: "RoundRecord", task: str) -> None:
     )
 
 
-def _score_text(part: str, record: "RoundRecord", task: str) -> str:
+def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") -> None:
+    """Warn of a run whose rounds have learned from no positive label, and say what loosens that."""
+    if len(records) > 1 and not any(record.num_positive for record in records):
+        complain(
+            "warning",
+            f"no round selected a positive label: none was sure enough for tau_p={config.tau_p:g} and "
+            f"kappa_p={config.kappa_p:g}. In another run lower --tau-p or raise --kappa-p; 'surelabel thresholds' "
+            "shows what they select of labels held out with --validation.",
+            style="bold yellow",
+        )
+
+
+def _score_text(part: str, size: int | None, record: "RoundRecord", task: str) -> str:
     score, eleven = getattr(record, f"{part}_score"), getattr(record, f"{part}_score_11")
     if score is None:
         return ""
+    samples = "" if size is None else f" on {size} {'sample' if size == 1 else 'samples'}"
     if task == "single":
-        return f"{part} accuracy {score:.3f}"
+        return f"{part} accuracy {score:.3f}{samples}"
     # A run of an earlier version has one of the two alone.
     other = "" if eleven is None else f" ({eleven:.3f} over 11 points)"
     classes = getattr(record, f"{part}_class_scores") or []
     missing = classes.count(None)
     verb = "has" if missing == 1 else "have"
     without = f", without {missing} of {len(classes)} classes, which {verb} no positive there" if missing else ""
-    return f"{part} mean average precision {score:.3f}{other}{without}"
+    return f"{part} mean average precision {score:.3f}{other}{samples}{without}"
 
 
 def duration(seconds: float) -> str:
@@ -190,7 +208,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _columns(validation: bool, test: bool) -> list[tuple[str, int, Callable[["RoundRecord"], str]]]:
+def _columns(scores: Container[str]) -> list[tuple[str, int, Callable[["RoundRecord"], str]]]:
     columns: list[tuple[str, int, Callable[[RoundRecord], str]]] = [
         ("round", 5, lambda record: str(record.round)),
         ("positives", 9, lambda record: str(record.num_positive)),
@@ -198,9 +216,9 @@ def _columns(validation: bool, test: bool) -> list[tuple[str, int, Callable[["Ro
         ("of pool", 7, lambda record: f"{record.positive_share:.0%}"),
         ("confidence", 10, lambda record: _number(record.mean_confidence)),
     ]
-    if validation:
+    if "validation" in scores:
         columns.append(("validation", 10, lambda record: _number(record.validation_score)))
-    if test:
+    if "test" in scores:
         columns.append(("test", 6, lambda record: _number(record.test_score)))
     return [*columns, ("time", 7, lambda record: duration(record.minutes * 60))]
 

@@ -60,27 +60,36 @@ def open_run(path: Path) -> "RunFolder":
     return RunFolder.open(path)
 
 
-def read_samples(settings: "RunSettings", path: Path, id_column: str | None) -> "ArraySource":
-    """Read a file's features, those that the run learned from and in its order.
+def read_samples(
+    settings: "RunSettings", path: Path, id_column: str | None, *, with_labels: bool = False
+) -> "tuple[ArraySource, Any]":
+    """Read a file's features, those that the run learned from and in its order, and labels that it has itself.
+
+    The labels are as `read_table` gives them; None where they are not asked for or the file lacks the label columns.
 
     Args:
         settings: the run's.
         path: a file that `read_table` reads.
         id_column: the column with the ids; None: as in the run; "": number the rows.
+        with_labels: whether to read the run's label columns, where the file has them.
     """
     from surelabel.data.reference import TableData
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
 
-    if id_column is None and isinstance(settings.data, TableData):
-        id_column = settings.data.id_column
-    table = read_table(path, id_column=id_column or None, features=settings.feature_names)
+    labels: dict[str, Any] = {}
+    if isinstance(settings.data, TableData):
+        id_column = settings.data.id_column if id_column is None else id_column
+        if with_labels:
+            names = ("labels", "separator", "none", "unlabeled")
+            labels = {name: getattr(settings.data, name) for name in names} | {"labels_if_there": True}
+    table = read_table(path, id_column=id_column or None, features=settings.feature_names, **labels)
     if table.x.shape[1:] != settings.sample_shape:
         raise DataError(
             f"File '{path}': the run learned from samples of shape {settings.sample_shape}. Got {table.x.shape[1:]} "
             "instead; give samples of that shape."
         )
-    return ArraySource(table.x, ids=table.ids)
+    return ArraySource(table.x, ids=table.ids), table.y if labels else None
 
 
 def check_files(file: Path, out: Path | None, force: bool) -> None:

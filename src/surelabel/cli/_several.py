@@ -34,20 +34,40 @@ def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[st
         present: whether a class is there, boolean, shape (N, C).
         settings: the run's.
     """
-    separator, none = _marks(settings)
-    if separator is None:
+    if _marks(settings)[0] is None:
         return {class_name: present[:, code].astype("int8") for code, class_name in enumerate(settings.classes)}
-    # An empty cell would mean unlabeled.
-    return {name: [cell or none or separator for cell in name_cells(present, settings)]}
+    return {name: [_cell(_marked(row, settings), settings) for row in present]}
+
+
+def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
+    """Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
+
+    Args:
+        y: as `read_table` gives them: a class, a tuple of classes or None for each row, (N,); or 1, 0 and -1, (N, C).
+        settings: the run's.
+        entries: whether each sample and class has a row.
+    """
+    if y is None:
+        return {}
+    if y.ndim == 1 and not entries:
+        return {"given": [_cell(names, settings) if isinstance(names, tuple) else names for names in y]}
+    if y.ndim == 1:
+        y = [(names,) if isinstance(names, str) else names for names in y]
+        rows = [[None if names is None else int(name in names) for name in settings.classes] for names in y]
+        return {"given": [code for row in rows for code in row]}
+    if y.shape[1] != len(settings.classes):
+        raise DataError(
+            f"The file has labels of {y.shape[1]} classes, and the run of {len(settings.classes)}; remove them."
+        )
+    if entries:
+        return {"given": [None if code < 0 else code for code in y.ravel().tolist()]}
+    present = zip(y >= 0, y == 1, strict=True)
+    return {"given": [_cell(_marked(here, settings), settings) if known.any() else None for known, here in present]}
 
 
 def name_cells(marked: Any, settings: "RunSettings") -> list[str]:
     """Return the names of each row's marked classes, shape (N, C), in one cell; empty without one."""
-    separator, _ = _marks(settings)
-    names = settings.classes
-    if separator is None:
-        separator, names = "|", tuple(name.replace("|", r"\|") for name in names)
-    return [separator.join(names[code] for code in row.nonzero()[0]) for row in marked]
+    return [_joined(_marked(row, settings), settings) for row in marked]
 
 
 def together(*parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,6 +77,21 @@ def together(*parts: Mapping[str, Any]) -> dict[str, Any]:
     if twice is not None:
         raise DataError(f"The class {twice!r} is called as another column is; write a row for each with --entries.")
     return {name: values for part in parts for name, values in part.items()}
+
+
+def _marked(row: Any, settings: "RunSettings") -> list[str]:
+    return [settings.classes[code] for code in row.nonzero()[0]]
+
+
+def _joined(names: Sequence[str], settings: "RunSettings") -> str:
+    separator, _ = _marks(settings)
+    return "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
+
+
+def _cell(names: Sequence[str], settings: "RunSettings") -> str:
+    """Return names in a cell; none of them are a mark, as an empty cell would mean unlabeled."""
+    separator, none = _marks(settings)
+    return _joined(names, settings) or none or separator or "|"
 
 
 def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:

@@ -1,12 +1,12 @@
 """What `fit` and `resume` share: follow the rounds, and leave a run that can go on whatever ends them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surelabel.cli._console import command_line
 from surelabel.cli._errors import Interrupted
-from surelabel.cli._rounds import RoundsDisplay, tell_the_end
+from surelabel.cli._rounds import RoundsDisplay, tell_the_end, warn_of_no_positives
 from surelabel.cli._work import shown_decoding
 from surelabel.errors import RunError
 
@@ -21,9 +21,8 @@ def follow(
     folder: Path,
     config: "UPSConfig",
     *,
-    done: int,
-    with_validation: bool,
-    with_test: bool,
+    done: "Sequence[RoundRecord]" = (),
+    held_out: Mapping[str, int | None],
     quiet: bool,
 ) -> "RoundRecord | None":
     """Show the rounds as they end; return the last record, None if nothing was left to do.
@@ -34,27 +33,30 @@ def follow(
         begin: starts or resumes the run, given what to call as work goes on.
         folder: the run's folder.
         config: the run's.
-        done: how many rounds are done already.
-        with_validation: whether there is a validation set.
-        with_test: whether there is a test set.
+        done: the rounds that are done already.
+        held_out: the sets whose scores are shown, "validation" and "test", and how many samples each has, if known.
         quiet: whether to print nothing.
     """
-    display = RoundsDisplay(done, config.max_rounds, with_validation=with_validation, with_test=with_test, quiet=quiet)
-    record = None
+    display = RoundsDisplay(len(done), config.max_rounds, held_out, quiet)
+    records = list(done)
     try:
         with shown_decoding(quiet):
-            records = begin(display.step)
+            rounds = begin(display.step)
         with display.shown():
-            for record in records:
+            for record in rounds:
                 display.add(record)
+                records.append(record.replace(pool=None, validation=None))
     except KeyboardInterrupt:
         raise _with_way_on(Interrupted(), folder, display.round) from None
     except (OSError, MemoryError, RunError) as error:
         _with_way_on(error, folder, display.round)
         raise
-    if record is not None and not quiet:
-        tell_the_end(folder, record, config.task)
-    return record
+    if len(records) == len(done):
+        return None
+    if not quiet:
+        tell_the_end(folder, records[-1], config.task, held_out)
+    warn_of_no_positives(records, config)
+    return records[-1]
 
 
 def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _fit_options as options
-from surelabel.cli._checks import check_data
+from surelabel.cli._checks import check_data, warn_of_flattening
 from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
 from surelabel.cli._train import follow
 
@@ -81,22 +81,22 @@ def command(
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
     settings = RunSettings(config=config, learner=learner, data=pinned)
-    if model is not None:
+    if estimator is None:
         check_network(settings.network, loaded, data)
+        if model is None:
+            warn_of_flattening(loaded)
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
         config,
-        done=0,
-        with_validation=loaded.validation is not None,
-        with_test=loaded.test is not None,
+        held_out={part: len(pair[1]) for part in ("validation", "test") if (pair := getattr(loaded, part)) is not None},
         quiet=quiet,
     )
 
 
 def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) -> None:
-    """Refuse weights or samples that do not fit the network, before there is a folder of a run that cannot begin."""
-    from surelabel.errors import DataError, SampleKindError
+    """Refuse a network that cannot take the samples or is not random, before there is a folder of a run."""
+    from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
     from surelabel.learners.trial import try_network
 
     try:
@@ -106,6 +106,11 @@ def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) 
             f"File '{path}' holds samples of {data.labeled[0].x.dtype}, and the network takes floats; save them as it "
             "expects them, for images x.astype('float32') / 255, less the mean and divided by the standard deviation "
             "of each channel."
+        ) from error
+    except NotStochasticError as error:
+        remedy = "it nn.Dropout layers with a rate above 0" if learner.model is not None else "--dropout a rate above 0"
+        raise InvalidInputError(
+            f"The network is not random, and the uncertainty of its labels would be 0 everywhere; give {remedy}."
         ) from error
 
 

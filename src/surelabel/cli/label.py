@@ -31,22 +31,26 @@ def command(
     A label that is selected as "positive" can be trusted. Of a "negative" only
     this can: that it is none of the classes in ruled_out, which stand with |
     between them. All others are "none". The run's thresholds and stochastic
-    passes decide; class balance plays no part.
+    passes decide; class balance plays no part. Where the file has the run's
+    label column, a last column, given, holds the labels in it: they are yours,
+    and the others are what the model says of these rows too.
 
     With several labels a sample they have the form of the run's own table: one
     column with a separator between them, or one of 0 and 1 for each class. The
     presence of the classes in selected can be trusted, and the absence of those
-    in ruled_out; of the others nothing. With --entries there is a row for each
-    sample and class: its label is 1 (present) or 0, the confidence is the
-    probability that the class is present, and a negative is a trusted absence.
+    in ruled_out; of the others nothing; given names the classes that the file
+    says are there. With --entries there is a row for each sample and class: its
+    label is 1 (present) or 0, the confidence is the probability that the class
+    is present, a negative is a trusted absence, and given is 1, 0 or empty.
     """
     _runs.check_files(file, out, force)
     folder = _runs.open_run(run)
     _several.check_entries(entries, folder.settings)
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples = _runs.read_samples(folder.settings, file, id)
+    samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
-    _runs.write(label_columns(pool, folder.settings, entries), out, force)
+    columns = label_columns(pool, folder.settings, entries)
+    _runs.write(_several.together(columns, _several.given_column(given, folder.settings, entries)), out, force)
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":

@@ -40,7 +40,7 @@ def command(
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples = _runs.read_samples(folder.settings, file, id)
+    samples, _ = _runs.read_samples(folder.settings, file, id)
     p = learner.predict_proba(samples)
     _runs.write(predictions(samples.ids, p, folder.settings, proba, entries), out, force)
 

@@ -34,28 +34,26 @@ def command(
 
     records, config = folder.records(), folder.settings.config
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
-    validation, test = _has_scores(folder)
+    held_out = dict.fromkeys(_scored(folder))
     last = follow(
         lambda progress: resume(run, progress=progress, **limits),
         run,
         config.replace(**{name: value for name, value in limits.items() if value is not None}),
-        done=len(records),
-        with_validation=validation,
-        with_test=test,
+        done=records,
+        held_out=held_out,
         quiet=quiet,
     )
     if last is None and not quiet:
-        tell_the_end(run, _runs.open_run(run).records()[-1], config.task)
+        tell_the_end(run, _runs.open_run(run).records()[-1], config.task, held_out)
 
 
-def _has_scores(folder: "RunFolder") -> tuple[bool, bool]:
-    """Whether the run has a validation set and a test set, as far as can be told without reading its data."""
+def _scored(folder: "RunFolder") -> list[str]:
+    """Which of "validation" and "test" the run has, as far as can be told without reading its data."""
     from surelabel.data.reference import TableData
 
     records, data = folder.records(), folder.settings.data
     if isinstance(data, TableData):
-        return bool(data.validation or data.validation_path), data.test_path is not None
-    return (
-        any(record.validation_score is not None for record in records),
-        any(record.test_score is not None for record in records),
-    )
+        known = {"validation": data.validation or data.validation_path, "test": data.test_path}
+        return [name for name, found in known.items() if found]
+    parts = ("validation", "test")
+    return [part for part in parts if any(getattr(record, f"{part}_score") is not None for record in records)]

@@ -10,8 +10,8 @@ from rich import box
 from rich.table import Table
 
 from surelabel.cli import _runs
+from surelabel.cli._console import complain, say
 from surelabel.cli._console import out as screen
-from surelabel.cli._console import say
 from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
@@ -40,7 +40,14 @@ def command(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The .svg file to draw.")] = Path("thresholds.svg"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file.",
+            show_default=False,
+        ),
+    ] = None,
     max_error: Annotated[
         float, typer.Option("--max-error", help="The share of wrong labels to stay below.", min=0, max=1)
     ] = 0.05,
@@ -88,8 +95,12 @@ def command(
     marks = {} if used is None else {"the run's": used}
     if chosen.tau_p is not None and chosen.kappa_p is not None:
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)
-    draw_distributions(out, labels, marks)
-    say(f"The figure is in {out}.")
+    figure = out or Path(f"thresholds-{_name(source)}.svg")
+    if out is None and figure.exists() and not force:
+        complain("warning", f"file '{figure}' exists and is kept; give --force to replace it, or --out.", style="bold")
+        return
+    draw_distributions(figure, labels, marks)
+    say(f"The figure is in {figure}.")
 
 
 def drawn(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[float]) -> Table:
@@ -125,6 +136,10 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None]":
     if round:
         raise WrongUse("--round has no effect: a file has the labels of one network; leave it out.")
     return read_labels(source), None
+
+
+def _name(source: Path) -> str:
+    return source.resolve().name if source.is_dir() else source.stem
 
 
 def _tell_use(chosen: "Thresholds") -> None:

@@ -25,11 +25,12 @@ class Table:
     Attributes:
         path: The file.
         x: Features (N, F), float32; arrays from .npy and .npz keep their shape (N, ...), and uint8 or floats.
-        y: None without labels; one label column: str or None (unlabeled), object (N,), with a separator tuples of str
-            or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
+        y: None without labels; one label column: str or None (unlabeled), object (N,), with a separator, or of lists,
+            tuples of str or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
         ids: Name of each row, (N,): row numbers from 0, or the id column's integers or strings.
         feature_names: Names of x's columns; empty where x has more than two dimensions.
         label_names: The label columns' names; for several columns these are the classes.
+        several: Whether a label is a tuple of classes.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class Table:
     ids: npt.NDArray[Any]
     feature_names: tuple[str, ...]
     label_names: tuple[str, ...]
+    several: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,7 +77,8 @@ class Collector:
             check_ids(self.path, ids)
         y = np.concatenate(self._labels) if self._labels else None
         names = self.columns
-        return Table(self.path, self._x[: self.rows], y, ids, names.feature_names, names.label_names)
+        several = y is not None and self.request.separator is not None
+        return Table(self.path, self._x[: self.rows], y, ids, names.feature_names, names.label_names, several)
 
     def _add_features(self, batch: Batch) -> None:
         import pyarrow as pa
@@ -97,7 +100,8 @@ class Collector:
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             name = self.columns.feature_names[column]
-            raise not_finite(self.path, name, self.rows + int(row) + 1, float(block[row, column]))
+            place = (self.path, name, self.rows + int(row) + 1)
+            raise not_finite(*place, float(block[row, column]), droppable=not self.columns.trained)
 
     def _label_block(self, cells: list[Any]) -> npt.NDArray[Any]:
         encoded = [cell.dictionary_encode(null_encoding="encode") for cell in cells]

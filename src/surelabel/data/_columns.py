@@ -12,7 +12,10 @@ from surelabel.errors import DataError, InvalidInputError
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller asks of a table; `features` is None when every other column is a feature."""
+    """What the caller asks of a table; `features` is None when every other column is a feature.
+
+    With `labels_if_there` the labels are left out where the file lacks one of their columns.
+    """
 
     labels: tuple[str, ...]
     id_column: str | None
@@ -21,16 +24,21 @@ class Request:
     features: tuple[str, ...] | None
     separator: str | None = None
     none: str | None = None
+    labels_if_there: bool = False
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Positions in the file of the columns to read; `names` are those of all columns."""
+    """Positions in the file of the columns to read; `names` are those of all columns.
+
+    `trained` says that the features are those of a trained model, so that none can be dropped.
+    """
 
     names: tuple[str, ...]
     features: tuple[int, ...]
     labels: tuple[int, ...]
     id: int | None
+    trained: bool = False
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -51,7 +59,8 @@ class Columns:
 def choose_columns(path: Path, names: Sequence[str], request: Request) -> Columns:
     """Return which columns play which part; every column that is not named for another part is a feature."""
     _check_names(path, names)
-    labels = tuple(_find(path, names, name, "label") for name in request.labels)
+    wanted = () if request.labels_if_there and not set(request.labels) <= set(names) else request.labels
+    labels = tuple(_find(path, names, name, "label") for name in wanted)
     id_position = None if request.id_column is None else _find(path, names, request.id_column, "id")
     special = [*labels, *([] if id_position is None else [id_position])]
     if request.features is not None:
@@ -61,7 +70,7 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
         dropped = [_find(path, names, name, "drop") for name in request.drop]
         _check_one_part_each(path, names, [*special, *dropped])
         features = _remaining_features(path, names, request.drop, special)
-    return Columns(tuple(names), features, labels, id_position)
+    return Columns(tuple(names), features, labels, id_position, request.features is not None)
 
 
 def check_names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -99,22 +108,33 @@ def check_separator(labels: Sequence[str], separator: str | None, none: str | No
         )
 
 
-def not_a_number(path: Path, name: str, row: int, value: object) -> DataError:
-    """The error for a feature cell that is not a number; `row` counts from 1."""
-    return DataError(
-        f"{_place(path, name, row)}: {shown(value)} is not a number; drop the column with --drop "
-        f"{shlex.quote(name)} or encode it as numbers."
+def not_a_number(path: Path, name: str, row: int, value: object, *, droppable: bool, kind: object = None) -> DataError:
+    """The error for a feature cell that is not a number.
+
+    Args:
+        path: the file.
+        name: the column.
+        row: its number, counted from 1.
+        value: the cell's.
+        droppable: whether the column may be left out; a trained model needs all of its features.
+        kind: the type of the whole column, where it has one.
+    """
+    remedy = (
+        f"{_drop(name)} or encode it as numbers" if droppable else "the model needs this column: encode it as numbers"
     )
+    of_type = "" if kind is None else f" (its type is {kind})"
+    return DataError(f"{_place(path, name, row)}: {shown(value)} is not a number{of_type}; {remedy}.")
 
 
-def not_finite(path: Path, name: str, row: int, value: float) -> DataError:
-    """The error for a feature cell that is empty, NaN or infinite; `row` counts from 1."""
-    if value != value:
-        problem, remedy = "the cell is empty or NaN", "fill it in or drop the column with --drop"
-        return DataError(f"{_place(path, name, row)}: {problem}; {remedy} {shlex.quote(name)}.")
+def not_finite(path: Path, name: str, row: int, value: float, *, droppable: bool) -> DataError:
+    """The error for a feature cell that is empty, NaN or infinite; the arguments are those of `not_a_number`."""
+    problem, remedy = (
+        ("the cell is empty or NaN", "fill it in")
+        if value != value
+        else ("the value is infinite or too large for 32 bits (3.4e38)", "correct it")
+    )
     return DataError(
-        f"{_place(path, name, row)}: the value is infinite or too large for 32 bits (3.4e38); correct it or "
-        f"drop the column with --drop {shlex.quote(name)}."
+        f"{_place(path, name, row)}: {problem}; {remedy} or {_drop(name) if droppable else 'leave the row out'}."
     )
 
 
@@ -189,6 +209,10 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
     if not features:
         raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     return tuple(position[name] for name in features)
+
+
+def _drop(name: str) -> str:
+    return f"drop the column with --drop {shlex.quote(name)}"
 
 
 def _place(path: Path, name: str, row: int) -> str:

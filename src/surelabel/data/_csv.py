@@ -38,6 +38,7 @@ def read_csv(path: Path, request: Request) -> Table:
 
     with damage_named(path, "gzipped text" if _is_gzip(path) else "text"):
         layout = _read_layout(path)
+        _check_delimiter(path, layout.header, request)
         columns = choose_columns(path, [name.strip() for name in layout.header], request)
         if not layout.first:
             raise no_rows(path)
@@ -108,6 +109,19 @@ def _read_layout(path: Path) -> _Layout:
     return _Layout(header, first, header_row, length)
 
 
+def _check_delimiter(path: Path, header: list[str], request: Request) -> None:
+    """Refuse a header of one cell that holds another delimiter, and is no column that was asked for."""
+    asked = {*request.labels, *(request.features or ()), *request.drop, request.id_column}
+    expected = _delimiter(path)
+    found = next((mark for mark in ",;\t|" if mark in header[0] and mark != expected), None)
+    if len(header) == 1 and found is not None and header[0].strip() not in asked:
+        ending = ", or end its name in .tsv" if found == "\t" else ""
+        raise DataError(
+            f"File '{path}' has {found!r} between its cells, not {expected!r}: {shown(header[0])} is its header; write "
+            f"it with {expected!r}, and numbers with a decimal point{ending}."
+        )
+
+
 def _row_limit(path: Path, columns: Columns) -> int:
     """Return a number of rows that the file does not exceed, from one fast sweep over its bytes."""
     size = newlines = returns = quotes = 0
@@ -174,7 +188,8 @@ def _fault(path: Path, columns: Columns, booleans: frozenset[int], row: int, rec
         cell = record[position].strip()
         right = cell in _BOOLEANS | {"0", "1"} if position in booleans else _NUMBER.fullmatch(cell)
         if not right and cell not in missing:
-            return not_a_number(path, columns.names[position], row, record[position])
+            place = (path, columns.names[position], row)
+            return not_a_number(*place, record[position], droppable=not columns.trained)
     return None
 
 

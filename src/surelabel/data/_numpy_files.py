@@ -13,7 +13,7 @@ import numpy.typing as npt
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
 from surelabel.data._collect import Table
 from surelabel.data._columns import Request, choose_columns, no_rows, not_finite, unknown_name
-from surelabel.data.wording import check_file, damage_named, damaged
+from surelabel.data.wording import check_file, damage_named, damaged, listed
 from surelabel.errors import DataError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
@@ -21,7 +21,7 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 
 def read_npz(path: Path, request: Request) -> Table:
     """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
-    if len(request.labels) > 1:
+    if len(request.labels) > 1 and not request.labels_if_there:
         raise DataError(
             f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
             f"{len(request.labels)}."
@@ -34,6 +34,8 @@ def read_npz(path: Path, request: Request) -> Table:
             "y": next(iter(request.labels), None),
             "ids": request.id_column,
         }.items():
+            if part == "y" and request.labels_if_there and (len(request.labels) > 1 or asked not in (None, *members)):
+                continue
             name = _find_array(path, members, part, asked)
             if name is not None:
                 with archive.open(members[name]) as stream:
@@ -43,10 +45,10 @@ def read_npz(path: Path, request: Request) -> Table:
 
 def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
     """Return the samples in one .npy file, with the labels of another."""
-    if request.labels or request.id_column is not None:
+    if (request.labels and not request.labels_if_there) or request.id_column is not None:
         raise DataError(
-            f"File '{path}': an .npy file has no label or id column; give the labels as a second .npy file, "
-            "or save x, y and ids together with numpy.savez."
+            f"File '{path}': an .npy file has no label or id column; give the labels as a second .npy file "
+            "(--labels-file), or save x, y and ids together with numpy.savez."
         )
     parts = {"x": _load_file(path)}
     if labels_path is not None:
@@ -62,7 +64,10 @@ def _find_array(path: Path, members: Mapping[str, str], part: str, asked: str | 
         return asked
     found = next((name for name in (part, part.upper()) if name in members), None)
     if found is None and part == "x":
-        raise unknown_name(path, "array", "x", list(members))
+        raise DataError(
+            f"File '{path}' has no array 'x'; it has {listed(list(members))}. Call the samples x, the labels y and "
+            "names of the rows ids: numpy.savez(file, x=..., y=...) makes such a file."
+        )
     return found
 
 
@@ -120,18 +125,19 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
         )
     if x.dtype.kind != "f" and x.dtype != np.uint8:
         x = x.astype(np.float32)
-    _check_finite(path, x, names)
+    _check_finite(path, x, names, droppable=x.ndim == 2 and request.features is None)
     return x, names
 
 
-def _check_finite(path: Path, x: AnyArray, names: tuple[str, ...]) -> None:
+def _check_finite(path: Path, x: AnyArray, names: tuple[str, ...], *, droppable: bool) -> None:
     rows = max(1, (1 << 20) // (x.size // len(x)))
     for start in range(0, len(x), rows):
         finite = np.isfinite(x[start : start + rows])
         if not finite.all():
             row, *index = (int(place) for place in np.argwhere(~finite)[0])
             name = names[index[0]] if names else f"x[{', '.join(map(str, index))}]"
-            raise not_finite(path, name, start + row + 1, float(x[start + row][tuple(index)]))
+            value = float(x[start + row][tuple(index)])
+            raise not_finite(path, name, start + row + 1, value, droppable=droppable)
 
 
 def _ids(path: Path, ids: AnyArray | None, rows: int) -> AnyArray:
@@ -156,7 +162,8 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
     if y.ndim == 1 or y.shape[1] == 1:
         cells, codes = _encode(y.reshape(-1))
         if request.separator is not None:
-            return replace(table, y=label_sets(table.path, name, cells, codes, request), label_names=(name,))
+            sets = label_sets(table.path, name, cells, codes, request)
+            return replace(table, y=sets, label_names=(name,), several=True)
         return replace(table, y=single_labels(cells, codes, request.unlabeled), label_names=(name,))
     if request.separator is not None:
         raise DataError(

@@ -1,12 +1,12 @@
 """Parquet: decoded in batches, never more than a few megabytes of them at a time."""
 
 import re
-import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from surelabel.data._collect import Collector, Table
-from surelabel.data._columns import Request, choose_columns, no_rows
+from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
 from surelabel.data.wording import damage_named, damaged, shown
 from surelabel.errors import DataError
 
@@ -14,6 +14,8 @@ _CELLS_IN_BATCH = 1 << 18
 _BUFFER = 1 << 20
 # A data frame's index, which pandas stores beside the columns; it is not a feature.
 _INDEX = re.compile(r"__index_level_[0-9]+__")
+# What joins the labels of a list until they are parted again; no name has it, and it is no white space.
+_BETWEEN = "\0"
 
 
 def read_parquet(path: Path, request: Request) -> Table:
@@ -38,27 +40,57 @@ def _read(path: Path, request: Request) -> Table:
         if file.metadata.num_rows == 0:
             raise no_rows(path)
         for position in columns.features:
-            _check_numeric(path, file, fields[position])
+            _check_numeric(path, file, fields[position], droppable=not columns.trained)
+        has_lists = _has_label_lists(path, fields, columns, request)
+        request = replace(request, separator=_BETWEEN) if has_lists else request
         collector = Collector(path, columns, file.metadata.num_rows, request)
         names = [columns.names[position] for position in columns.used]
         for batch in file.iter_batches(max(1, _CELLS_IN_BATCH // len(names)), columns=list(dict.fromkeys(names))):
             count = len(columns.features)
             parts = [batch.column(name) for name in names]
+            if has_lists:
+                parts[count] = _joined(path, names[count], parts[count], collector.rows)
             cells = [_as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)]
             collector.add(pa.RecordBatch.from_arrays(parts[:count] + cells, names=names))
     return collector.table()
 
 
-def _check_numeric(path: Path, file: Any, field: Any) -> None:
+def _check_numeric(path: Path, file: Any, field: Any, *, droppable: bool) -> None:
     from pyarrow import types
 
     kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     if not any(is_kind(field.type) for is_kind in kinds):
         value = next(file.iter_batches(1, columns=[field.name])).column(0)[0].as_py()
-        raise DataError(
-            f"File '{path}', column {field.name!r}, row 1: {shown(value)} is not a number (its type is "
-            f"{field.type}); drop the column with --drop {shlex.quote(field.name)} or encode it as numbers."
-        )
+        raise not_a_number(path, field.name, 1, value, droppable=droppable, kind=field.type)
+
+
+def _has_label_lists(path: Path, fields: list[Any], columns: Columns, request: Request) -> bool:
+    """Whether the one label column has a list of labels in each cell."""
+    from pyarrow import types
+
+    if len(columns.labels) != 1:
+        return False
+    kind = fields[columns.labels[0]].type
+    if not (types.is_list(kind) or types.is_large_list(kind)):
+        return False
+    if request.separator is not None:
+        raise DataError(f"File '{path}' has lists of labels, which need no separator; leave the separator out.")
+    return any(is_kind(kind.value_type) for is_kind in (types.is_string, types.is_large_string, types.is_integer))
+
+
+def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
+    """Return lists of labels as strings with the separator between them; it alone is the empty list."""
+    import pyarrow as pa
+
+    lists = cells.to_pylist()
+    for row, labels in enumerate(lists, first_row + 1):
+        if labels is not None and (None in labels or len(set(labels)) < len(labels)):
+            raise DataError(
+                f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once; "
+                "correct it (0 and 1 for each class go into a column each)."
+            )
+    texts = [None if labels is None else _BETWEEN.join(map(str, labels)) or _BETWEEN for labels in lists]
+    return pa.array(texts, pa.large_string())
 
 
 def _as_text(path: Path, name: str, cells: Any) -> Any:

@@ -124,9 +124,11 @@ class TableData(Settings):
                 raise changed_file(path, sha256, found)
         table = self._read(self.path, labels_path=self.labels_path)
         if table.y is None:
-            raise DataError(f"File '{self.path}' was read without labels; name its label column with --label.")
+            in_a_file = self.path.suffix.lower() == ".npy"
+            remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
+            raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
         classes = self._classes(table, table.y)
-        task: Task = "single" if table.y.ndim == 1 and self.separator is None else "multi"
+        task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
         return self._assemble(table, self._codes(table, table.y, classes), classes, task)
 
     def _read(self, path: Path, **options: Any) -> Table:
@@ -138,7 +140,7 @@ class TableData(Settings):
             names = list(table.label_names)
             return names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
         given = {value for value in y.tolist() if value is not None}
-        classes = _sorted_classes(given if self.separator is None else set().union(*given))
+        classes = _sorted_classes(set().union(*given) if table.several else given)
         if given and not classes:
             raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
         return classes
@@ -146,7 +148,7 @@ class TableData(Settings):
     def _codes(self, table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
         if y.ndim == 2:
             return y.astype(np.int64)
-        return _codes(table.path, y, classes) if self.separator is None else _set_codes(table.path, y, classes)
+        return _set_codes(table.path, y, classes) if table.several else _codes(table.path, y, classes)
 
     def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
         known = codes >= 0 if task == "single" else (codes >= 0).any(axis=1)
@@ -175,7 +177,8 @@ class TableData(Settings):
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
-        if other.y is None or (other.y.ndim == 2) != (task == "multi" and self.separator is None):
+        assert table.y is not None
+        if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
         codes = self._codes(other, other.y, classes)
         rows = np.flatnonzero(codes >= 0 if task == "single" else (codes >= 0).any(axis=1))

@@ -39,6 +39,7 @@ def read_table(
     labels_path: str | os.PathLike[str] | None = None,
     separator: str | None = None,
     none: str | None = None,
+    labels_if_there: bool = False,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -48,7 +49,9 @@ def read_table(
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
         labels: One label column, or one column of 0 and 1 for each class (multi-label). An empty cell is
-            unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1 or NaN is unlabeled.
+            unlabeled. In a Parquet file one column may hold lists of labels: an empty list is none of the classes, a
+            missing one is unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1 or NaN is
+            unlabeled.
         id_column: The column that names each row; default is the row's number from 0.
         drop: Columns that are not features; of no effect where `features` names them.
         unlabeled: A label that means unlabeled, beside the empty cell.
@@ -58,6 +61,7 @@ def read_table(
         separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
             else. The separator alone is none of the classes, an empty cell is unlabeled.
         none: A label that means none of the classes, beside the separator alone.
+        labels_if_there: Whether a file without these label columns is read without labels.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -70,7 +74,7 @@ def read_table(
     names = None if features is None else check_names("features", features)
     dropped, asked = check_names("drop", drop), check_names("labels", labels)
     check_separator(asked, separator, none, unlabeled)
-    request = Request(asked, id_column, dropped, unlabeled, names, separator, none)
+    request = Request(asked, id_column, dropped, unlabeled, names, separator, none, labels_if_there)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":

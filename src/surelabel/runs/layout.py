@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from surelabel.errors import RunExistsError
-from surelabel.runs.files import is_temporary
+from surelabel.errors import DamagedFileError, RunExistsError
+from surelabel.runs.files import is_temporary, read_json
 from surelabel.runs.lock import LOCK_FILE
 
 RUN, HISTORY, ENVIRONMENT, ROUNDS = "run.json", "history.json", "environment.json", "rounds"
@@ -11,8 +11,8 @@ POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
 MODELS = ("model.safetensors", "model.skops")
 
-# What a start that was broken off before its last file, run.json, may leave behind.
-_BEFORE_RUN = {LOCK_FILE, HISTORY, ENVIRONMENT}
+# What a run without a finished round may leave behind.
+_BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, RUN}
 
 
 def round_file(round: int, name: str) -> str:
@@ -30,19 +30,27 @@ def began(path: Path) -> bool:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `RunExistsError` unless the folder is missing, empty, or left by a start that was broken off at once."""
+    """Raise `RunExistsError` unless the folder is missing, empty, or left by a run that has finished no round."""
     if not path.exists():
         return
     if not path.is_dir():
         raise RunExistsError(f"'{path}' is a file; choose another name for the run's folder.")
     names = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
-    if began(path):
+    if began(path) and not (names <= _BEFORE_ROUNDS and _has_no_round(path)):
         raise RunExistsError(
             f"The folder '{path}' holds a run already, and nothing was overwritten. Resume it (surelabel resume "
             f"{path}), or, to begin with other settings, choose another folder or remove this one."
         )
-    if names and not (LOCK_FILE in names and names <= _BEFORE_RUN):
+    if names and not (LOCK_FILE in names and names <= _BEFORE_ROUNDS):
         raise RunExistsError(
             f"The folder '{path}' is not empty ('{min(names)}'), and nothing was overwritten. Choose a new or an empty "
             "folder."
         )
+
+
+def _has_no_round(path: Path) -> bool:
+    """Whether the history says that no round is done; one that is damaged or missing does not say it."""
+    try:
+        return not read_json(path / HISTORY)["rounds"]
+    except DamagedFileError:
+        return False
