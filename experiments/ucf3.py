@@ -12,7 +12,7 @@ from pathlib import Path
 
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.images import data_folder
-from surelabel.data.pictures import Progress
+from surelabel.data.pictures import Counted
 from surelabel.data.reference import RunData
 from surelabel.data.ucf101 import read_ucf101
 from surelabel.data.video import ClipSettings
@@ -53,7 +53,7 @@ def ucf3(
     *,
     validation_share: float = 0.0,
     cache: str | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
     **clips: int,
 ) -> RunData:
     """Return a share of ucf3's training clips labeled, the rest as the pool, and its test clips.

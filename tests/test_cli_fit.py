@@ -127,6 +127,7 @@ def test_a_network_of_ones_own_is_named_by_file_and_function(command):
 
 
 NETWORKS = """
+import torch
 from torch import nn
 from torch.nn.functional import dropout
 
@@ -138,6 +139,7 @@ class AlwaysRandom(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(*shape, 8), nn.Linear(8, classes)
         nn.init.zeros_(self.last.weight)
+        self.counter = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
 
     def forward(self, x):
         return self.last(dropout(self.first(x), 0.5))

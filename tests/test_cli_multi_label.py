@@ -148,6 +148,41 @@ def test_labels_that_the_table_has_itself_are_told_in_its_form(command: Command,
         assert [row["given"] for row in entries] == known + [""] * 3 * 52
 
 
+def test_labels_of_the_file_that_are_not_such_as_the_runs_are_left_out_and_told(
+    command: Command, home: Path, columns: Path, tmp_path: Path
+) -> None:
+    features = {name: values for name, values in blobs().items() if name != "pet"}
+    plain = command("label", home / "run", write_table(tmp_path / "plain.csv", features))
+    pq.write_table(pa.table({**features, "tags": [["cat"]] * 60}), tmp_path / "lists.parquet")
+    found = command("label", home / "run", tmp_path / "lists.parquet")
+    assert (found.code, found.out) == (0, plain.out)
+    assert "the file's own labels are left out" in found.err
+    wrong = write_table(tmp_path / "wrong.csv", {**features, "big": ["yes"] * 60, "cat": [1] * 60, "dog": [0] * 60})
+    found = command("label", columns / "run", wrong)
+    assert found.code == 0
+    assert "given" not in rows(found.out)[0]
+    assert "the file's own labels are left out" in found.err
+
+
+def test_nothing_is_said_of_a_row_with_a_class_that_the_run_does_not_know(
+    command: Command, home: Path, tmp_path: Path
+) -> None:
+    path = write_tags(tmp_path / "tags.csv", ["cat|owl", "cat"])
+    found = rows(command("label", home / "run", path, "--entries").out)
+    assert [row["given"] for row in found[:6]] == ["", "", "", "0", "1", "0"]
+    assert rows(command("label", home / "run", path).out)[0]["given"] == "cat|owl"
+
+
+def test_a_class_that_is_called_given_keeps_its_column(command: Command, tmp_path: Path) -> None:
+    known = {"given": [1, 0] * 4 + [None] * 52, "other": [0, 1] * 4 + [None] * 52}
+    path = write_table(tmp_path / "t.csv", {**{k: v for k, v in blobs().items() if k != "pet"}, **known})
+    words = ("--id", "id", "--label", "given", "--label", "other", *QUICK, *LOOSE, "--quiet")
+    assert command("fit", path, *words, "--out", tmp_path / "run").code == 0
+    found = command("label", tmp_path / "run", path)
+    assert list(rows(found.out)[0]) == ["id", "given", "other", "selected", "ruled_out"]
+    assert "a class is called 'given'" in found.err
+
+
 def test_what_predict_writes_is_read_as_labels_again(command: Command, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
     assert command("predict", home / "run", home / "tags.csv", "--proba", "--out", out).code == 0

@@ -163,6 +163,14 @@ def test_a_start_that_was_broken_off_at_once_can_be_started_again(tmp_path: Path
     assert same_as(whole, tmp_path / "run")
 
 
+def test_a_file_of_somebody_elses_is_not_taken_for_a_temporary_one(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.mine.tmp").write_text("mine")
+    with pytest.raises(RunError, match=r"is not empty \('.mine.tmp'\)"):
+        list(start(tmp_path / "run", small_settings(tmp_path)))
+    assert (tmp_path / "run/.mine.tmp").read_text() == "mine"
+
+
 # What the run was made from must be the same.
 
 

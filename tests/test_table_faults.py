@@ -321,7 +321,7 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
 
-@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"]])
+@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"], [""], ["cat", " "]])
 def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
     path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
     assert fault(path, labels=["tags"]) == (

@@ -226,6 +226,12 @@ def test_a_parquet_column_of_lists_has_several_labels_a_cell(tmp_path, kind):
     assert table.y.tolist() == [tuple(sorted((str(cat), str(dog)))), (), None, (str(cat),)]
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.null()), pa.list_(pa.dictionary(pa.int8(), pa.string()))])
+def test_lists_may_all_be_empty(tmp_path, kind):
+    table = read_table(parquet(tmp_path, {"a": [1.0, 2.0], "tags": pa.array([[], None], kind)}), labels=["tags"])
+    assert table.y.tolist() == [(), None]
+
+
 def test_labels_may_be_asked_for_where_the_file_has_them(tmp_path):
     x = np.eye(2, dtype=np.float32)
     np.save(tmp_path / "t.npy", x)

@@ -35,7 +35,9 @@ Data = Annotated[
         show_default=False,
     ),
 ]
-Out = Annotated[Path, _option(_RUN, "--out", "The run's folder; it is made new.")]
+Out = Annotated[
+    Path, _option(_RUN, "--out", "The run's folder: a new or an empty one, or what a run left before its first round.")
+]
 Label = Annotated[
     list[str] | None,
     _option(

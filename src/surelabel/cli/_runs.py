@@ -1,18 +1,22 @@
 """What `predict`, `label` and `resume` share: a run's folder, its model, and new samples to use it on."""
 
+import functools
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surelabel.cli._console import err
+from surelabel.cli._console import complain, err
 from surelabel.cli._errors import WrongUse, existing_file
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
+    from surelabel.data._collect import Table
+    from surelabel.data.reference import TableData
     from surelabel.data.source import ArraySource
     from surelabel.runs import RunFolder, RunSettings
 
@@ -77,19 +81,31 @@ def read_samples(
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
 
-    labels: dict[str, Any] = {}
-    if isinstance(settings.data, TableData):
-        id_column = settings.data.id_column if id_column is None else id_column
-        if with_labels:
-            names = ("labels", "separator", "none", "unlabeled")
-            labels = {name: getattr(settings.data, name) for name in names} | {"labels_if_there": True}
-    table = read_table(path, id_column=id_column or None, features=settings.feature_names, **labels)
+    data = settings.data if isinstance(settings.data, TableData) else None
+    if data is not None and id_column is None:
+        id_column = data.id_column
+    read = functools.partial(read_table, path, id_column=id_column or None, features=settings.feature_names)
+    table, given = (read(), None) if data is None or not with_labels else _with_labels(read, data, settings.classes)
     if table.x.shape[1:] != settings.sample_shape:
         raise DataError(
             f"File '{path}': the run learned from samples of shape {settings.sample_shape}. Got {table.x.shape[1:]} "
             "instead; give samples of that shape."
         )
-    return ArraySource(table.x, ids=table.ids), table.y if labels else None
+    return ArraySource(table.x, ids=table.ids), given
+
+
+def _with_labels(read: "Callable[..., Table]", data: "TableData", classes: "Sequence[str]") -> "tuple[Table, Any]":
+    """Return a table and the labels that it has; where they are not such as the run's, warn and go without them."""
+    names = ("labels", "separator", "none", "unlabeled")
+    try:
+        table = read(**{name: getattr(data, name) for name in names}, labels_if_there=True)
+        if table.y is not None and table.y.ndim == 2 and table.y.shape[1] != len(classes):
+            raise DataError(f"they are of {table.y.shape[1]} classes, and the run of {len(classes)}.")
+    except DataError as error:
+        table = read()  # raises where it is not the labels that are wrong
+        complain("warning", f"the file's own labels are left out: {error}", style="bold")
+        return table, None
+    return table, table.y
 
 
 def check_files(file: Path, out: Path | None, force: bool) -> None:

@@ -53,12 +53,10 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
         return {"given": [_cell(names, settings) if isinstance(names, tuple) else names for names in y]}
     if y.ndim == 1:
         y = [(names,) if isinstance(names, str) else names for names in y]
-        rows = [[None if names is None else int(name in names) for name in settings.classes] for names in y]
-        return {"given": [code for row in rows for code in row]}
-    if y.shape[1] != len(settings.classes):
-        raise DataError(
-            f"The file has labels of {y.shape[1]} classes, and the run of {len(settings.classes)}; remove them."
-        )
+        # Of a row with a class that the run does not know, nothing is said.
+        known = [names is not None and set(names) <= set(settings.classes) for names in y]
+        rows = zip(known, y, strict=True)
+        return {"given": [int(name in names) if here else None for here, names in rows for name in settings.classes]}
     if entries:
         return {"given": [None if code < 0 else code for code in y.ravel().tolist()]}
     present = zip(y >= 0, y == 1, strict=True)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _runs, _several
+from surelabel.cli._console import complain
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
@@ -50,7 +51,10 @@ def command(
     samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
     columns = label_columns(pool, folder.settings, entries)
-    _runs.write(_several.together(columns, _several.given_column(given, folder.settings, entries)), out, force)
+    if "given" in columns:
+        complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
+        given = None
+    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force)
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":

@@ -71,11 +71,13 @@ def _has_label_lists(path: Path, fields: list[Any], columns: Columns, request: R
     if len(columns.labels) != 1:
         return False
     kind = fields[columns.labels[0]].type
-    if not (types.is_list(kind) or types.is_large_list(kind)):
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return False
     if request.separator is not None:
         raise DataError(f"File '{path}' has lists of labels, which need no separator; leave the separator out.")
-    return any(is_kind(kind.value_type) for is_kind in (types.is_string, types.is_large_string, types.is_integer))
+    of = kind.value_type.value_type if types.is_dictionary(kind.value_type) else kind.value_type
+    # All lists are empty where they are of nulls.
+    return any(is_kind(of) for is_kind in (types.is_string, types.is_large_string, types.is_integer, types.is_null))
 
 
 def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
@@ -84,7 +86,8 @@ def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
 
     lists = cells.to_pylist()
     for row, labels in enumerate(lists, first_row + 1):
-        if labels is not None and (None in labels or len(set(labels)) < len(labels)):
+        names = [] if labels is None else [None if label is None else str(label).strip() for label in labels]
+        if not all(names) or len(set(names)) < len(names):
             raise DataError(
                 f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once; "
                 "correct it (0 and 1 for each class go into a column each)."

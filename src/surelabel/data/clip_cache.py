@@ -27,7 +27,7 @@ import numpy as np
 from surelabel._version import __version__
 from surelabel.data.decoding import tell
 from surelabel.data.images import mapped
-from surelabel.data.pictures import OnError, Progress
+from surelabel.data.pictures import Counted, OnError
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
 from surelabel.data.wording import listed, shown
@@ -70,7 +70,7 @@ def decode_clips(
     *,
     on_error: OnError = "stop",
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> Decoded:
     """Return clips from the cache in `folder`, after decoding what is not there yet.
 
@@ -135,7 +135,7 @@ class _Cache:
             write_whole(array, partial(_write_zeros, shape=shape))
 
     def fill(
-        self, videos: Mapping[str, Path], on_error: OnError, workers: int | None, progress: Progress
+        self, videos: Mapping[str, Path], on_error: OnError, workers: int | None, progress: Counted
     ) -> dict[str, str]:
         """Decode what is missing; return why some could not be."""
         import_av()

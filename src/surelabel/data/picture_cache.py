@@ -15,10 +15,10 @@ import numpy.typing as npt
 from surelabel.data.decoding import silent, tell
 from surelabel.data.images import mapped
 from surelabel.data.pictures import (
+    Counted,
     Decoded,
     Fit,
     OnError,
-    Progress,
     check_names,
     check_options,
     decode_pictures,
@@ -81,7 +81,7 @@ def cached_pictures(
     *,
     on_error: OnError = "stop",
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> CachedPictures:
     """Decode pictures into .npy files in `folder`, where they are not there yet.
 
@@ -135,7 +135,7 @@ def _parts(folder: Path, names: Sequence[str], files: Sequence[Path], side: int,
 
 
 def _decode_part(
-    path: Path, names: Sequence[str], files: Sequence[Path], rows: slice, progress: Progress, **options: Any
+    path: Path, names: Sequence[str], files: Sequence[Path], rows: slice, progress: Counted, **options: Any
 ) -> None:
     decoded = decode_pictures(
         names[rows], files[rows], progress=lambda done, _: progress(rows.start + done, len(files)), **options

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Fit: TypeAlias = Literal["squash", "crop"]
 OnError: TypeAlias = Literal["stop", "skip"]
 File: TypeAlias = Path | BinaryIO
-Progress = Callable[[int, int], None]
+Counted = Callable[[int, int], None]
 """Called as pictures are decoded: (how many are, how many there will be)."""
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
@@ -104,7 +104,7 @@ def decode_pictures(
     *,
     on_error: OnError = "stop",
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> Decoded:
     """Decode pictures on several threads (Pillow lets them run side by side).
 

@@ -37,7 +37,9 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
     # With dropout layers untrained passes may well agree, and trained ones differ.
     if isinstance(estimator, MCDropout) and not stochastic_layers(learner.network, estimator.stochastic_layers):
         for weights in learner.network.parameters():
-            if not weights.any():  # a head that begins with zeros would hide what is random before it
+            if (
+                weights.is_floating_point() and not weights.any()
+            ):  # a head that begins with zeros would hide what is random before it
                 normal_(weights, std=0.1)
         learner.uncertainty = estimator
         _label(learner, source, _FEW)

@@ -15,7 +15,7 @@ from surelabel.data.clip_cache import decode_clips
 from surelabel.data.download import DATASETS
 from surelabel.data.images import ImageSet, Pictures, data_folder, is_stored, open_stored
 from surelabel.data.picture_cache import cached_pictures
-from surelabel.data.pictures import Fit, OnError, Progress
+from surelabel.data.pictures import Counted, Fit, OnError
 from surelabel.data.reference import Codes, RunData
 from surelabel.data.source import ArraySource, Index, Source, Subset
 from surelabel.data.splits import balanced_split, multi_label_split, share_split
@@ -61,7 +61,7 @@ def voc2007(
     difficult: Difficult = "ignore",
     on_error: OnError = "stop",
     cache: str | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
 ) -> RunData:
     """Return VOC2007: some of its 5,011 trainval pictures labeled, the rest the pool, and its 4,952 test pictures.
 
@@ -112,7 +112,7 @@ def ucf101(
     groups: bool = False,
     on_error: OnError = "stop",
     cache: str | None = None,
-    progress: Progress | None = None,
+    progress: Counted | None = None,
     **clips: int,
 ) -> RunData:
     """Return UCF-101: a share of its 9,537 training clips labeled, the rest the pool, and its 3,783 test clips.

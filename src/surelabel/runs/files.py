@@ -7,11 +7,15 @@ the checksum that was kept of it.
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from surelabel.errors import DamagedFileError, RunError
 from surelabel.system import flush_folder
+
+# What `temporary_name` makes of a run's files; a user's own files may end in .tmp too.
+_TEMPORARY = re.compile(r"\..+\.(json|parquet|safetensors|skops)\.tmp")
 
 RESTORE = "Restore it from a copy, or start the run anew in another folder."
 
@@ -112,7 +116,7 @@ def temporary_name(path: Path) -> Path:
 
 def is_temporary(path: Path) -> bool:
     """Whether a file was left over by a write that was broken off."""
-    return path.name.startswith(".") and path.name.endswith(".tmp")
+    return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

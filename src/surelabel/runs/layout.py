@@ -11,7 +11,7 @@ POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
 MODELS = ("model.safetensors", "model.skops")
 
-# What a run without a finished round may leave behind.
+# What a run may leave behind that ended before it began to write a round.
 _BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, RUN}
 
 
@@ -30,7 +30,7 @@ def began(path: Path) -> bool:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `RunExistsError` unless the folder is missing, empty, or left by a run that has finished no round."""
+    """Raise `RunExistsError` unless the folder is missing, empty, or what a run left that has written no round."""
     if not path.exists():
         return
     if not path.is_dir():
