@@ -17,8 +17,8 @@ from surelabel.report.results import paired_difference, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CHOICE = "choose defaults"
-RERUN = ("table1", "table5")
-"""Experiments of the paper whose rows are shown."""
+RERUN = ("table1", "table5", "tin100", "coco18", "ucf3")
+"""Experiments of the paper, and on what stands in for its data sets, whose rows are shown."""
 
 Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
@@ -164,6 +164,18 @@ def speeds(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/bench.csv`, commit {_commits(rows)}."])
 
 
+def beside_alone(results: Path) -> str:
+    """Return the engine's speed on the networks for pictures and clips, beside the same network alone."""
+    rows = [row for row in newest(results / "bench.csv") if "beside" in row["what"]]
+    if not rows:
+        return "Not run."
+    lines = ["| device, network | what | batch | engine | alone |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = [f"{row['device']}, {row['model']}", row["what"], row["batch"], _speed(row["per_second"], row["ratio"])]
+        lines.append("| " + " | ".join([*cells, _speed(row["plain_per_second"])]) + " |")
+    return "\n".join([*lines, "", f"`results/bench.csv`, commit {_commits(rows)}."])
+
+
 def selection(results: Path) -> str:
     """Return the time of the functions on arrays, in units of one comparison-and-sum."""
     rows = [row for row in newest(results / "bench.csv") if not row["model"]]
@@ -187,6 +199,8 @@ def rerun(results: Path, dataset: str) -> str:
     """Return the paper's tables on a data set, as far as they were run: of each row, the newest settings' runs."""
     rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset and row["experiment"] in RERUN]
     scores = [row for row in rows if row["metric"].startswith("test ") and row["metric"].endswith(" %")]
+    if not scores:
+        return "Not run."
     cells: dict[tuple[str, ...], list[dict[str, str]]] = {}
     for row in scores:
         cells.setdefault(tuple(row[name] for name in ("experiment", "row", "labels", "metric")), []).append(row)
@@ -259,7 +273,8 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "selection": selection,
     "kernels": kernels,
     "first-selection": first_labels,
-    "cifar10": functools.partial(rerun, dataset="cifar10"),
+    "beside-alone": beside_alone,
+    **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
 
 

@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from update_documents import main, updated
+from update_documents import beside_alone, main, rerun, updated
+
+from surelabel.bench import results as bench
+from surelabel.report import results as runs
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,6 +24,29 @@ def test_a_block_is_filled_in_and_a_mark_without_one_is_refused() -> None:
     for broken in (text.replace("/results:speeds", "/results:tables"), text.replace("/", ""), text * 2 + text[:30]):
         with pytest.raises(ValueError, match="A block is broken"):
             updated(broken, {"speeds": "new"})
+
+
+def test_a_table_has_the_newest_settings_of_each_row_and_all_of_their_seeds(tmp_path: Path) -> None:
+    assert rerun(tmp_path, "coco18") == "Not run."
+    row = dict.fromkeys(runs.COLUMNS, "") | {"experiment": "coco18", "dataset": "coco18", "row": "UPS", "labels": 500}
+    row |= {"metric": "test mAP %", "rounds": 4, "minutes": 2, "device": "cuda (H200): CPU", "commit": "abcdefghij"}
+    values = (("old.json", 0, 10), ("new.json", 0, 30), ("new.json", 1, 34))
+    runs.append_rows(
+        tmp_path / "runs.csv",
+        [row | {"settings": settings, "seed": seed, "value": value} for settings, seed, value in values],
+    )
+    lines = rerun(tmp_path, "coco18").splitlines()
+    assert lines[2:3] == ["| coco18 | UPS | 500 | mAP % |  | 32.00 ± 2.83 | 2 | 4 | 2.0 | abcdefg |"]
+    assert lines[-1] == "`results/runs.csv`, coco18, the last network's, cuda (H200)."
+
+
+def test_the_network_alone_stands_beside_the_engine(tmp_path: Path) -> None:
+    row = dict.fromkeys(bench.COLUMNS, "") | {"device": "H200", "model": "resnet50, 128 px", "batch": 256}
+    row |= {"what": "training, beside a fixed batch alone", "per_second": 900, "plain_per_second": 1000, "ratio": 0.9}
+    bench.append_rows(tmp_path / "bench.csv", [{**row, "commit": "abcdefghij"}])
+    assert beside_alone(tmp_path).splitlines()[2] == (
+        "| H200, resnet50, 128 px | training, beside a fixed batch alone | 256 | 900 /s (0.90 x) | 1,000 /s |"
+    )
 
 
 def test_links_inside_the_documents_lead_to_files() -> None:
