@@ -91,33 +91,38 @@ def command(
         check_pretrained(pretrained)
     from surelabel.recipes.entries import parse_labels
     from surelabel.recipes.plans import Options
+
+    options = Options(
+        seeds=tuple(seed or range(seeds)),
+        recipe=recipe,
+        minutes=budget,
+        device=device,
+        rows=tuple(rows or ()),
+        labels=tuple(parse_labels(text) for text in labels or ()),
+        pretrained=None if pretrained is None else str(pretrained),
+        datasets=tuple(data or ()),
+    )
+    _run(experiment, named(experiment), options, out, results)
+
+
+def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
+    """Run the chosen rows and show all that there is of the experiment, also after an error or Ctrl-C."""
     from surelabel.report.reproduce import check_request, reproduce
 
-    wanted = named(experiment)
-    options = Options(
-        tuple(seed or range(seeds)),
-        recipe,
-        budget,
-        device,
-        tuple(rows or ()),
-        tuple(parse_labels(text) for text in labels or ()),
-        None if pretrained is None else str(pretrained),
-        tuple(data or ()),
-    )
-    check_request(wanted, options, results)
-    own = ":" in experiment
+    check_request(experiment, options, results)
+    own = ":" in name
     try:
         with shown_work("rounds") as progress:
-            cells = reproduce(wanted, out, options, progress=progress, results=results)
+            cells = reproduce(experiment, out, options, progress=progress, results=results)
     except (Exception, KeyboardInterrupt) as problem:
-        _show_kept(wanted, options, out, own)
+        _show_kept(experiment, options, out, own)
         if not isinstance(problem, KeyboardInterrupt):
             raise
         error = Interrupted()
-        again = command_line("reproduce", experiment)
+        again = command_line("reproduce", name)
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
-    _show(wanted, cells, options, out, own)
+    _show(experiment, cells, options, out, own)
 
 
 def _show_kept(experiment: "Experiment", options: "Options", out: Path, own: bool) -> None:
