@@ -222,14 +222,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_file(options.results)
     device = torch.device(options.device)
     print(describe_device(device))
-    peak, rows = matmul_peak(device), []
+    peak, rows = matmul_peak(device), list[dict[str, object]]()
     for case in cases(options.tiny):
-        rows += measure(case, device, peak, options.repeats)
+        measured = measure(case, device, peak, options.repeats)
+        if options.results is not None:
+            append_rows(options.results, measured)
+        rows += measured
     training, labeling = (min(float(str(row["ratio"])) for row in rows[start::2]) for start in (0, 1))
     print(f"training: at least {training:.2f} of the network alone; aimed at: {LEAST_TRAINING}")
     print(f"ten passes: at most {1 / labeling:.2f} times one; aimed at: {MOST_LABELING}")
-    if options.results is not None:
-        append_rows(options.results, rows)
 
 
 if __name__ == "__main__":
