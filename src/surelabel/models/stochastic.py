@@ -45,11 +45,11 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in modes:
-            module.training = False
+            _set_mode(module, False)
         yield
     finally:
         for module, training in modes:
-            module.training = training
+            _set_mode(module, training)
 
 
 @contextmanager
@@ -124,6 +124,12 @@ def check_layer_types(extra_types: LayerTypes) -> None:
                 f"overwrite their running statistics. Got {layer_type.__name__} instead; name the class of "
                 f"the random layer."
             )
+
+
+def _set_mode(module: nn.Module, training: bool) -> None:
+    # Asked first: a module takes a new value slowly, and of the many in a network most have it already.
+    if module.training != training:
+        module.training = training
 
 
 def _is_random(module: nn.Module, extra_types: LayerTypes) -> bool:

@@ -6,7 +6,8 @@ Shapes are fixed; too few rows are filled up with repeated ones, and the results
 
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar, cast
 
@@ -31,7 +32,7 @@ class CompiledPasses:
         # Else all networks would share a limit: torch counts recompilations by code object.
         function = with_code_of_its_own(shared_sums)
         self.function: Function = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
-        self._affine: dict[str, _Affine] = {}
+        self._affine: defaultdict[str, _Affine] = defaultdict(_Affine)
 
     @contextmanager
     def affine_norms(self, model: nn.Module) -> Iterator[None]:
@@ -40,14 +41,14 @@ class CompiledPasses:
         The compiler would take the root of the variance anew for every value, and be bound by that, not by memory.
         """
         places = [
-            (parent, name, norm, self._affine.setdefault(f"{path}.{name}", _Affine()))
+            (parent, name, norm, self._affine[f"{path}.{name}"])
             for path, parent in model.named_modules()
             for name, norm in parent.named_children()
             if _is_affine(norm)
         ]
+        _fill([affine for *_, affine in places], [norm for *_, norm, _ in places])
         try:
-            for parent, name, norm, affine in places:
-                affine.take(norm)
+            for parent, name, _, affine in places:
                 parent._modules[name] = affine
             yield
         finally:
@@ -77,22 +78,42 @@ class _Affine(nn.Module):
         self.register_buffer("scale", torch.empty(0))
         self.register_buffer("shift", torch.empty(0))
 
-    def take(self, norm: _BatchNorm) -> None:
-        """Compute scale and shift from a norm's statistics and weights, in place where there is a place."""
-        mean, variance = norm.running_mean, norm.running_var
-        assert mean is not None
-        assert variance is not None
-        scale = torch.rsqrt(variance + norm.eps)
-        scale = scale if norm.weight is None else norm.weight * scale
-        shift = -mean * scale if norm.bias is None else norm.bias - mean * scale
-        if self.scale.shape != scale.shape or self.scale.device != scale.device:
-            self.scale, self.shift = torch.empty_like(scale), torch.empty_like(shift)
-        self.scale.copy_(scale)
-        self.shift.copy_(shift)
+    def place_for(self, like: Tensor) -> None:
+        """Have memory for numbers like these: the same as before where it fits."""
+        if self.scale.shape != like.shape or self.scale.device != like.device:
+            self.scale, self.shift = torch.empty_like(like), torch.empty_like(like)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = [1, -1] + [1] * (x.ndim - 2)
         return (x * self.scale.view(shape) + self.shift.view(shape)).to(x.dtype)
+
+
+def _fill(affines: list[_Affine], norms: list[_BatchNorm]) -> None:
+    """Compute scales and shifts from the norms' statistics and weights, in place and of all norms together.
+
+    One by one, each of some fifty norms would launch several kernels, and the device would wait for them.
+    """
+    if not norms:
+        return
+    variances = [norm.running_var for norm in norms if norm.running_var is not None]
+    means = [norm.running_mean for norm in norms if norm.running_mean is not None]
+    scales = torch._foreach_add(variances, [norm.eps for norm in norms])
+    torch._foreach_rsqrt_(scales)
+    _where_given(torch._foreach_mul_, scales, [norm.weight for norm in norms])
+    shifts = torch._foreach_mul(means, scales)
+    torch._foreach_neg_(shifts)
+    _where_given(torch._foreach_add_, shifts, [norm.bias for norm in norms])
+    for affine, scale in zip(affines, scales, strict=True):
+        affine.place_for(scale)
+    torch._foreach_copy_([affine.scale for affine in affines], scales)
+    torch._foreach_copy_([affine.shift for affine in affines], shifts)
+
+
+def _where_given(change: Callable[..., None], tensors: Sequence[Tensor], others: Sequence[Tensor | None]) -> None:
+    """Change tensors in place by their others; those without another stay as they are."""
+    pairs = [(tensor, other) for tensor, other in zip(tensors, others, strict=True) if other is not None]
+    if pairs:
+        change(*zip(*pairs, strict=True))
 
 
 _COMPILED: weakref.WeakKeyDictionary[nn.Module, CompiledPasses] = weakref.WeakKeyDictionary()
