@@ -12,7 +12,7 @@ from surelabel.recipes.cifar import CIFAR10
 from surelabel.recipes.entries import Experiment, rows
 from surelabel.recipes.variants import Variant
 
-ROUNDS, STEPS = 4, 4500
+ROUNDS, STEPS = 2, 12_000
 
 
 def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS) -> Variant:
@@ -42,12 +42,13 @@ CHANGES: tuple[tuple[str, Variant], ...] = (
     ("balance in the first round alone", trial(SOON_UNBALANCED)),
     ("dropout 0.15", trial(dropout(0.15))),
     ("dropout 0.15, balance in the first round alone", trial(dropout(0.15), SOON_UNBALANCED)),
+    ("kappa_p 0.1", trial(config(kappa_p=0.1))),
     ("no NL", trial(variants.ups_without_negatives)),
     ("Mixup", trial(variants.with_mixup)),
     ("128 labels in every batch", trial(training(batch_size=384, labeled_batch_size=128))),
     ("weight decay 1e-3", trial(training(weight_decay=1e-3))),
     ("average of the weights", trial(training(ema_decay=0.998))),
-    ("2 rounds of 12,000 steps", trial(rounds=2, steps=12_000)),
+    ("4 rounds of 4,500 steps", trial(rounds=4, steps=4500)),
 )
 TRIALS = Experiment(
     "cifar10-trials",
