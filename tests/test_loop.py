@@ -157,6 +157,7 @@ def test_negatives_can_be_switched_off() -> None:
         ([0, 1000, 1009, 1018], {}, "converged"),
         ([0, 1000, 1010, 1010], {}, None),  # 1 % is not less than 1 %
         ([0, 0, 0, 0], {}, "converged"),
+        ([0, 100, 100, 100], {"tolerance": None}, None),
         ([0, 0, 0, 5], {}, None),
         ([0, 100, 100, 100], {"balance": "equal", "balance_rounds": 1}, "converged"),
         ([0, 100, 100, 100], {"balance": "equal", "balance_rounds": 2}, None),  # round 2 was still balanced

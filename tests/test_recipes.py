@@ -43,7 +43,7 @@ def test_rows_differ_from_ups_only_where_their_names_say() -> None:
     assert confidence.config == ups.config.replace(kappa_p=math.inf, kappa_n=math.inf)
     assert confidence.learner == ups.learner.replace(uncertainty="none")
     plain = pseudo_labeling(ups).config
-    assert (plain.tau_p, plain.tau_n, plain.negatives, plain.balance) == (0, 0, False, None)
+    assert (plain.tau_p, plain.tau_n, plain.negatives, plain.balance, plain.tolerance) == (0, 0, False, None, None)
     assert {variant(ups).config.seed for variant in VARIANTS} == {5}
     assert len({variant(ups).name for variant in VARIANTS}) == 5
 

@@ -104,7 +104,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         balance_rounds: int | None = None,
         balance_floor: int = 25,
         max_rounds: int | None = None,
-        tolerance: float = 0.01,
+        tolerance: float | None = 0.01,
         max_minutes: float | None = None,
         passes: int = 10,
         temperature: float = 2.0,

@@ -27,7 +27,8 @@ class UPSConfig(Settings):
             multi-label, else 0.
         balance_floor: balancing leaves each class at least this many positives, if it has them.
         max_rounds: how many rounds follow round 0 at most.
-        tolerance: the rounds have converged when the number selected changes by less than this share, twice.
+        tolerance: the rounds have converged when the number selected changes by less than this share, twice; None:
+            never, as where all is selected and its number says nothing.
         max_minutes: no round starts after this many minutes.
         seed: everything random follows from it.
     """
@@ -44,7 +45,7 @@ class UPSConfig(Settings):
     balance_rounds: NonNegativeInt | None = None
     balance_floor: NonNegativeInt = 25
     max_rounds: NonNegativeInt = 20
-    tolerance: float = Field(0.01, ge=0)
+    tolerance: float | None = Field(0.01, ge=0)
     max_minutes: float | None = Field(None, ge=0)
     seed: NonNegativeInt = 0
 
@@ -88,4 +89,6 @@ class UPSConfig(Settings):
         return None
 
     def _unchanged(self, before: int, after: int) -> bool:
+        if self.tolerance is None:
+            return False
         return before == after or abs(after - before) < self.tolerance * before

@@ -37,13 +37,14 @@ def pseudo_labeling(ups: RunSettings) -> RunSettings:
     """Every pseudo-label is learned from: no thresholds, no balance, no negatives ("UPS, no selection").
 
     With several labels a sample every entry is one: present from gamma on, absent below. A network that learned from
-    the present ones alone would find every class everywhere.
+    the present ones alone would find every class everywhere. As many are selected in every round, so the rounds do not
+    end by that.
 
     Example:
         >>> pseudo_labeling(RunSettings()).config.tau_p
         0.0
     """
-    config = ups.config.replace(kappa_p=math.inf, kappa_n=math.inf, balance=None)
+    config = ups.config.replace(kappa_p=math.inf, kappa_n=math.inf, balance=None, tolerance=None)
     learner = _one_pass(ups)
     if config.task == "single":
         config = config.replace(tau_p=0.0, tau_n=0.0, negatives=False)
