@@ -43,8 +43,8 @@ Label = Annotated[
     _option(
         _DATA,
         "--label",
-        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class. A "
-        "Parquet column may hold lists of labels.",
+        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
+        "there -1 is unknown too. A Parquet column may hold lists of labels.",
         "COLUMN",
     ),
 ]

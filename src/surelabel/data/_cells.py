@@ -1,4 +1,4 @@
-"""What a label or id cell means: a label is a string; None, or -1 among several columns, is unlabeled.
+"""What a label or id cell means: a label is a string; an empty cell, or -1 among several columns, is unlabeled.
 
 With a separator one cell holds several labels, "cat|dog". What it does not name is absent. The separator alone, or a
 mark of one's own, is none of the classes; an empty cell is unlabeled.
@@ -20,7 +20,7 @@ Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 Objects: TypeAlias = npt.NDArray[np.object_]
 
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
-_KNOWN = {"0": 0, "1": 1, "false": 0, "true": 1}
+_STATED = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 
 
 def class_name(cell: object) -> str:
@@ -56,15 +56,15 @@ def multi_labels(
         if _is_missing(cell) or (unlabeled is not None and class_name(cell) == class_name(unlabeled)):
             values[index] = -1
             continue
-        known = _KNOWN.get(class_name(cell).lower())
-        rows = np.flatnonzero(codes == index) if known is None else codes[:0]
+        stated = _STATED.get(class_name(cell).lower())
+        rows = np.flatnonzero(codes == index) if stated is None else codes[:0]
         if rows.size:
             raise DataError(
                 f"File '{path}', label column {name!r}, row {first_row + int(rows[0]) + 1}: "
-                f"{shown(str(cell))} is not 0, 1 or empty, as each of several label columns must be; correct "
-                "it, name the mark of an unknown cell with --unlabeled, or give one label column."
+                f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as each of several label columns must "
+                "be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column."
             )
-        values[index] = 0 if known is None else known
+        values[index] = 0 if stated is None else stated
     return values[codes]
 
 

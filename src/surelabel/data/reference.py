@@ -61,7 +61,7 @@ class TableData(Settings):
     Attributes:
         path: a file that `read_table` reads.
         sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
-        labels: one label column, or one of 0 and 1 for each class.
+        labels: one label column, or one of 0, 1 and -1 (unknown) for each class.
         separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
         none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
