@@ -54,7 +54,7 @@ Separator = Annotated[
         _DATA,
         "--separator",
         "Several labels in a cell of the label column, with this between them: '|' for cat|dog. A cell names all that "
-        "is there; the separator alone is none of the classes.",
+        "is there; in cat|?dog the dog is unknown; the separator alone is none of the classes.",
         "TEXT",
     ),
 ]

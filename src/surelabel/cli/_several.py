@@ -51,14 +51,9 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
         return {}
     if y.ndim == 1 and not entries:
         return {"given": [_cell(names, settings) if isinstance(names, tuple) else names for names in y]}
-    if y.ndim == 1:
-        y = [(names,) if isinstance(names, str) else names for names in y]
-        # Of a row with a class that the run does not know, nothing is said.
-        known = [names is not None and set(names) <= set(settings.classes) for names in y]
-        rows = zip(known, y, strict=True)
-        return {"given": [int(name in names) if here else None for here, names in rows for name in settings.classes]}
     if entries:
-        return {"given": [None if code < 0 else code for code in y.ravel().tolist()]}
+        rows = y.tolist() if y.ndim == 2 else [_entries(label, settings.classes) for label in y]
+        return {"given": [None if code < 0 else code for row in rows for code in row]}
     present = zip(y >= 0, y == 1, strict=True)
     return {"given": [_cell(_marked(here, settings), settings) if known.any() else None for known, here in present]}
 
@@ -75,6 +70,16 @@ def together(*parts: Mapping[str, Any]) -> dict[str, Any]:
     if twice is not None:
         raise DataError(f"The class {twice!r} is called as another column is; write a row for each with --entries.")
     return {name: values for part in parts for name, values in part.items()}
+
+
+def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
+    """Return what a row's label says of each class: 1, 0 or -1 (unknown)."""
+    from surelabel.data._cells import stated
+
+    found = {label: 1} if isinstance(label, str) else stated(label or ())
+    # Of a row with a class that the run does not know, nothing is said.
+    known = label is not None and set(found) <= set(classes)
+    return [found.get(name, 0) if known else -1 for name in classes]
 
 
 def _marked(row: Any, settings: "RunSettings") -> list[str]:

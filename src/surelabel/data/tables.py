@@ -59,7 +59,8 @@ def read_table(
             model's training features go here when it predicts, so that a new file may order them otherwise.
         labels_path: An .npy file with the labels of an .npy file.
         separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
-            else. The separator alone is none of the classes, an empty cell is unlabeled.
+            else; with "cat|?dog" it is unknown whether there is a dog. The separator alone is none of the classes, an
+            empty cell is unlabeled.
         none: A label that means none of the classes, beside the separator alone.
         labels_if_there: Whether a file without these label columns is read without labels.
 
