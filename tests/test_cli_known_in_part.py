@@ -2,7 +2,9 @@
 
 import csv
 import io
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import QUICK, Command, blobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from surelabel.cli._several import given_column
+from surelabel.data._cells import class_name
 from surelabel.data.reference import TableData
 from surelabel.data.tables import read_table, write_table
 from surelabel.runs import RunFolder
@@ -187,3 +193,46 @@ def test_entries_tell_what_the_file_says_of_each_class(command: Command, tmp_pat
     found = rows(command("label", tmp_path / "run", path, "--entries").out)
     known = ["" if code < 0 else str(code) for codes in CODES for code in codes]
     assert [row["given"] for row in found] == known + [""] * 3 * (60 - len(CELLS))
+
+
+# --- writing back
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_given_has_the_notation_of_cells_and_is_empty_where_nothing_is_known(
+    command: Command, tmp_path: Path, form: str
+) -> None:
+    path = write(tmp_path, form)
+    assert command(*fit(path, form, "--rounds", "0")) == (0, "", "")
+    found = rows(command("label", tmp_path / "run", path).out)
+    expected = ["?big|cat", "dog", "cat|?dog", "big|dog", "", "|", "?big|cat", "?cat|dog", "?cat"]
+    assert [row["given"] for row in found] == expected + [""] * (60 - len(CELLS))
+
+
+def test_names_of_columns_that_no_cell_can_hold_are_told_apart() -> None:
+    run: Any = SimpleNamespace(classes=("?dog", "a|b", "dog"), data=None)
+    found = given_column(np.array([[1, 1, 0], [-1, -1, 1], [-1, -1, -1]]), run, entries=False)
+    assert found == {"given": [r"\?dog|a\|b", r"?\?dog|?a\|b|dog", None]}
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0|;"), min_size=1, max_size=4).map(class_name)
+classes = st.lists(names.filter(lambda name: name and name[0] != "?" and name != "NONE"), min_size=2, unique=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(classes=classes, form=st.sampled_from(["|", ";", None]), none=st.sampled_from(["NONE", None]), data=st.data())
+def test_what_given_says_is_read_back_as_the_same(
+    classes: list[str], form: str | None, none: str | None, data: st.DataObject
+) -> None:
+    codes = data.draw(st.lists(st.lists(st.sampled_from([1, 0, -1]), min_size=len(classes), max_size=len(classes))))
+    y: Any = np.array([*codes, [-1] * len(classes)])
+    if form is not None:
+        stated = [tuple("?" * (c < 0) + n for n, c in zip(classes, row, strict=True) if c) for row in y.tolist()]
+        y = np.fromiter([*stated, None], dtype=object)
+    marks = {"labels": ("given",), "separator": form or "|", "none": none if form else None}
+    of_run = TableData(path=Path("t.csv"), **marks) if form else TableData(path=Path("t.csv"), labels=tuple(classes))
+    run: Any = SimpleNamespace(classes=tuple(classes), data=of_run)
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_table(Path(folder, "t.csv"), {"x": [0.0] * len(y), **given_column(y, run, entries=False)})
+        table = read_table(written, **marks)
+    assert given_column(table.y, run, entries=True) == given_column(y, run, entries=True)
