@@ -9,6 +9,7 @@ import pytest
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
+from surelabel.cli._fit_options import Balance
 from surelabel.cli.fit import run_parts
 from surelabel.data.tables import write_table
 from surelabel.runs import RunFolder
@@ -60,7 +61,7 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
     parameters = UPSClassifier().get_params(deep=False)
     by_task = {"single": (0.7, 0.1, 5), "multi": (0.5, 0.05, 1)}[task]
     assert (config.tau_p, config.kappa_p, config.max_rounds) == by_task  # as `fit --help` says
-    for name in ("tau_n", "kappa_n", "negatives", "balance", "balance_floor", "tolerance"):
+    for name in ("tau_n", "kappa_n", "gamma", "negatives", "balance", "balance_rounds", "balance_floor", "tolerance"):
         assert getattr(config, name) == parameters[name], name
     for name in ("hidden", "dropout", "noise", "passes", "temperature", "negative_weight", "device"):
         assert getattr(learner, name) == parameters[name], name
@@ -71,10 +72,12 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
 
 def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
+    given |= {"gamma": 0.4, "balance": Balance.PRIOR, "balance_rounds": 0}
     network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
     learner, config = run_parts({**given, **network, "no_negatives": True}, "single", 2)
     assert (config.tau_p, config.tau_n, config.kappa_p, config.kappa_n) == (0.9, 0.1, 0.2, 0.1)
     assert (config.max_rounds, config.max_minutes, config.seed, config.negatives) == (3, 2.0, 5, False)
+    assert (config.gamma, config.balance, config.balance_rounds) == (0.4, "prior", 0)
     assert (learner.dropout, learner.passes, learner.hidden, learner.device) == (0.1, 4, (5, 6), "cpu")
     assert (learner.training.epochs, learner.training.learning_rate) == (3, 0.1)
 
@@ -307,6 +310,11 @@ def test_a_folder_with_something_in_it_is_kept(command):
         (("--validation", "1.5"), "Invalid value for '--validation': the share must be at least 0 and below 1."),
         (("--device", "abacus"), "Invalid value for '--device': there is no 'abacus' here; use one of cpu"),
         (("--balance", "odd"), "Invalid value for '--balance': "),
+        (("--gamma", "1"), "Invalid value for '--gamma': Input should be less than 1. Got 1.0."),
+        (("--gamma", "0.4"), "--gamma has no effect: the table has one label a sample; leave it out."),
+        (("--balance", "equal", "--balance-rounds", "-1"), "Invalid value for '--balance-rounds': "),
+        (("--balance-rounds", "0"), "--balance-rounds has no effect without --balance equal or prior;"),
+        (("--balance", "none", "--balance-rounds", "2"), "--balance-rounds has no effect without --balance"),
         ((*FOREST, "--epochs", "3"), "--epochs has no effect together with --estimator; leave one of them out."),
         (("--model", "net.py:make", "--dropout", "0.1"), "--dropout has no effect together with --model;"),
         (("--no-negatives", "--tau-n", "0.1"), "--tau-n has no effect together with --no-negatives;"),

@@ -209,6 +209,26 @@ def test_entries_have_a_row_for_each_sample_and_class(command: Command, home: Pa
     assert all(row["prediction"] == str(int(float(row["confidence"]) >= 0.5)) for row in found)
 
 
+def test_gamma_says_from_which_probability_on_a_class_is_present(command: Command, tmp_path: Path) -> None:
+    path = write_tags(tmp_path / "tags.csv")
+    words = fit(path, "--separator", "|", "--gamma", "0.3", "--balance", "equal", "--balance-rounds", "0")
+    assert command(*words) == (0, "", "")
+    run = RunFolder.open(tmp_path / "run")
+    assert (run.settings.config.gamma, run.settings.config.balance_rounds) == (0.3, 0)
+    assert not any(record.balanced for record in run.records())
+    for row in rows(command("predict", run.path, path, "--proba").out):
+        present = [name for name in CLASSES if float(row[f"p({name})"]) >= 0.3]
+        assert row["prediction"] == ("|".join(present) or "|")
+
+
+def test_gamma_is_for_lists_too(command: Command, tmp_path: Path) -> None:
+    features = {name: values for name, values in blobs().items() if name != "pet"}
+    lists = [sorted(names) for names in SETS] + [None] * 52
+    pq.write_table(pa.table({**features, "tags": lists}), tmp_path / "tags.parquet")
+    assert command(*fit(tmp_path / "tags.parquet", "--gamma", "0.4", "--rounds", "0")) == (0, "", "")
+    assert RunFolder.open(tmp_path / "run").settings.config.gamma == 0.4
+
+
 def test_a_class_that_is_called_as_another_column_needs_entries(command: Command, tmp_path: Path) -> None:
     known = {"selected": [1, 0, 1, 0] + [None] * 56, "x": [0, 1, 0, 1] + [None] * 56}
     path = write_table(tmp_path / "t.csv", {**{k: v for k, v in blobs().items() if k != "pet"}, **known})

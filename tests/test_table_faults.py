@@ -194,8 +194,8 @@ CSV_FAULTS = {
     "multi-label value": (
         "a,p,q\n1,0,1\n2,1,2\n",
         {"labels": ["p", "q"]},
-        "File 't.csv', label column 'q', row 2: '2' is not 0, 1 or empty, as each of several label columns "
-        "must be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column.",
+        "File 't.csv', label column 'q', row 2: '2' is not 0, 1, -1 (unknown) or empty, as each of several label "
+        "columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column.",
     ),
     "lacks a trained feature": (
         TEXT,
@@ -223,7 +223,7 @@ def test_faults_far_into_a_file_name_the_right_row(tmp_path):
 def test_multi_label_faults_far_into_a_file_name_the_right_row(tmp_path):
     good = "1,0,1\n" * 500_000
     message = fault(file(tmp_path, "t.csv", f"a,p,q\n{good}1,5,0\n"), labels=["p", "q"])
-    assert "label column 'p', row 500001: '5' is not 0, 1 or empty" in message
+    assert "label column 'p', row 500001: '5' is not 0, 1, -1 (unknown) or empty" in message
 
 
 def test_long_values_are_shortened(tmp_path):
@@ -437,8 +437,8 @@ NPZ_FAULTS = {
     "multi-label value": (
         {"x": np.eye(2), "y": [[0, 1], [3, 1]]},
         {},
-        "File 't.npz', label column 'y[:, 0]', row 2: '3' is not 0, 1 or empty, as each of several label "
-        "columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one "
+        "File 't.npz', label column 'y[:, 0]', row 2: '3' is not 0, 1, -1 (unknown) or empty, as each of several "
+        "label columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one "
         "label column.",
     ),
     "three dimensions of labels": (

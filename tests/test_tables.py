@@ -217,6 +217,16 @@ def test_parquet_multi_label(tmp_path):
     assert read_table(parquet(tmp_path, columns), labels=["p", "q"]).y.tolist() == [[1, 0], [-1, 1]]
 
 
+def test_minus_one_is_unknown_in_each_of_several_label_columns(tmp_path):
+    whole, float_with_gap = pa.array([-1, 0, 1]), pa.array([1.0, -1.0, None])
+    for unlabeled in (None, "?"):
+        text = file(tmp_path, "t.csv", "a,p,q\n1,-1,1\n2,0,-1.0\n3,1,\n")
+        stored = parquet(tmp_path, {"a": [1.0, 2.0, 3.0], "p": whole, "q": float_with_gap})
+        for path in (text, stored):
+            table = read_table(path, labels=["p", "q"], unlabeled=unlabeled)
+            assert table.y.tolist() == [[-1, 1], [0, -1], [1, -1]]
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.int64())])
 def test_a_parquet_column_of_lists_has_several_labels_a_cell(tmp_path, kind):
     cat, dog = (7, 11) if pa.types.is_integer(kind.value_type) else ("cat|", "dog")

@@ -70,7 +70,8 @@ def _warn_of_separators(data: "RunData", separator: str | None) -> None:
     if found:
         name, text = found[0]
         complain("warning", f"{name!r} is a class; if it means several, say --separator {text!r}.", style="bold")
-    if separator is not None and (data.labeled[1] == 1).sum(axis=1).max() < 2:
+    # A row may be known in part: what has a question mark stands in its cell too.
+    if separator is not None and (data.labeled[1] != 0).sum(axis=1).max() < 2:
         complain(
             "warning", f"no row has two labels; if {separator!r} does not part them, correct --separator.", style="bold"
         )

@@ -26,6 +26,7 @@ def _option(panel: str, flag: str, text: str, metavar: str | None = None) -> Any
 _DATA, _SELECT, _MODEL, _RUN = "Data", "Selection and rounds", "What is trained", "Run"
 _TAU_P, _KAPPA_P = "0.7, several labels: 0.5", "0.1, several labels: 0.05"
 _ROUNDS = "5, several labels: 1"
+_BALANCE_ROUNDS = "10, above 20 classes: 0, several labels: 1"
 
 Data = Annotated[
     Path,
@@ -43,8 +44,8 @@ Label = Annotated[
     _option(
         _DATA,
         "--label",
-        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class. A "
-        "Parquet column may hold lists of labels.",
+        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
+        "there -1 is unknown too. A Parquet column may hold lists of labels.",
         "COLUMN",
     ),
 ]
@@ -54,7 +55,7 @@ Separator = Annotated[
         _DATA,
         "--separator",
         "Several labels in a cell of the label column, with this between them: '|' for cat|dog. A cell names all that "
-        "is there; the separator alone is none of the classes.",
+        "is there; in cat|?dog the dog is unknown; the separator alone is none of the classes.",
         "TEXT",
     ),
 ]
@@ -84,10 +85,20 @@ KappaP = Annotated[
     float | None, setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT, _KAPPA_P)
 ]
 KappaN = Annotated[float | None, setting("--kappa-n", "kappa_n", "Largest uncertainty of a negative label.", _SELECT)]
+Gamma = Annotated[
+    float | None,
+    setting("--gamma", "gamma", "Several labels: from which probability on a class counts as present.", _SELECT),
+]
 NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
 BalanceOption = Annotated[
     Balance | None,
     setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT),
+]
+BalanceRounds = Annotated[
+    int | None,
+    setting(
+        "--balance-rounds", "balance_rounds", "How many of the first rounds are balanced.", _SELECT, _BALANCE_ROUNDS
+    ),
 ]
 Rounds = Annotated[
     int | None,
@@ -157,11 +168,19 @@ def check_together(given: dict[str, Any]) -> None:
         raise WrongUse(
             *(f"{flag(other)} has no effect together with {flag(one)}; leave one of them out." for one, other in found)
         )
+    if "balance_rounds" in given and given.get("balance", Balance.NONE) == Balance.NONE:
+        raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
     if "pretrained" in given and "model" not in given:
         raise WrongUse(
             "--pretrained is for a network of your own; name its function with --model, such as "
             "surelabel.models.resnet:resnet50."
         )
+
+
+def check_task(given: dict[str, Any], task: str) -> None:
+    """Refuse what is for several labels a sample where there is one."""
+    if "gamma" in given and task == "single":
+        raise WrongUse("--gamma has no effect: the table has one label a sample; leave it out.")
 
 
 def flag(name: str) -> str:

@@ -40,7 +40,10 @@ def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[st
 
 
 def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
-    """Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
+    r"""Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
+
+    A cell has the form that `read_table` reads: "cat|?dog" where it is unknown whether there is a dog. The names of
+    columns may be such that no cell can hold them: | in them, and ? before them, are written \| and \?.
 
     Args:
         y: as `read_table` gives them: a class, a tuple of classes or None for each row, (N,); or 1, 0 and -1, (N, C).
@@ -49,18 +52,13 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
     """
     if y is None:
         return {}
-    if y.ndim == 1 and not entries:
-        return {"given": [_cell(names, settings) if isinstance(names, tuple) else names for names in y]}
-    if y.ndim == 1:
-        y = [(names,) if isinstance(names, str) else names for names in y]
-        # Of a row with a class that the run does not know, nothing is said.
-        known = [names is not None and set(names) <= set(settings.classes) for names in y]
-        rows = zip(known, y, strict=True)
-        return {"given": [int(name in names) if here else None for here, names in rows for name in settings.classes]}
     if entries:
-        return {"given": [None if code < 0 else code for code in y.ravel().tolist()]}
-    present = zip(y >= 0, y == 1, strict=True)
-    return {"given": [_cell(_marked(here, settings), settings) if known.any() else None for known, here in present]}
+        rows = y.tolist() if y.ndim == 2 else [_entries(label, settings.classes) for label in y]
+        return {"given": [None if code < 0 else code for row in rows for code in row]}
+    labels = y if y.ndim == 1 else [_named(codes, settings.classes) for codes in y.tolist()]
+    nothing = set(_named([-1] * len(settings.classes), settings.classes))
+    known = [None if isinstance(label, tuple) and set(label) == nothing else label for label in labels]
+    return {"given": [_cell(label, settings) if isinstance(label, tuple) else label for label in known]}
 
 
 def name_cells(marked: Any, settings: "RunSettings") -> list[str]:
@@ -75,6 +73,24 @@ def together(*parts: Mapping[str, Any]) -> dict[str, Any]:
     if twice is not None:
         raise DataError(f"The class {twice!r} is called as another column is; write a row for each with --entries.")
     return {name: values for part in parts for name, values in part.items()}
+
+
+def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
+    """Return what a row's label says of each class: 1, 0 or -1 (unknown)."""
+    from surelabel.data._cells import stated
+
+    found = {label: 1} if isinstance(label, str) else stated(label or ())
+    # Of a row with a class that the run does not know, nothing is said.
+    known = label is not None and set(found) <= set(classes)
+    return [found.get(name, 0) if known else -1 for name in classes]
+
+
+def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that say of each class what its code does: 1, 0 or -1 (unknown)."""
+    from surelabel.data._cells import UNKNOWN
+
+    names = [f"\\{name}" if name.startswith(UNKNOWN) else name for name in classes]
+    return tuple((UNKNOWN if code < 0 else "") + name for name, code in zip(names, codes, strict=True) if code)
 
 
 def _marked(row: Any, settings: "RunSettings") -> list[str]:

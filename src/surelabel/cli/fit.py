@@ -44,8 +44,10 @@ def command(
     tau_n: options.TauN = None,
     kappa_p: options.KappaP = None,
     kappa_n: options.KappaN = None,
+    gamma: options.Gamma = None,
     no_negatives: options.NoNegatives = False,
     balance: options.BalanceOption = None,
+    balance_rounds: options.BalanceRounds = None,
     rounds: options.Rounds = None,
     max_minutes: options.MaxMinutes = None,
     model: options.Model = None,
@@ -75,6 +77,7 @@ def command(
     run_parts(given, "multi" if len(reference.labels) > 1 or separator is not None else "single", 2)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     loaded = reference.load()
+    options.check_task(given, loaded.task)
     check_data(loaded, reference.path, separator)
 
     from surelabel.runs import RunSettings, start

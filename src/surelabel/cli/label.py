@@ -40,9 +40,10 @@ def command(
     column with a separator between them, or one of 0 and 1 for each class. The
     presence of the classes in selected can be trusted, and the absence of those
     in ruled_out; of the others nothing; given names the classes that the file
-    says are there. With --entries there is a row for each sample and class: its
-    label is 1 (present) or 0, the confidence is the probability that the class
-    is present, a negative is a trusted absence, and given is 1, 0 or empty.
+    says are there, and those of which it does not say so with a question mark,
+    cat|?dog. With --entries there is a row for each sample and class: its label
+    is 1 (present) or 0, the confidence is the probability that the class is
+    present, a negative is a trusted absence, and given is 1, 0 or empty.
     """
     _runs.check_files(file, out, force)
     folder = _runs.open_run(run)

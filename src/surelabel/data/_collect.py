@@ -26,7 +26,7 @@ class Table:
         path: The file.
         x: Features (N, F), float32; arrays from .npy and .npz keep their shape (N, ...), and uint8 or floats.
         y: None without labels; one label column: str or None (unlabeled), object (N,), with a separator, or of lists,
-            tuples of str or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
+            tuples of str ("?dog": a dog may be there) or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
         ids: Name of each row, (N,): row numbers from 0, or the id column's integers or strings.
         feature_names: Names of x's columns; empty where x has more than two dimensions.
         label_names: The label columns' names; for several columns these are the classes.

@@ -172,15 +172,14 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
         )
     names = tuple(str(column) for column in range(y.shape[1]))
     parts = [
-        multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)], multi=True), request.unlabeled)
+        multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)]), request.unlabeled)
         for label in names
     ]
     return replace(table, y=np.stack(parts, axis=1), label_names=names)
 
 
-def _encode(y: AnyArray, multi: bool = False) -> tuple[list[object], npt.NDArray[np.intp]]:
+def _encode(y: AnyArray) -> tuple[list[object], npt.NDArray[np.intp]]:
     """Return the distinct cells and each row's place among them; an integer -1 (and NaN) is missing."""
     values, codes = np.unique(y, return_inverse=True)
-    # Among 0 and 1 a float -1 can only mean unknown; of a single float label, -1 may be a class.
-    marked = y.dtype.kind == "i" or (multi and y.dtype.kind == "f")
-    return [None if marked and value == -1 else value for value in values.tolist()], codes
+    # Of a single float label, -1 may be a class.
+    return [None if y.dtype.kind == "i" and value == -1 else value for value in values.tolist()], codes

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
 
 from surelabel.config import Settings
+from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource
@@ -61,7 +62,7 @@ class TableData(Settings):
     Attributes:
         path: a file that `read_table` reads.
         sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
-        labels: one label column, or one of 0 and 1 for each class.
+        labels: one label column, or one of 0, 1 and -1 (unknown) for each class.
         separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
         none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
@@ -140,7 +141,7 @@ class TableData(Settings):
             names = list(table.label_names)
             return names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
         given = {value for value in y.tolist() if value is not None}
-        classes = _sorted_classes(set().union(*given) if table.several else given)
+        classes = _sorted_classes(set().union(*map(stated, given)) if table.several else given)
         if given and not classes:
             raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
         return classes
@@ -234,14 +235,18 @@ def _codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
 
 
 def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
-    """Return 1 for the classes that a row's tuple names and 0 for the others, -1 where it is None; shape (N, C)."""
+    """Return what each row's tuple says of the classes, 0 for those that it does not name; shape (N, C).
+
+    A row of None, or with a question mark before every class, is -1: unlabeled.
+    """
     index = {name: code for code, name in enumerate(classes)}
     codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
     for row, names in enumerate(y.tolist()):
         if names is not None:
-            _check_known(path, names, index)
+            entries = stated(names)
+            _check_known(path, entries, index)
             codes[row] = 0
-            codes[row, [index[name] for name in names]] = 1
+            codes[row, [index[name] for name in entries]] = list(entries.values())
     return codes
 
 

@@ -48,10 +48,10 @@ def read_table(
 
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
-        labels: One label column, or one column of 0 and 1 for each class (multi-label). An empty cell is
-            unlabeled. In a Parquet file one column may hold lists of labels: an empty list is none of the classes, a
-            missing one is unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1 or NaN is
-            unlabeled.
+        labels: One label column, or one column of 0 and 1 for each class (multi-label), where -1 is unknown. An
+            empty cell is unlabeled. In a Parquet file one column may hold lists of labels: an empty list is none of
+            the classes, a missing one is unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1
+            or NaN is unlabeled.
         id_column: The column that names each row; default is the row's number from 0.
         drop: Columns that are not features; of no effect where `features` names them.
         unlabeled: A label that means unlabeled, beside the empty cell.
@@ -59,7 +59,8 @@ def read_table(
             model's training features go here when it predicts, so that a new file may order them otherwise.
         labels_path: An .npy file with the labels of an .npy file.
         separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
-            else. The separator alone is none of the classes, an empty cell is unlabeled.
+            else; with "cat|?dog" it is unknown whether there is a dog. The separator alone is none of the classes, an
+            empty cell is unlabeled.
         none: A label that means none of the classes, beside the separator alone.
         labels_if_there: Whether a file without these label columns is read without labels.
 
