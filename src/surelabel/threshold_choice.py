@@ -73,7 +73,10 @@ class Thresholds(NamedTuple):
             remedy = "More labels would not show it either, unless a smaller share of the surest were wrong."
         else:
             remedy = f"About {self.more_labels} more labels would, if the share of wrong ones stays as it is."
-        return f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy}"
+        return (
+            f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy} A smaller "
+            "min_coverage begins with surer ones; set it before looking, as every further try costs certainty."
+        )
 
 
 class HeldOutLabels(NamedTuple):
@@ -129,7 +132,7 @@ def thresholds(
 
     Returns:
         Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates the need, as if
-        (wrong + 1/2) / (selected + 1) were the error of each pair.
+        the share of wrong labels stayed as it is.
 
     Example:
         >>> import numpy as np
@@ -228,12 +231,13 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
 def _more_labels(selected: Counts, wrong: Counts, num_samples: int, max_error: float, delta: float) -> int | None:
     """Return the fewest labels, beyond those at hand, with which one of these candidates passes; None where none does.
 
-    Each is taken to keep its coverage, and to be wrong as often as (wrong + 1/2) / (selected + 1).
+    Each is taken to keep its coverage and its share of wrong labels.
     """
-    sizes = np.unique(np.geomspace(1, MOST_LABELS, 400).round()).astype(np.int64)  # in steps of 4 %
+    few, many = np.arange(1, 1000), np.geomspace(1000, MOST_LABELS, 400).round().astype(np.int64)
+    sizes = np.concatenate([few, many])  # exact, then in steps of about 1 %
     allowed = _allowed(sizes, max_error, delta)
     need = math.inf
-    for count, rate in zip(selected.tolist(), ((wrong + 0.5) / (selected + 1)).tolist(), strict=True):
+    for count, rate in zip(selected.tolist(), (wrong / np.maximum(selected, 1)).tolist(), strict=True):
         passes = np.ceil(rate * sizes) <= allowed
         if passes.any():
             need = min(need, sizes[passes.argmax()] * num_samples / count)

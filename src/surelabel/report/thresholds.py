@@ -187,7 +187,7 @@ def _read_table(path: Path) -> Any:
     options = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
     try:
         if path.suffix.lower() == ".parquet":
-            return pa.parquet.read_table(path, use_threads=False)
+            return pa.parquet.ParquetFile(path).read(use_threads=False)  # see `runs.tables.table_from_bytes`
         return pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error

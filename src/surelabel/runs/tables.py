@@ -122,7 +122,8 @@ def table_from_bytes(data: bytes) -> Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_table(pa.BufferReader(data), use_threads=False)
+    # Not pq.read_table: it starts threads, and a process that ends soon after aborts (pyarrow 26).
+    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
 
 
 def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:
