@@ -276,8 +276,8 @@ def test_results_print_as_a_sentence() -> None:
     missing = Thresholds(None, None, 0, 0, 40, 0.05, 0.1, 120)
     assert str(missing) == (
         "No thresholds are shown by 40 held-out samples to have an error below 0.05 with probability 0.9. About 120 "
-        "more labels would, if the share of wrong ones stays as it is. A smaller min_coverage begins with surer ones; set "
-        "it before looking, as every further try costs certainty."
+        "more labels would, if the share of wrong ones stays as it is. A smaller min_coverage begins with surer ones; "
+        "set it before looking, as every further try costs certainty."
     )
 
 
