@@ -27,7 +27,7 @@ surelabel reproduce table5 --labels 1000 --budget 6
 
 surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
 
-surelabel reproduce table3 --labels 20%
+surelabel reproduce table3 --labels 20% --set split=2
 
 surelabel reproduce mine.py:TABLE"""
 
@@ -64,6 +64,10 @@ def command(
             "FILE",
         ),
     ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        _option("--set", "Set an argument of the data set, such as split=2; may be repeated.", "NAME=VALUE"),
+    ] = None,
     device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
         "runs/reproduce"
@@ -89,6 +93,7 @@ def command(
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
     if pretrained is not None:
         check_pretrained(pretrained)
+    from surelabel.recipes.arguments import parse_arguments
     from surelabel.recipes.entries import parse_labels
     from surelabel.recipes.plans import Options
 
@@ -101,6 +106,7 @@ def command(
         labels=tuple(parse_labels(text) for text in labels or ()),
         pretrained=None if pretrained is None else str(pretrained),
         datasets=tuple(data or ()),
+        arguments=parse_arguments(arguments or ()),
     )
     _run(experiment, named(experiment), options, out, results)
 

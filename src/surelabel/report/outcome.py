@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +103,9 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
     recipe = whole[_kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
-    found = differences(_comparable(runs[0].settings), _comparable(paper))
+    settable = entry.settable() if plans.options.arguments else {}
+    defaults = {name: parameter.default for name, parameter in settable.items()}
+    found = differences(_comparable(runs[0].settings), _comparable(paper), defaults)
     return Result(entry, runs, cut_text(runs[0].settings, recipe), found, asked_for in groups)
 
 
@@ -161,8 +163,13 @@ def slug(text: str) -> str:
     return safe.replace(".-", "-").strip("-.")
 
 
-def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
+def differences(ours: Settings, paper: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
+
+    Args:
+        ours: of a run.
+        paper: of the paper's recipe.
+        defaults: what an argument of the data's function is where the paper's recipe does not set it, by name.
 
     Example:
         >>> from surelabel.recipes.cifar import fast_recipe, paper_recipe
@@ -170,9 +177,10 @@ def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
         'max_rounds 8 (paper 20)'
     """
     first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
+    names = {key: key.rpartition(".")[2] for key in {**first, **second}}
     return tuple(
-        f"{key.rpartition('.')[2]} {first.get(key)} (paper {second.get(key)})"
-        for key in {**first, **second}
+        f"{name} {first.get(key)} (paper {second.get(key, (defaults or {}).get(name))})"
+        for key, name in names.items()
         if first.get(key) != second.get(key)
     )
 
