@@ -126,6 +126,23 @@ def test_the_command_shows_both_means_beside_the_papers_figure(
     assert (tmp_path / "table4-voc2007-25" / "figures.md").exists()
 
 
+def test_classes_without_a_test_positive_are_named(
+    table4: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = small_voc(40, 20)
+    parts["test"] = {
+        name: [one for one in objects if one[0] not in ("cow", "sheep")] for name, objects in parts["test"].items()
+    }
+    write_voc(tmp_path / "data", parts)
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(EXPERIMENTS, "table4", table4)
+    words = ["table4", "--rows", "Supervised", "--labels", "25", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main(["reproduce", *words]) == 0
+    expected = "voc2007: cow, sheep have no positive in the test set and are left out of the means."
+    assert expected in " ".join(capsys.readouterr().out.split())
+    assert f"\n\n{expected}\n\n" in (tmp_path / "runs" / "table4.md").read_text()
+
+
 def test_class_balance_is_on_or_off_in_the_first_round(table4: Experiment, tmp_path: Path) -> None:
     balance = miniature(experiment("class-balance-voc2007"), SMALL_VOC, FEW)
     cells = by_place(reproduce(balance, tmp_path, Options(device="cpu", labels=(25,))))

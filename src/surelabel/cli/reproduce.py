@@ -153,7 +153,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         own: the user named the file with the experiment, and so the function with its data.
     """
     from surelabel.recipes.entries import metric_text
-    from surelabel.report.outcome import BOTH_MEANS, write_outcome
+    from surelabel.report.outcome import BOTH_MEANS, without_positives, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
@@ -161,6 +161,8 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
     screen.print(drawn(experiment, cells))
     if experiment.metric == "mAP":
         say(BOTH_MEANS)
+    for text in without_positives(cells):
+        say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
         say(f"To fit the minutes: {text}.")
     longest = max((run.records()[-1].minutes for cell in cells if cell.asked_for for run in cell.runs), default=0.0)

@@ -16,8 +16,9 @@ from surelabel.recipes.budget import cut_text
 from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
 from surelabel.recipes.portable import portable_settings
+from surelabel.report.classes import left_out
 from surelabel.report.paper_figures import write_figures
-from surelabel.report.tables import Statistic, all_but_seed, statistic
+from surelabel.report.tables import Row, Statistic, all_but_seed, statistic
 from surelabel.runs import RunFolder, RunSettings
 from surelabel.runs.files import write_file
 from surelabel.runs.layout import RUN
@@ -217,6 +218,20 @@ def _figure(mean: float, std: float | None) -> str:
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
+def without_positives(cells: Sequence[Result]) -> list[str]:
+    """Return a line for each data set with classes that its mean average precisions leave out, and name these."""
+    lines = []
+    for dataset in dict.fromkeys(cell.entry.dataset.name for cell in cells if cell.runs):
+        runs = [run for cell in cells if cell.entry.dataset.name == dataset for run in cell.runs]
+        names = left_out(Row(dataset, tuple(runs)))
+        has, are = ("has", "is") if len(names) == 1 else ("have", "are")
+        if names:
+            lines.append(
+                f"{dataset}: {', '.join(names)} {has} no positive in the test set and {are} left out of the means."
+            )
+    return lines
+
+
 def write_outcome(
     experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str], *, call_functions: bool = False
 ) -> list[Path]:
@@ -239,6 +254,7 @@ def write_outcome(
         "|---" * len(header) + "|",
         *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
         "",
+        *(text for line in without_positives(cells) for text in (line, "")),
         *(text for cell in cells if cell.runs for text in (_about(cell), "")),
     ]
     path = Path(out) / f"{slug(experiment.name)}.md"
