@@ -152,14 +152,14 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         out: where the table and the figures go.
         own: the user named the file with the experiment, and so the function with its data.
     """
-    from surelabel.recipes.entries import metric_text
-    from surelabel.report.outcome import BOTH_MEANS, without_positives, write_outcome
+    from surelabel.recipes.entries import ELEVEN
+    from surelabel.report.outcome import BOTH_MEANS, scores_text, without_positives, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
-    say(f"{experiment.title}: {metric_text(experiment.metric)} in %", style="bold")
+    say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
     screen.print(drawn(experiment, cells))
-    if experiment.metric == "mAP":
+    if ELEVEN in experiment.metrics:
         say(BOTH_MEANS)
     for text in without_positives(cells):
         say(text)

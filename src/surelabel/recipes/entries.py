@@ -64,6 +64,7 @@ class Entry:
         variant: makes the row of UPS's settings; None: another method, which is not run.
         network: what learns; None: the data set's own.
         num_validation: labels on top.
+        metric: what its figures are; None: those of the experiment.
     """
 
     row: str
@@ -73,6 +74,7 @@ class Entry:
     variant: Variant | None = None
     network: str | None = None
     num_validation: int = 0
+    metric: Metric | None = None
 
     def base(self, seed: int, recipe: RecipeName, arguments: Arguments | None = None) -> RunSettings:
         """Return the complete settings of UPS that the row is made of.
@@ -141,7 +143,8 @@ class Experiment:
         name: what the command line calls it.
         title: what it shows.
         entries: its cells.
-        metric: what the figures are, in percent and on the test set; "validation error": what a recipe is chosen by.
+        metric: what the figures are, in percent and on the test set, where an entry has no metric of its own;
+            "validation error": what a recipe is chosen by.
     """
 
     name: str
@@ -151,13 +154,19 @@ class Experiment:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What our figures are: the same, and of mean average precisions both.
+        """What our figures are, of all entries.
 
         Example:
-            >>> Experiment("table", "A table", (), "mAP").metrics
+            >>> from surelabel.recipes.paper import experiment
+            >>> experiment("table4").metrics
             ('mAP', 'mAP, 11 points')
         """
-        return ("mAP", ELEVEN) if self.metric == "mAP" else (self.metric,)
+        return tuple(dict.fromkeys(metric for entry in self.entries for metric in self.metrics_of(entry)))
+
+    def metrics_of(self, entry: Entry) -> tuple[str, ...]:
+        """Return what an entry's figures are: its metric, else the experiment's; of mean average precisions both."""
+        metric = entry.metric or self.metric
+        return ("mAP", ELEVEN) if metric == "mAP" else (metric,)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

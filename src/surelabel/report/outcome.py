@@ -198,7 +198,8 @@ def header_texts(experiment: Experiment) -> list[str]:
     """Return the names of the table's columns.
 
     Example:
-        >>> header_texts(Experiment("table", "A table", (), "mAP"))
+        >>> from surelabel.recipes.paper import experiment
+        >>> header_texts(experiment("table4"))
         ['row', 'data', 'labels', 'paper', 'ours: mAP', 'ours: mAP, 11 points', 'seeds']
     """
     one = len(experiment.metrics) == 1
@@ -206,11 +207,27 @@ def header_texts(experiment: Experiment) -> list[str]:
     return ["row", "data", "labels", "paper", *ours, "seeds"]
 
 
+def scores_text(experiment: Experiment) -> str:
+    """Return what the table's figures are.
+
+    Example:
+        >>> from surelabel.recipes.paper import experiment
+        >>> scores_text(experiment("table4"))
+        'test mAP in %'
+    """
+    return f"{', '.join(metric_text(metric) for metric in experiment.metrics if metric != ELEVEN)} in %"
+
+
 def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
-    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds."""
-    entry, values = cell.entry, [cell.value(metric) for metric in experiment.metrics]
+    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds.
+
+    Columns of metrics that are not the entry's are empty.
+    """
+    entry, own = cell.entry, experiment.metrics_of(cell.entry)
     paper = "" if entry.paper is None else _figure(*entry.paper)
-    figures = ["not run" if ours is None else _figure(ours.mean, ours.std) for ours in values]
+    values = {metric: cell.value(metric) for metric in own}
+    texts = {metric: "not run" if ours is None else _figure(ours.mean, ours.std) for metric, ours in values.items()}
+    figures = [texts.get(metric, "") for metric in experiment.metrics]
     return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
 
 
@@ -242,12 +259,12 @@ def write_outcome(
     are not ours.
     """
     header = header_texts(experiment)
-    both = ["", BOTH_MEANS] if experiment.metric == "mAP" else []
-    what = metric_text(experiment.metric)
+    both = ["", BOTH_MEANS] if ELEVEN in experiment.metrics else []
+    what = scores_text(experiment)
     lines = [
         f"# {experiment.title}",
         "",
-        f"{what[0].upper()}{what[1:]} in %, the last network's; mean ± standard deviation over the seeds.",
+        f"{what[0].upper()}{what[1:]}, the last network's; mean ± standard deviation over the seeds.",
         *both,
         "",
         "| " + " | ".join(header) + " |",

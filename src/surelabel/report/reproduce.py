@@ -144,7 +144,7 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
             assert settings.data is not None
             with _others_named(entry, entries):
                 loaded[key] = settings.data.load()
-            _check_metric(experiment, entry, loaded[key])
+        _check_metric(experiment, entry, loaded[key])
         if options.pretrained is not None:
             try_network(settings.network, loaded[key])
 
@@ -162,16 +162,18 @@ def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
 
 
 def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
-    """Yield an entry for each data set and network, with the settings of its first run."""
+    """Yield an entry for each data set, network and metric, with the settings of its first run."""
     plans = Plans(None, options)
-    different = {(entry.dataset.function, entry.num_validation, entry.network): entry for entry in entries}
+    different = {
+        (entry.dataset.function, entry.num_validation, entry.network, entry.metric): entry for entry in entries
+    }
     for entry in different.values():
         yield entry, plans.whole(entry, options.recipe, options.seeds[0])
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
     """Refuse a metric that the data cannot have, which the table would show only after training."""
-    metric, name = experiment.metric, entry.dataset.name
+    metric, name = experiment.metrics_of(entry)[0], entry.dataset.name
     if (metric == "mAP") != (data.task == "multi"):
         number, remedy = ("several labels", "'mAP'") if data.task == "multi" else ("one label", "'error' or 'accuracy'")
         raise InvalidInputError(
@@ -190,7 +192,7 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
 def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:
     """Append the run's test score; of several labels a sample both."""
     paper = None if entry.paper is None else entry.paper[0]
-    for metric in experiment.metrics:
+    for metric in experiment.metrics_of(entry):
         name, value = f"{metric_text(metric)} %", percent(run, metric)
         _record_value(results, experiment, entry, run, metric=name, value=value, paper=paper)
 
