@@ -265,7 +265,7 @@ def test_a_column_of_lists_is_learned_from_as_cells_with_a_separator_are(
 
 
 def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(command: Command, tmp_path: Path) -> None:
-    path = write_tags(tmp_path / "tags.csv")
+    path = write_tags(tmp_path / "tags.csv", [cell.replace("big", "Big") for cell in CELLS])
     test = write_tags(tmp_path / "test.csv", ["cat", "dog", "cat", "dog", "dog|cat"])
     words = [word for word in fit(path, "--separator", "|", "--test", test) if word != "--quiet"]
     result = command(*words)
@@ -273,11 +273,12 @@ def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(comm
     record = RunFolder.open(tmp_path / "run").records()[-1]
     expected = (
         f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points) on 5 "
-        "samples, without 1 of 3 classes, which has no positive there."
+        "samples, without Big (1 of 3 classes), which has no positive there."
     )
     assert expected in result.out
     assert record.test_class_scores is not None
     assert record.test_class_scores[0] is None
+    assert "without Big (1 of 3 classes)" in command("resume", tmp_path / "run").out
 
 
 def test_a_run_with_labels_in_cells_is_resumed(command: Command, home: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from surelabel.recipes.voc2007 import VOC2007
 from surelabel.report.outcome import Result, differences
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
-from surelabel.runs import RunSettings
+from surelabel.runs import RunFolder, RunSettings
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
@@ -125,6 +126,23 @@ def test_the_command_shows_both_means_beside_the_papers_figure(
     assert (tmp_path / "table4-voc2007-25" / "figures.md").exists()
 
 
+def test_classes_without_a_test_positive_are_named(
+    table4: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = small_voc(40, 20)
+    parts["test"] = {
+        name: [one for one in objects if one[0] not in ("cow", "sheep")] for name, objects in parts["test"].items()
+    }
+    write_voc(tmp_path / "data", parts)
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(EXPERIMENTS, "table4", table4)
+    words = ["table4", "--rows", "Supervised", "--labels", "25", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main(["reproduce", *words]) == 0
+    expected = "voc2007: cow, sheep have no positive in the test set and are left out of the means."
+    assert expected in " ".join(capsys.readouterr().out.split())
+    assert f"\n\n{expected}\n\n" in (tmp_path / "runs" / "table4.md").read_text()
+
+
 def test_class_balance_is_on_or_off_in_the_first_round(table4: Experiment, tmp_path: Path) -> None:
     balance = miniature(experiment("class-balance-voc2007"), SMALL_VOC, FEW)
     cells = by_place(reproduce(balance, tmp_path, Options(device="cpu", labels=(25,))))
@@ -164,6 +182,53 @@ def test_with_all_clips_labeled_round_0_is_all(table3: Experiment, tmp_path: Pat
     assert (row["labels"], row["paper"], row["images_seen"]) == ("100 %", "50.4", "16")
     again = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", rows=("Supervised",), labels=(0.2,))))
     assert again[ALL_LABELS, 1.0].runs
+
+
+def test_runs_with_other_arguments_are_kept_apart_and_say_so(
+    table4: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "table4", table4)
+    words = ["reproduce", "table4", "--labels", "25", "--rows", "Supervised", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(words) == 0
+    plain = (tmp_path / "table4.md").read_text()
+    assert main([*words, "--set", "difficult=absent"]) == 0
+    other = (tmp_path / "table4.md").read_text()
+    runs = [RunFolder.open(path) for path in sorted((tmp_path / "voc2007-25").iterdir())]
+    found = [
+        run.settings.data.arguments.get("difficult") for run in runs if isinstance(run.settings.data, FunctionData)
+    ]
+    assert sorted(map(str, found)) == ["None", "absent"]
+    assert "difficult absent (paper ignore)" in other
+    assert "difficult" not in plain
+    assert main([*words, "--set", "difficult=ignore"]) == 0  # as it is anyway
+    assert (tmp_path / "table4.md").read_text() == plain
+    assert len(list((tmp_path / "voc2007-25").iterdir())) == 2
+
+
+@pytest.mark.filterwarnings("ignore:1 of 40 pictures cannot be decoded")
+def test_all_labels_can_be_learned_from_where_a_picture_is_skipped(
+    table4: Experiment, voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(voc, tmp_path / "data")
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "data"))
+    path = tmp_path / "data/VOCdevkit/VOC2007/JPEGImages/000031.jpg"
+    path.write_bytes(path.read_bytes()[:-50])
+    options = Options(device="cpu", labels=(40,), arguments={"on_error": "skip"})
+    cell = by_place(reproduce(table4, tmp_path / "runs", options))[ALL_LABELS, 40]
+    assert "on_error skip (paper stop)" in cell.differences
+    assert len(cell.runs[0].data().labeled[1]) == 39
+
+
+def test_splits_groups_and_windows_of_table_3_can_be_set(table3: Experiment, tmp_path: Path) -> None:
+    arguments = {"split": 2, "groups": True, "test_windows": 3, "on_error": "skip"}
+    options = Options(device="cpu", rows=("Supervised",), labels=(0.5,), arguments=arguments)
+    cell = by_place(reproduce(table3, tmp_path, options))["Supervised", 0.5]
+    told = {"split 2 (paper 1)", "groups True (paper False)", "test_windows 3 (paper 1)", "on_error skip (paper stop)"}
+    assert told <= set(cell.differences)
+    data = cell.runs[0].data()
+    assert {name[-7:-4] for name in data.test[0].ids} == {"g04", "g05", "g06"}
+    videos = [{name[:-4] for name in part.ids} for part in (data.labeled[0], data.unlabeled)]
+    assert not videos[0] & videos[1]
 
 
 def test_minutes_can_be_planned_where_all_clips_are_labeled(table3: Experiment, tmp_path: Path) -> None:

@@ -234,6 +234,17 @@ def test_broken_pictures_stop_a_run_or_are_left_out(small: Path) -> None:
     assert len(set(data.labeled[0].ids) ^ set(whole.labeled[0].ids)) <= 2
 
 
+@pytest.mark.filterwarnings("ignore:1 of 40 pictures cannot be decoded")
+def test_all_labels_are_those_of_the_pictures_that_are_not_skipped(small: Path) -> None:
+    path = small / "VOCdevkit/VOC2007/JPEGImages/000031.jpg"
+    path.write_bytes(path.read_bytes()[:-50])
+    data = voc2007(labels=40, side=8, on_error="skip")
+    assert sorted(data.labeled[0].ids) == [name for name in VOC["trainval"] if name != "000031"]
+    assert (data.unlabeled, data.truth) == (None, None)
+    with pytest.raises(InvalidInputError, match="must be from 1 to the number of samples, 39. Got 41"):
+        voc2007(labels=41, side=8, on_error="skip")
+
+
 def test_other_pictures_than_the_official_ones_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "VOC2007_PICTURES", {"trainval": 40, "test": 4952})
     with pytest.warns(UserWarning, match=r"The list 'test' in '.*' names 20 pictures and that of VOC2007 4952; scores"):

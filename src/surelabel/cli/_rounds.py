@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
@@ -10,6 +11,7 @@ from rich.progress import TimeRemainingColumn as TimeLeftColumn
 from rich.text import Text
 
 from surelabel.cli._console import command_line, complain, list_commands, out, say
+from surelabel.cli._runs import open_run
 
 if TYPE_CHECKING:
     from surelabel.records import RoundRecord
@@ -144,7 +146,7 @@ class StepColumn(ProgressColumn):
         return Text(f"step {task.completed:.0f}/{task.total:.0f}{rate}", style="progress.data.speed")
 
 
-def tell_the_end(folder: object, record: "RoundRecord", task: str, held_out: Mapping[str, int | None]) -> None:
+def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mapping[str, int | None]) -> None:
     """Say why the rounds ended, what came out, where it is and what to do with it.
 
     Args:
@@ -153,12 +155,14 @@ def tell_the_end(folder: object, record: "RoundRecord", task: str, held_out: Map
         task: "single" or "multi".
         held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
     """
-    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, record, task))]
+    classes = open_run(folder).settings.classes if task == "multi" else ()
+    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, record, task, classes))]
     why = _STOPS.get(record.stop or "", "")
     say()
     say(f"Done after round {record.round} in {duration(record.minutes * 60)}: {why}.", style="green")
     if parts:
-        say(f"{', '.join(parts)}.".capitalize())
+        text = ", ".join(parts)
+        say(f"{text[0].upper()}{text[1:]}.")
     say(f"The run is in {folder}. Go on with:")
     list_commands(
         [
@@ -181,7 +185,7 @@ def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") 
         )
 
 
-def _score_text(part: str, size: int | None, record: "RoundRecord", task: str) -> str:
+def _score_text(part: str, size: int | None, record: "RoundRecord", task: str, classes: Sequence[str]) -> str:
     score, eleven = getattr(record, f"{part}_score"), getattr(record, f"{part}_score_11")
     if score is None:
         return ""
@@ -190,10 +194,10 @@ def _score_text(part: str, size: int | None, record: "RoundRecord", task: str) -
         return f"{part} accuracy {score:.3f}{samples}"
     # A run of an earlier version has one of the two alone.
     other = "" if eleven is None else f" ({eleven:.3f} over 11 points)"
-    classes = getattr(record, f"{part}_class_scores") or []
-    missing = classes.count(None)
-    verb = "has" if missing == 1 else "have"
-    without = f", without {missing} of {len(classes)} classes, which {verb} no positive there" if missing else ""
+    missing = [classes[code] for code, one in enumerate(getattr(record, f"{part}_class_scores") or ()) if one is None]
+    verb = "has" if len(missing) == 1 else "have"
+    number = f"{len(missing)} of {len(classes)} classes"
+    without = f", without {', '.join(missing)} ({number}), which {verb} no positive there" if missing else ""
     return f"{part} mean average precision {score:.3f}{other}{samples}{without}"
 
 

@@ -27,7 +27,7 @@ surelabel reproduce table5 --labels 1000 --budget 6
 
 surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
 
-surelabel reproduce table3 --labels 20%
+surelabel reproduce table3 --labels 20% --set split=2
 
 surelabel reproduce mine.py:TABLE"""
 
@@ -64,6 +64,10 @@ def command(
             "FILE",
         ),
     ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        _option("--set", "Set an argument of the data set, such as split=2; may be repeated.", "NAME=VALUE"),
+    ] = None,
     device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
         "runs/reproduce"
@@ -89,6 +93,7 @@ def command(
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
     if pretrained is not None:
         check_pretrained(pretrained)
+    from surelabel.recipes.arguments import parse_arguments
     from surelabel.recipes.entries import parse_labels
     from surelabel.recipes.plans import Options
 
@@ -101,6 +106,7 @@ def command(
         labels=tuple(parse_labels(text) for text in labels or ()),
         pretrained=None if pretrained is None else str(pretrained),
         datasets=tuple(data or ()),
+        arguments=parse_arguments(arguments or ()),
     )
     _run(experiment, named(experiment), options, out, results)
 
@@ -146,15 +152,17 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         out: where the table and the figures go.
         own: the user named the file with the experiment, and so the function with its data.
     """
-    from surelabel.recipes.entries import metric_text
-    from surelabel.report.outcome import BOTH_MEANS, write_outcome
+    from surelabel.recipes.entries import ELEVEN
+    from surelabel.report.outcome import BOTH_MEANS, scores_text, without_positives, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
-    say(f"{experiment.title}: {metric_text(experiment.metric)} in %", style="bold")
+    say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
     screen.print(drawn(experiment, cells))
-    if experiment.metric == "mAP":
+    if ELEVEN in experiment.metrics:
         say(BOTH_MEANS)
+    for text in without_positives(cells):
+        say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
         say(f"To fit the minutes: {text}.")
     longest = max((run.records()[-1].minutes for cell in cells if cell.asked_for for run in cell.runs), default=0.0)

@@ -70,7 +70,7 @@ def voc2007(
 
     Args:
         seed: draws the labeled and the validation pictures.
-        labels: labeled pictures in all; 5,011: all of them, and there is no pool.
+        labels: labeled pictures in all; 5,011: all of them, also where some are skipped, and there is no pool.
         num_validation: pictures taken out of the pool; their labels come on top of the labeled ones.
         folder: where `VOCdevkit` is; None: the folder that SURELABEL_DATA names, else the user's caches.
         side: pictures are resized to side x side.
@@ -98,6 +98,8 @@ def voc2007(
                 stacklevel=2,
             )
         pictures = cached_pictures(place, part.names, part.files, side, fit, on_error=on_error, progress=progress)
+        if name == "trainval" and labels == len(part.names):
+            labels = len(pictures.rows)
         parts[name] = (pictures, part.y[pictures.rows])
     return several_labels_data(parts["trainval"], parts["test"], VOC_CLASSES, seed, labels, num_validation)
 

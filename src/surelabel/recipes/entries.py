@@ -1,11 +1,14 @@
 """What an experiment is made of: data sets with their recipes, cells with the paper's figures, tables of such cells."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from surelabel.data.reference import FunctionData, JSONScalar
 from surelabel.errors import InvalidInputError
 from surelabel.recipes.variants import Variant
+from surelabel.references import resolve
 from surelabel.runs import RunSettings
 
 Channels: TypeAlias = tuple[float, float, float]
@@ -15,6 +18,9 @@ Labels: TypeAlias = int | float
 
 Paper: TypeAlias = tuple[float, float | None] | None
 """The paper's mean and standard deviation, None where it gives none."""
+
+Arguments: TypeAlias = Mapping[str, JSONScalar]
+"""What is set of a data set's recipe or of its function, by name."""
 
 RecipeName = Literal["paper", "fast"]
 RECIPES: tuple[RecipeName, ...] = ("fast", "paper")
@@ -34,7 +40,7 @@ class DataSet:
         mean: of the channels over the training samples, of values in 0 to 1.
         std: their standard deviation.
         paper: `(data set, labels, seed, **more)`: the complete settings of UPS as the paper has them; more is
-            `num_validation`, and a `network` where the data set has several.
+            `num_validation`, a `network` where the data set has several, and what else can be set of the recipe.
         fast: makes the settings of the fast recipe of them.
     """
 
@@ -58,6 +64,7 @@ class Entry:
         variant: makes the row of UPS's settings; None: another method, which is not run.
         network: what learns; None: the data set's own.
         num_validation: labels on top.
+        metric: what its figures are; None: those of the experiment.
     """
 
     row: str
@@ -67,13 +74,52 @@ class Entry:
     variant: Variant | None = None
     network: str | None = None
     num_validation: int = 0
+    metric: Metric | None = None
 
-    def base(self, seed: int, recipe: RecipeName) -> RunSettings:
-        """Return the complete settings of UPS that the row is made of."""
+    def base(self, seed: int, recipe: RecipeName, arguments: Arguments | None = None) -> RunSettings:
+        """Return the complete settings of UPS that the row is made of.
+
+        Args:
+            seed: draws the split, and all that is random in the run.
+            recipe: "paper" or "fast".
+            arguments: what is set of the data set; what has this value anyway, or is not `settable` here, is left out.
+        """
         more: dict[str, Any] = {"network": self.network, "num_validation": self.num_validation}
         asked = {name: value for name, value in more.items() if value}
-        settings = self.dataset.paper(self.dataset, self.labels, seed, **asked)
+        changed = self._changed(arguments) if arguments else {}
+        of_recipe = {name: value for name, value in changed.items() if name in _parameters(self.dataset.paper)}
+        settings = self.dataset.paper(self.dataset, self.labels, seed, **asked, **of_recipe)
+        of_data = {name: value for name, value in changed.items() if name not in of_recipe}
+        if of_data:
+            assert isinstance(settings.data, FunctionData)
+            data = settings.data.replace(arguments={**settings.data.arguments, **of_data})
+            settings = settings.replace(data=data)
         return settings if recipe == "paper" else self.dataset.fast(settings)
+
+    def settable(self) -> dict[str, inspect.Parameter]:
+        """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.
+
+        What the experiment or the recipe sets itself is not among them: seed, labels, network, validation samples.
+
+        Example:
+            >>> from surelabel.recipes.ucf101 import UCF101
+            >>> list(Entry("UPS", UCF101, 0.2).settable())
+            ['split', 'folder', 'groups', 'on_error', 'cache', 'test_windows']
+        """
+        data = self.base(0, "paper").data
+        assert isinstance(data, FunctionData)
+        taken = {*data.arguments, "progress"}
+        of_data = _parameters(resolve(data.function))
+        of_recipe = list(_parameters(self.dataset.paper).items())[3:]
+        return {
+            **{name: parameter for name, parameter in of_data.items() if name not in taken},
+            **{name: parameter for name, parameter in of_recipe if name not in ("network", "num_validation")},
+        }
+
+    def _changed(self, arguments: Arguments) -> dict[str, JSONScalar]:
+        known = self.settable()
+        given = {name: value for name, value in arguments.items() if name in known}
+        return {name: value for name, value in given.items() if value != known[name].default}
 
     def of(self, base: RunSettings) -> RunSettings:
         """Return the complete settings of the row.
@@ -97,7 +143,8 @@ class Experiment:
         name: what the command line calls it.
         title: what it shows.
         entries: its cells.
-        metric: what the figures are, in percent and on the test set; "validation error": what a recipe is chosen by.
+        metric: what the figures are, in percent and on the test set, where an entry has no metric of its own;
+            "validation error": what a recipe is chosen by.
     """
 
     name: str
@@ -107,13 +154,26 @@ class Experiment:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What our figures are: the same, and of mean average precisions both.
+        """What our figures are, of all entries.
 
         Example:
-            >>> Experiment("table", "A table", (), "mAP").metrics
+            >>> from surelabel.recipes.paper import experiment
+            >>> experiment("table4").metrics
             ('mAP', 'mAP, 11 points')
         """
-        return ("mAP", ELEVEN) if self.metric == "mAP" else (self.metric,)
+        return tuple(dict.fromkeys(metric for entry in self.entries for metric in self.metrics_of(entry)))
+
+    def metrics_of(self, entry: Entry) -> tuple[str, ...]:
+        """Return what an entry's figures are: its metric, else the experiment's; of mean average precisions both."""
+        metric = entry.metric or self.metric
+        return ("mAP", ELEVEN) if metric == "mAP" else (metric,)
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments that a function takes by name."""
+    of_names = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in of_names}
 
 
 def metric_text(metric: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from surelabel.data.reference import FunctionData
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import Cut, cut_to, measure
-from surelabel.recipes.entries import Entry, Labels, RecipeName
+from surelabel.recipes.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.recipes.portable import portable
 from surelabel.recipes.ucf101 import MODEL, TORCHVISION
 from surelabel.runs import RunSettings
@@ -32,6 +32,7 @@ class Options(NamedTuple):
         pretrained: a file of weights that the networks begin with; None: random ones. 3-D ResNet-18 then has
             torchvision's stem and shortcuts.
         datasets: names of the data sets to be run; empty: all.
+        arguments: what is set of the data sets, see `Entry.settable`; None: nothing.
     """
 
     seeds: Sequence[int] = (0,)
@@ -42,6 +43,7 @@ class Options(NamedTuple):
     labels: Sequence[Labels] = ()
     pretrained: str | None = None
     datasets: Sequence[str] = ()
+    arguments: Arguments | None = None
 
 
 class Plans:
@@ -63,16 +65,16 @@ class Plans:
         cut = self._cut(entry)
         return entry.of(base if cut is None else cut.apply(base))
 
-    def whole(self, entry: Entry, recipe: RecipeName) -> RunSettings:
-        """Return the complete settings of a run of seed 0 without a limit, by this recipe."""
-        return entry.of(self._base(entry, 0, recipe))
+    def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
+        """Return the complete settings of a run without a limit, by this recipe."""
+        return entry.of(self._base(entry, seed, recipe))
 
     def knows(self, entry: Entry) -> bool:
         """Whether the settings of an entry follow without measuring anything."""
         return self.options.minutes is None or _key(self._timed(entry), self.options.minutes) in self._kept
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
-        base = entry.base(seed, recipe)
+        base = entry.base(seed, recipe, self.options.arguments)
         learner = base.network.replace(device=self.options.device)
         if self.options.pretrained is not None:
             learner = self._begun(learner, self.options.pretrained)

@@ -18,7 +18,12 @@ TORCHVISION = {"stem": "torchvision", "shortcut": "projection"}
 
 
 def paper_recipe(
-    dataset: DataSet | None = None, labels: float = 0.2, seed: int = 0, *, num_validation: float = 0.0
+    dataset: DataSet | None = None,
+    labels: float = 0.2,
+    seed: int = 0,
+    *,
+    num_validation: float = 0.0,
+    test_windows: int = 1,
 ) -> RunSettings:
     """Return the complete settings of UPS as the paper has them for UCF-101; where it is silent, as for CIFAR.
 
@@ -30,6 +35,7 @@ def paper_recipe(
         labels: the share of the training clips that is labeled.
         seed: draws the split, and all that is random in the run.
         num_validation: the share of the training clips whose scores are recorded; their labels come on top.
+        test_windows: how many windows of a clip a test averages; 1: the middle one.
 
     Example:
         >>> settings = paper_recipe(labels=0.5)
@@ -38,7 +44,12 @@ def paper_recipe(
     """
     dataset = dataset or UCF101
     augment = AugmentSettings(
-        side=SIDE, window=WINDOW, passages=ClipSettings().passages, mean=dataset.mean, std=dataset.std
+        side=SIDE,
+        window=WINDOW,
+        passages=ClipSettings().passages,
+        test_windows=test_windows,
+        mean=dataset.mean,
+        std=dataset.std,
     )
     training = TrainingSettings(learning_rate=0.03, batch_size=128, epochs=1024, augment=augment, channels_last=True)
     return RunSettings(

@@ -76,13 +76,18 @@ def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
 
 
 def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
-    """Draw the paper's figure 1 (a): ECE of the samples whose predicted class has u <= t, over a grid of t."""
+    """Draw the paper's figure 1 (a): ECE of the samples whose predicted class has u <= t, over a grid of t.
+
+    With several labels a sample, of the entries with u <= t.
+    """
     title = "Calibration of the certain samples"
     if problem := not_judged(row, validation):
         return ReportFigure(title, note=problem)
+    judged = "entries" if row.runs[0].settings.config.task == "multi" else "samples"
     caption = (
-        "Where uncertainty helps, the error falls toward the left: the more certain samples are the better calibrated, "
-        "with no threshold on the confidence (figure 1 a of the paper); the second panel says how many they are."
+        f"Where uncertainty helps, the error falls toward the left: the more certain {judged} are the better "
+        "calibrated, with no threshold on the confidence (figure 1 a of the paper); the second panel says how many "
+        "they are."
     )
     networks = _networks(row)
     error_lines, share_lines = {}, {}
@@ -94,7 +99,7 @@ def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
         share_lines[name] = Curve(grid, [float((labels.uncertainty <= t).mean()) for t in grid])
     axis = "largest uncertainty t"
     panels = [
-        curves(error_lines, axis, "ECE of the samples with u ≤ t"),
+        curves(error_lines, axis, f"ECE of the {judged} with u ≤ t"),
         curves(share_lines, axis, f"share of the {'set' if validation else 'pool'} with u ≤ t"),
     ]
     return ReportFigure(title, caption + judged_on(row, validation), panels)

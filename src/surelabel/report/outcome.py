@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from surelabel.recipes.budget import cut_text
 from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
 from surelabel.recipes.portable import portable_settings
+from surelabel.report.classes import left_out
 from surelabel.report.paper_figures import write_figures
-from surelabel.report.tables import Statistic, all_but_seed, statistic
+from surelabel.report.tables import Row, Statistic, all_but_seed, statistic
 from surelabel.runs import RunFolder, RunSettings
 from surelabel.runs.files import write_file
 from surelabel.runs.layout import RUN
@@ -103,7 +104,9 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
     recipe = whole[_kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
-    found = differences(_comparable(runs[0].settings), _comparable(paper))
+    settable = entry.settable() if plans.options.arguments else {}
+    defaults = {name: parameter.default for name, parameter in settable.items()}
+    found = differences(_comparable(runs[0].settings), _comparable(paper), defaults)
     return Result(entry, runs, cut_text(runs[0].settings, recipe), found, asked_for in groups)
 
 
@@ -161,8 +164,13 @@ def slug(text: str) -> str:
     return safe.replace(".-", "-").strip("-.")
 
 
-def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
+def differences(ours: Settings, paper: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
+
+    Args:
+        ours: of a run.
+        paper: of the paper's recipe.
+        defaults: what an argument of the data's function is where the paper's recipe does not set it, by name.
 
     Example:
         >>> from surelabel.recipes.cifar import fast_recipe, paper_recipe
@@ -170,9 +178,10 @@ def differences(ours: Settings, paper: Settings) -> tuple[str, ...]:
         'max_rounds 8 (paper 20)'
     """
     first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
+    names = {key: key.rpartition(".")[2] for key in {**first, **second}}
     return tuple(
-        f"{key.rpartition('.')[2]} {first.get(key)} (paper {second.get(key)})"
-        for key in {**first, **second}
+        f"{name} {first.get(key)} (paper {second.get(key, (defaults or {}).get(name))})"
+        for key, name in names.items()
         if first.get(key) != second.get(key)
     )
 
@@ -189,7 +198,8 @@ def header_texts(experiment: Experiment) -> list[str]:
     """Return the names of the table's columns.
 
     Example:
-        >>> header_texts(Experiment("table", "A table", (), "mAP"))
+        >>> from surelabel.recipes.paper import experiment
+        >>> header_texts(experiment("table4"))
         ['row', 'data', 'labels', 'paper', 'ours: mAP', 'ours: mAP, 11 points', 'seeds']
     """
     one = len(experiment.metrics) == 1
@@ -197,16 +207,46 @@ def header_texts(experiment: Experiment) -> list[str]:
     return ["row", "data", "labels", "paper", *ours, "seeds"]
 
 
+def scores_text(experiment: Experiment) -> str:
+    """Return what the table's figures are.
+
+    Example:
+        >>> from surelabel.recipes.paper import experiment
+        >>> scores_text(experiment("table4"))
+        'test mAP in %'
+    """
+    return f"{', '.join(metric_text(metric) for metric in experiment.metrics if metric != ELEVEN)} in %"
+
+
 def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
-    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds."""
-    entry, values = cell.entry, [cell.value(metric) for metric in experiment.metrics]
+    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds.
+
+    Columns of metrics that are not the entry's are empty.
+    """
+    entry, own = cell.entry, experiment.metrics_of(cell.entry)
     paper = "" if entry.paper is None else _figure(*entry.paper)
-    figures = ["not run" if ours is None else _figure(ours.mean, ours.std) for ours in values]
+    values = {metric: cell.value(metric) for metric in own}
+    texts = {metric: "not run" if ours is None else _figure(ours.mean, ours.std) for metric, ours in values.items()}
+    figures = [texts.get(metric, "") for metric in experiment.metrics]
     return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
 
 
 def _figure(mean: float, std: float | None) -> str:
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def without_positives(cells: Sequence[Result]) -> list[str]:
+    """Return a line for each data set with classes that its mean average precisions leave out, and name these."""
+    lines = []
+    for dataset in dict.fromkeys(cell.entry.dataset.name for cell in cells if cell.runs):
+        runs = [run for cell in cells if cell.entry.dataset.name == dataset for run in cell.runs]
+        names = left_out(Row(dataset, tuple(runs)))
+        has, are = ("has", "is") if len(names) == 1 else ("have", "are")
+        if names:
+            lines.append(
+                f"{dataset}: {', '.join(names)} {has} no positive in the test set and {are} left out of the means."
+            )
+    return lines
 
 
 def write_outcome(
@@ -219,18 +259,19 @@ def write_outcome(
     are not ours.
     """
     header = header_texts(experiment)
-    both = ["", BOTH_MEANS] if experiment.metric == "mAP" else []
-    what = metric_text(experiment.metric)
+    both = ["", BOTH_MEANS] if ELEVEN in experiment.metrics else []
+    what = scores_text(experiment)
     lines = [
         f"# {experiment.title}",
         "",
-        f"{what[0].upper()}{what[1:]} in %, the last network's; mean ± standard deviation over the seeds.",
+        f"{what[0].upper()}{what[1:]}, the last network's; mean ± standard deviation over the seeds.",
         *both,
         "",
         "| " + " | ".join(header) + " |",
         "|---" * len(header) + "|",
         *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
         "",
+        *(text for line in without_positives(cells) for text in (line, "")),
         *(text for cell in cells if cell.runs for text in (_about(cell), "")),
     ]
     path = Path(out) / f"{slug(experiment.name)}.md"

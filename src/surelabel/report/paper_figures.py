@@ -47,6 +47,7 @@ SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
 COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
+ENTRIES = "An entry is one class of one sample, and its confidence max(p, 1 − p)."
 
 
 class SweepPoint(NamedTuple):
@@ -57,7 +58,7 @@ class SweepPoint(NamedTuple):
 
 
 def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
-    """Return figure 1 by its letters: a the ECE of the samples with u <= t, b accuracy and c number of positives.
+    """Return figure 1 by its letters: a the ECE of what has u <= t, b accuracy and c number of positives.
 
     Args:
         rows: of each variant the first one counts; which it is, its settings say.
@@ -67,6 +68,8 @@ def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
         found.setdefault(variant_of(row.runs[0]), row)
     calibration = calibration_figure(found.get("UPS", main_row(rows)))
     caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
+    if _is_multi(rows[0].runs[0]):
+        caption = f"The expected calibration error of the entries with an uncertainty of at most t. {ENTRIES}"
     panels = calibration.panels[:1]
     first = ReportFigure("Figure 1 a", caption if panels else "", panels, note=calibration.note)
     compared = [found[variant] for variant in COMPARED if variant in found]
@@ -98,6 +101,9 @@ def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
         return ReportFigure("Figure 1 a", note=note)
     panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
     caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
+    several = [name for name in lines if _is_multi(groups[name][0])]
+    if several:
+        caption += f" Of {', '.join(several)}, every entry is a label. {ENTRIES}"
     return ReportFigure("Figure 1 a", caption, [panel], note=note)
 
 
@@ -250,6 +256,10 @@ def write_figures(
 
 def _ups_row(rows: Sequence[Row]) -> Row:
     return next((row for row in rows if variant_of(row.runs[0]) == "UPS"), main_row(rows))
+
+
+def _is_multi(run: RunFolder) -> bool:
+    return run.settings.config.task == "multi"
 
 
 def _data_name(run: RunFolder) -> str:

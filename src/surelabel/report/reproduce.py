@@ -15,8 +15,8 @@ from typing import Any
 
 from surelabel.data.reference import RunData
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.learners.trial import try_network
+from surelabel.recipes.arguments import check_arguments
 from surelabel.recipes.budget import check_minutes
 from surelabel.recipes.entries import Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
@@ -106,7 +106,8 @@ def check_request(
 
     Args:
         experiment: as for `reproduce`, and so are `options` and `results`.
-        options: rows, data, labels, seeds and minutes; and weights that every chosen network must take.
+        options: rows, data, labels, seeds and minutes; arguments that every chosen data set must take, and weights that
+            every chosen network must.
         results: a file that must be one of results, if it is there.
 
     Example:
@@ -121,11 +122,13 @@ def check_request(
         raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
     if options.minutes is not None:
         check_minutes(options.minutes)
+    if options.arguments:
+        check_arguments(entries, options.arguments)
     if results is not None:
         read_rows(results)
     if options.pretrained is not None:
-        for entry, learner in _beginnings(entries, options):
-            learner.build(entry.base(0, options.recipe).config.task)  # refuses parameters that the network has not
+        for _, settings in _beginnings(entries, options):
+            settings.network.build(settings.config.task)  # refuses parameters that the network has not
     return entries
 
 
@@ -135,16 +138,15 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
     Data and networks are looked at once each, whatever the number of labels.
     """
     loaded: dict[tuple[str, int], RunData] = {}
-    for entry, learner in _beginnings(entries, options):
+    for entry, settings in _beginnings(entries, options):
         key = entry.dataset.function, entry.num_validation
         if key not in loaded:
-            reference = entry.base(options.seeds[0], options.recipe).data
-            assert reference is not None
+            assert settings.data is not None
             with _others_named(entry, entries):
-                loaded[key] = reference.load()
-            _check_metric(experiment, entry, loaded[key])
+                loaded[key] = settings.data.load()
+        _check_metric(experiment, entry, loaded[key])
         if options.pretrained is not None:
-            try_network(learner, loaded[key])
+            try_network(settings.network, loaded[key])
 
 
 @contextlib.contextmanager
@@ -159,17 +161,19 @@ def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
         raise
 
 
-def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, TorchLearnerSettings]]:
-    """Yield an entry for each data set and network, with the learner that it begins with."""
+def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
+    """Yield an entry for each data set, network and metric, with the settings of its first run."""
     plans = Plans(None, options)
-    different = {(entry.dataset.function, entry.num_validation, entry.network): entry for entry in entries}
+    different = {
+        (entry.dataset.function, entry.num_validation, entry.network, entry.metric): entry for entry in entries
+    }
     for entry in different.values():
-        yield entry, plans.whole(entry, options.recipe).network
+        yield entry, plans.whole(entry, options.recipe, options.seeds[0])
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
     """Refuse a metric that the data cannot have, which the table would show only after training."""
-    metric, name = experiment.metric, entry.dataset.name
+    metric, name = experiment.metrics_of(entry)[0], entry.dataset.name
     if (metric == "mAP") != (data.task == "multi"):
         number, remedy = ("several labels", "'mAP'") if data.task == "multi" else ("one label", "'error' or 'accuracy'")
         raise InvalidInputError(
@@ -188,7 +192,7 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
 def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:
     """Append the run's test score; of several labels a sample both."""
     paper = None if entry.paper is None else entry.paper[0]
-    for metric in experiment.metrics:
+    for metric in experiment.metrics_of(entry):
         name, value = f"{metric_text(metric)} %", percent(run, metric)
         _record_value(results, experiment, entry, run, metric=name, value=value, paper=paper)
 
