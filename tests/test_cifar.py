@@ -5,7 +5,7 @@ import os
 import pickle
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -66,12 +66,25 @@ def test_the_small_files_are_pickles_of_python_2() -> None:
     assert data[:2] == b"\x80\x02"
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
-def test_pickles_of_python_3_are_read_too(protocol: int) -> None:
-    rows = TEN.test.x.reshape(20, 3072)
-    content = unpickle("test_batch", pickle.dumps({"data": rows, b"labels": [1, 2]}, protocol=protocol))
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles_of_python_3_are_read_too(protocol: int, order: Literal["C", "F"]) -> None:
+    rows = np.asarray(TEN.test.x.reshape(20, 3072), order=order)
+    whole = {"data": rows, b"labels": [1, 2], "batch_label": b""}
+    content = unpickle("test_batch", pickle.dumps(whole, protocol=protocol))
     assert np.array_equal(content["data"], rows)
-    assert content["labels"] == [1, 2]
+    assert (content["labels"], content["batch_label"]) == ([1, 2], b"")
+
+
+@pytest.mark.parametrize("changes", [{0: "text"}, {1: np.dtype("int64")}, {2: (7, 7)}, {3: "K"}, {4: (0, 1)}])
+def test_a_buffer_that_is_no_whole_array_is_refused(changes: dict[int, Any]) -> None:
+    from numpy._core.numeric import _frombuffer
+
+    arguments = [bytes(6), np.dtype("uint8"), (2, 3), "C", None]
+    for place, value in changes.items():
+        arguments[place] = value
+    with pytest.raises(DataError, match="'test_batch'"):
+        unpickle("test_batch", pickle.dumps({"data": Runs(_frombuffer, *arguments)}))
 
 
 class Runs:

@@ -1,8 +1,9 @@
 """Pickles of plain values and arrays of bytes, read without running anything that they name.
 
 A pickle tells its reader which functions to call. CIFAR's files name three of numpy's (and, when Python 3 wrote them,
-one that turns text into bytes). Here these names only stand for records that keep what they are given; any other name
-is refused. The array is made from its record afterwards, once its kind and size have been checked.
+another of numpy's, or what makes bytes of a text or of nothing). Here these names only stand for records that keep what
+they are given; any other name is refused. The array is made from its record afterwards, once its kind and size have
+been checked.
 """
 
 import io
@@ -16,11 +17,15 @@ import numpy.typing as npt
 from surelabel.errors import DataError
 
 _MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
-_ARRAY, _TYPE, _ENCODE = "_reconstruct", "dtype", "encode"
-_KNOWN = {(module, _ARRAY) for module in _MULTIARRAY} | {
+_NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
+_ARRAY, _BUFFER, _TYPE, _ENCODE, _BYTES = "_reconstruct", "_frombuffer", "dtype", "encode", "bytes"
+_KNOWN = {
+    *((module, _ARRAY) for module in _MULTIARRAY),
+    *((module, _BUFFER) for module in _NUMERIC),
     ("numpy", "ndarray"),
     ("numpy", _TYPE),
     ("_codecs", _ENCODE),
+    ("__builtin__", _BYTES),
 }
 _FAILURES = (
     pickle.UnpicklingError,
@@ -83,8 +88,16 @@ class _Name:
     def __call__(self, *arguments: Any) -> Any:
         if self.name == _ENCODE and len(arguments) == 2 and arguments[1] == "latin1" and isinstance(arguments[0], str):
             return arguments[0].encode("latin1")
+        if self.name == _BYTES and not arguments:
+            return b""
         if self.name in (_ARRAY, _TYPE):
             return _Record(self.name, arguments)
+        if self.name == _BUFFER and len(arguments) >= 4 and isinstance(arguments[0], (bytes, bytearray)):
+            values, kind, shape, order, *axes = arguments
+            if order in ("C", "F") and axes in ([], [None]):
+                array = _Record(_ARRAY, ())
+                array.state = (1, shape, kind, order == "F", bytes(values))
+                return array
         raise pickle.UnpicklingError(f"{self.name} is called with arguments that no array has")
 
 
@@ -94,7 +107,8 @@ class _Record:
     __slots__ = ("arguments", "kind", "state")
 
     def __init__(self, kind: str, arguments: tuple[Any, ...]) -> None:
-        self.kind, self.arguments, self.state = kind, arguments, ()
+        self.kind, self.arguments = kind, arguments
+        self.state: Any = ()
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
