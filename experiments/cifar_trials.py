@@ -1,6 +1,6 @@
 """What the fast recipe for CIFAR-10 is chosen by: changes of it, scored on 5,000 training pictures held out for that.
 
-    surelabel reproduce experiments/cifar_trials.py:TRIALS --labels 4000 --results results/runs.csv
+    surelabel reproduce experiments/cifar_trials.py:TRIALS --labels 4000
 
 Rows are equal in all but what they are called by; the labels of the held-out pictures come on top.
 """

@@ -3,7 +3,7 @@
 5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
 (N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.
 
-    surelabel reproduce experiments/coco18.py:TABLE --budget 1.8 --out runs/coco18 --results results/runs.csv
+    surelabel reproduce experiments/coco18.py:TABLE --budget 1.8 --out runs/coco18
     surelabel reproduce experiments/coco18.py:TABLE --labels 500 --rows UPS --seeds 3 --out runs/coco18
 """
 

@@ -3,7 +3,7 @@
 500 training and 50 test pictures a class, in grids of tiles: `train_1.jpg` to `train_5.jpg` and `test.jpg`, 100 tiles a
 row; `labels.npz` with `train` and `test`, and `classes.json`. SURELABEL_DATA names the folder above.
 
-    surelabel reproduce experiments/tin100.py:TABLE --budget 6 --out runs/tin100 --results results/runs.csv
+    surelabel reproduce experiments/tin100.py:TABLE --budget 6 --out runs/tin100
     surelabel reproduce experiments/tin100.py:FIRST_SELECTION --budget 6 --out runs/tin100
 """
 

@@ -3,7 +3,7 @@
 The clips are UCF-101's own at a short side of 128 pixels. Split 1 has 290 training and 104 test clips of these classes.
 A score on ucf3 is not a score on UCF-101. SURELABEL_DATA names the folder above.
 
-    surelabel reproduce experiments/ucf3.py:TABLE --budget 1.2 --out runs/ucf3 --results results/runs.csv
+    surelabel reproduce experiments/ucf3.py:TABLE --budget 1.2 --out runs/ucf3
     surelabel reproduce experiments/ucf3.py:TABLE --labels 20% --rows UPS --seeds 3 --out runs/ucf3
 """
 

@@ -20,6 +20,8 @@ from surelabel.recipes import voc2007
 from surelabel.references import resolve
 from surelabel.report.results import read_rows
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 coco18, read_coco18 = experiment.coco18, experiment.read_coco18
 TABLE = f"{experiment.FILE}:TABLE"
 

@@ -19,6 +19,8 @@ from surelabel.recipes.voc2007 import VOC2007
 from surelabel.report.reproduce import check_request
 from surelabel.runs import RunSettings
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 VOC, UCF = Entry("UPS", VOC2007, 500), Entry("UPS", UCF101, 0.2)
 
 

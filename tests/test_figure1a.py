@@ -23,6 +23,7 @@ from surelabel.report.reproduce import check_request, reproduce
 from surelabel.report.results import read_rows
 
 pytestmark = [
+    pytest.mark.usefixtures("own_folder"),
     pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
     pytest.mark.filterwarnings("ignore:The labeled classes are far from even"),
 ]

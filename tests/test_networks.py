@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.models.cnn13 import cnn13
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.models.shake_shake import shake, shake_shake
 from surelabel.models.stochastic import evaluation_mode, stochastic_layers, stochastic_mode
@@ -144,6 +145,7 @@ def test_pictures_that_are_too_small_or_no_pictures_are_named(name, shape):
         (lambda: wide_resnet((3, 32, 32), 10, depth=26), r"'depth' argument must be 6 n \+ 4.* Got 26 "),
         (lambda: wide_resnet((3, 32, 32), 10, depth=4), r"'depth' argument must be 6 n \+ 4.* Got 4 "),
         (lambda: wide_resnet((3, 32, 32), 10, width=0), "'width' argument must be a whole number of at least 1. Got 0"),
+        (lambda: cnn13((3, 32, 32), 10, width=0), "'width' argument must be a whole number of at least 1. Got 0"),
         (
             lambda: wide_resnet((3, 32, 32), 10, activation="gelu"),
             "'activation' argument must be one of 'relu', 'mish'",

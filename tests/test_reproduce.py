@@ -27,6 +27,8 @@ from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import FunctionData, RunFolder, RunSettings
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 TARGETS = {  # as the paper prints them
     ("table1", "UPS", "cifar10", 1000): 8.18,
     ("table1", "UPS", "cifar100", 10_000): 32.0,
@@ -629,6 +631,13 @@ def test_the_command_shows_the_papers_figures_beside_ours(
     assert "steps 2 (paper None)" in written
     assert (tmp_path / "runs" / "small-cifar10-20" / "figures.md").exists()
     assert list((tmp_path / "runs" / "small-cifar10-20").glob("figure-3-*.svg"))
+
+
+@pytest.mark.parametrize("words", [[], ["--results", "mine.csv"], ["--no-results"]])
+def test_every_run_adds_its_row_to_the_results(words: list[str], small: Experiment, own_folder: Path) -> None:
+    assert main(["reproduce", "small", "--rows", "UPS", "--device", "cpu", *words]) == 0
+    found = {path.name: [row["row"] for row in read_rows(path)] for path in own_folder.rglob("*.csv")}
+    assert found == ({} if "--no-results" in words else {words[-1] if words else "runs.csv": ["UPS"]})
 
 
 def test_without_a_name_the_command_lists_all(capsys: pytest.CaptureFixture[str]) -> None:

@@ -299,6 +299,8 @@ def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.Monk
         repository.mkdir(parents=True)
         git(repository, "init", "-q")
         (repository / "environment.py").write_text("")
+    (ours / "results").mkdir()
+    (ours / "results" / "runs.csv").write_text("")
     git(ours, "add", ".")
     for repository in (theirs, ours):
         git(repository, "commit", "-q", "--allow-empty", "-m", "first")
@@ -309,6 +311,8 @@ def test_the_commit_is_the_packages_own(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(environment, "__file__", str(package / "environment.py"))
         found[package] = environment._commit.__wrapped__()
     assert found == {theirs: None, ours: git(ours, "rev-parse", "HEAD")}
+    (ours / "results" / "runs.csv").write_text("more")  # what runs add is no change of the code
+    assert environment._commit.__wrapped__() == git(ours, "rev-parse", "HEAD")
     (ours / "environment.py").write_text("changed")
     assert environment._commit.__wrapped__() == f"{git(ours, 'rev-parse', 'HEAD')}+"
 

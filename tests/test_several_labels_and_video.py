@@ -28,6 +28,7 @@ from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings
 
 pytestmark = [
+    pytest.mark.usefixtures("own_folder"),
     pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
     pytest.mark.filterwarnings("ignore:The labeled classes are far from even"),
 ]

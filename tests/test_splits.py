@@ -83,6 +83,7 @@ def test_the_hash_is_of_the_sorted_ids_a_line_each() -> None:
         ),
         (0, 0, r"'labels' argument .* Got 0 instead; take 10 or 20"),
         (-10, 0, r"'labels' argument .* Got -10 instead; take 10 or 20"),
+        (100.0, 0, r"'labels' argument .* Got 100.0 instead; take 100 or 110"),
         (100, 7, r"'num_validation' argument .* Got 7 instead; take 0 or 10"),
         (6000, 0, r"Class 0 has 500 samples; 600 were to be drawn for labels. Ask for fewer"),
         (4000, 2000, r"Class 0 has 100 samples; 200 were to be drawn for validation. Ask for fewer"),

@@ -12,6 +12,8 @@ from surelabel.cli import main
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 FILE = Path(__file__).parents[1] / "experiments" / "tin100.py"
 
 read_tin100, tin100 = experiment.read_tin100, experiment.tin100

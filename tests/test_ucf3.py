@@ -14,6 +14,8 @@ from surelabel.recipes import ucf101
 from surelabel.references import resolve
 from surelabel.report.results import read_rows
 
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 
 def test_its_rows_are_complete() -> None:
     rows = {(row, share) for row in ("Supervised", "Pseudo-labeling", "UPS") for share in (0.2, 0.5)}

@@ -72,7 +72,10 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
         "runs/reproduce"
     ),
-    results: Annotated[Path | None, _option("--results", "Append a row for each run to this CSV file.")] = None,
+    results: Annotated[
+        Path, typer.Option("--results", help="Append a row for each finished run to this CSV file.")
+    ] = Path("results/runs.csv"),
+    no_results: Annotated[bool, typer.Option("--no-results", help="Append nothing to any file.")] = False,
 ) -> None:
     """Run a table or figure of the paper again, and show the paper's figures beside ours.
 
@@ -108,7 +111,7 @@ def command(
         datasets=tuple(data or ()),
         arguments=parse_arguments(arguments or ()),
     )
-    _run(experiment, named(experiment), options, out, results)
+    _run(experiment, named(experiment), options, out, None if no_results else results)
 
 
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
@@ -129,6 +132,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
     _show(experiment, cells, options, out, own)
+    if results is not None and results.exists():
+        say(f"Recorded: {results}")
 
 
 def _show_kept(experiment: "Experiment", options: "Options", out: Path, own: bool) -> None:

@@ -187,8 +187,8 @@ def split_hash(labeled: Ids, validation: Ids | Sequence[int] = ()) -> str:
 
 def _share(name: str, total: int, num_classes: int, least: int) -> int:
     """Return a class's share of a total that all classes share alike."""
-    if total % num_classes or total < least * num_classes:
-        below = max(total // num_classes, least) * num_classes
+    if not isinstance(total, (int, np.integer)) or total % num_classes or total < least * num_classes:
+        below = max(int(total) // num_classes, least) * num_classes
         raise InvalidInputError(
             f"The '{name}' argument must be a multiple of the number of classes, {num_classes}, so that each has as "
             f"many. Got {total} instead; take {below} or {below + num_classes}."

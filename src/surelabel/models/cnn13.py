@@ -10,6 +10,7 @@ For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M 
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+from surelabel.arrays import require_count
 from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout
 from surelabel.models.image import check_pictures, draw_weights
@@ -57,6 +58,7 @@ class CNN13(nn.Module):
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
+        require_count("width", width, 1)
         self.layers = nn.Sequential(
             *_convolution(sample_shape[0], width, 3),
             *_convolution(width, width, 3),

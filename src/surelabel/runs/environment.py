@@ -78,12 +78,15 @@ def code_hash() -> str:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the working tree that this package is a part of, with "+" when files in it have changed."""
+    """The commit of the working tree that this package is a part of, with "+" when files in it have changed.
+
+    But for its results, to which runs themselves add.
+    """
     try:
         # An installed package may lie in somebody else's working tree, which does not know it.
         tracked = _git("ls-files", "--error-unmatch", __file__) is not None
         commit = _git("rev-parse", "HEAD") if tracked else None
-        changed = commit and _git("status", "--porcelain", "--untracked-files=no")
+        changed = commit and _git("status", "--porcelain", "--untracked-files=no", ":/", ":(top,exclude)results")
     except (OSError, subprocess.TimeoutExpired):  # no git here
         return None
     return f"{commit}+" if changed else commit
