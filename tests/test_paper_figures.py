@@ -245,6 +245,34 @@ def test_every_figure_is_written_or_explained(runs: list[RunFolder], tmp_path: P
     assert "at least two values of tau_p" in text
     assert "| UPS | 83.33, of 6 | 80.00, of 5 | 100.00, of 4 | 100.00, of 4 |" in text
     assert "| share of the pool with a positive label (%) | 40.00 | 60.00 |" in text
+    counts = ["| class | before balancing | after balancing |", "|---|---|---|", "| cat | 4 | 2 |", "| dog | 2 | 2 |"]
+    assert "\n".join([*counts, "| largest / smallest class | 2.00 | 1.00 |"]) in text
+
+
+class Guessing:
+    """Is sure of class i for sample i, of as many classes as there are samples."""
+
+    model_file = "model.safetensors"
+
+    def fit(self, training_set: Any, *, seed: int) -> None:
+        """Do nothing."""
+
+    def predict(self, source: Any, *, seed: int) -> Iterator[Prediction]:
+        p = np.eye(len(source.ids), dtype=np.float32)
+        yield Prediction(source.ids, p, np.zeros_like(p))
+
+    def to_bytes(self) -> bytes:
+        return b"nothing"
+
+
+@pytest.mark.parametrize("number", [20, 21])
+def test_more_than_20_classes_have_no_line_each(number: int, tmp_path: Path) -> None:
+    names, rows = ["a|b <c>", *(f"class {code}" for code in range(1, number))], np.arange(number)
+    samples, config = rows[:, None].astype(np.float32), CONFIG.replace(max_rounds=0)
+    list(run(tmp_path / "run", Guessing(), (samples, rows), samples, config, truth=rows, classes=names))
+    text = write_figures([RunFolder.open(tmp_path / "run")], tmp_path)[-1].read_text(encoding="utf-8")
+    assert ("No table of the 21 classes, which would be too long to help" in text) == (number == 21)
+    assert ("| a\\|b \\<c> | 1 | 1 |\n| class 1 | 1 | 1 |" in text) == (number == 20)
 
 
 def test_both_formats_are_written_and_the_same_again(tmp_path: Path) -> None:

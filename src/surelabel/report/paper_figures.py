@@ -6,6 +6,7 @@ A panel that cannot be drawn says why instead.
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from surelabel.report.figures import (
     first_selection_figure,
     uncertainty_grid,
 )
+from surelabel.report.first_selection import class_counts_table
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
@@ -47,6 +49,8 @@ SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
 COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
+MOST_CLASSES = 20
+"""A table with a line for each of more classes than this is left out."""
 
 
 class SweepPoint(NamedTuple):
@@ -175,6 +179,16 @@ def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportF
     return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
 
 
+def classes_figure(row: Row) -> ReportFigure:
+    """Return the first selection with the appendix's table of its classes, unless they are many."""
+    figure = first_selection_figure(row, "Classes of the first selection")
+    number = len(row.runs[0].settings.classes)
+    if number > MOST_CLASSES:
+        note = f"No table of the {number} classes, which would be too long to help; in the CSV file of `--results`, "
+        return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
+    return replace(figure, tables=[*figure.tables, class_counts_table(row)])
+
+
 def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) -> dict[str, ReportFigure]:
     """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
 
@@ -203,7 +217,7 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
         "figure-2-tau": figure_2(runs, "tau_p"),
         **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
         "figure-4": figure_4(ups, call_functions=call_functions),
-        "first-selection": first_selection_figure(ups, "Classes of the first selection"),
+        "first-selection": classes_figure(ups),
         "first-labels": first_labels_section(ups, runs),
         "pool-use": pool_use_section(ups),
     }
