@@ -22,6 +22,7 @@ from surelabel.report.paper_figures import (
     figure_4,
     paper_figures,
     threshold_sweep,
+    validation_choice,
     write_figures,
 )
 from surelabel.report.pictures import pictures_figure
@@ -189,6 +190,42 @@ def test_figure_3_says_what_is_missing(runs: list[RunFolder], tmp_path: Path) ->
     assert plain["a"].panels
     assert "no uncertainty" in plain["b"].note
     assert "κ_p" not in svg(plain["c"])
+
+
+def test_figure_3_says_what_the_thresholds_select_of_the_validation_set(runs: list[RunFolder], tmp_path: Path) -> None:
+    # Samples 0, 1, 3, 5 and 6 of nine, of which 3 is wrong.
+    ours, paper = "tau_p 0.7, kappa_p 0.05 select 5 of 9 of the validation set, 80.00 % right", "531 of 1000, 92.28 %"
+    figures = figure_3(Row("UPS", (runs[5],)))
+    assert [figure.note for figure in figures.values()] == [f"{ours}.", "", "", ""]
+    text = write_figures([runs[5]], tmp_path)[-1].read_text(encoding="utf-8")
+    assert f"\n\n{ours}.\n\n## Figure 3 b" in text
+    seeds = validation_choice(Row("UPS", (runs[5],) * 2))
+    assert seeds.endswith("select 5 ± 0 of 9 of the validation set, 80.00 ± 0.00 % right.")
+    few, many, other = (
+        validation_choice(Row("UPS", (of_data(runs[5], name, labels=labels),)))
+        for name, labels in (("cifar10", 1000), ("cifar10", 4000), ("cifar100", 4000))
+    )
+    assert few == f"{ours} (the paper, CIFAR-10 with 1000 labels: {paper})."
+    assert many == other == f"{ours}."
+
+
+def test_the_selection_from_the_validation_set_is_by_the_runs_own_thresholds(
+    runs: list[RunFolder], tmp_path: Path
+) -> None:
+    strict = of_data(scripted_run(tmp_path / "strict", held_out=True, tau_p=0.94, kappa_p=0.02), "cifar10", labels=1000)
+    assert validation_choice(Row("UPS", (strict,))) == (
+        "tau_p 0.94, kappa_p 0.02 select 1 of 9 of the validation set, 100.00 % right (the paper, CIFAR-10 with 1000 "
+        "labels by tau_p 0.7, kappa_p 0.05: 531 of 1000, 92.28 %)."
+    )
+    nothing = scripted_run(tmp_path / "nothing", held_out=True, kappa_p=0.0, kappa_n=0.0)
+    text = validation_choice(Row("UPS", (nothing,)))
+    assert text == "tau_p 0.7, kappa_p 0 select 0 of 9 of the validation set."
+    # By the mean of the passes 8, by one pass 7, of which 5 are right each.
+    for plain, number, right in ((runs[3], 8, "62.50"), (runs[2], 7, "71.43")):
+        expected = f"tau_p 0.7 selects {number} of 9 of the validation set, {right} % right."
+        assert validation_choice(Row("plain", (plain,))) == expected
+    several = runs[5].settings.replace(config=CONFIG.replace(task="multi"))
+    assert validation_choice(Row("UPS", (RunFolder(runs[5].path, several, runs[5].version, runs[5].entries),))) == ""
 
 
 class ConfidentlyAirplane:
