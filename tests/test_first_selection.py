@@ -24,11 +24,13 @@ from surelabel.report.first_selection import (
     NetworkPair,
     Positives,
     check_pair,
+    class_counts_table,
     find_pairs,
     first_round_accuracy,
     first_round_table,
     first_selection,
     first_selection_table,
+    paper_counts,
     paper_experiment,
 )
 from surelabel.report.tables import Row
@@ -79,6 +81,27 @@ def test_the_table_of_the_first_selection_has_the_papers_lines_for_its_experimen
     many = first_selection_table(Row("UPS", (on(pair.stochastic, "cifar10", 4000),)))
     assert many.lines == [*own, ["paper, table of classes", "30,709", "2.35", "–"]]
     assert first_selection_table(Row("UPS", (on(pair.stochastic, "cifar100"),))).lines == own
+
+
+def test_the_table_of_classes_has_a_line_for_each_and_their_ratio_last(pair: NetworkPair) -> None:
+    table = class_counts_table(Row("UPS", (pair.stochastic,)))
+    assert table.header == ["class", "before balancing", "after balancing"]
+    assert table.lines == [["cat", "4", "2"], ["dog", "2", "2"], ["largest / smallest class", "2.00", "1.00"]]
+    twice = class_counts_table(Row("UPS", (pair.stochastic,) * 2))
+    assert twice.lines[0] == ["cat", "4 ± 0", "2 ± 0"]
+
+
+def test_the_table_of_classes_has_the_papers_counts_for_its_experiments_alone(pair: NetworkPair) -> None:
+    for labels, column in {1000: ["1,065", "1,924", "3.5"], 4000: ["1,658", "2,273", "2.35"]}.items():
+        table = class_counts_table(Row("UPS", (on(pair.stochastic, "cifar10", labels),)))
+        assert table.header[3:] == ["paper"]
+        assert [line[3] for line in table.lines] == column
+    renamed = changed(on(pair.stochastic, "cifar10"), classes=("cat", "hound"))
+    assert [line[3] for line in class_counts_table(Row("UPS", (renamed,))).lines] == ["1,065", "–", "3.5"]
+    assert sum(paper_counts(renamed).values()) == 26_291
+    for other in (pair.stochastic, on(pair.stochastic, "cifar10", 250), on(pair.stochastic, "cifar100", 4000)):
+        assert paper_counts(other) == {}
+        assert len(class_counts_table(Row("UPS", (other,))).header) == 3
 
 
 def test_accuracy_over_thresholds_and_methods(pair: NetworkPair) -> None:

@@ -22,6 +22,7 @@ from surelabel.report.paper_figures import (
     figure_4,
     paper_figures,
     threshold_sweep,
+    validation_choice,
     write_figures,
 )
 from surelabel.report.pictures import pictures_figure
@@ -191,6 +192,42 @@ def test_figure_3_says_what_is_missing(runs: list[RunFolder], tmp_path: Path) ->
     assert "κ_p" not in svg(plain["c"])
 
 
+def test_figure_3_says_what_the_thresholds_select_of_the_validation_set(runs: list[RunFolder], tmp_path: Path) -> None:
+    # Samples 0, 1, 3, 5 and 6 of nine, of which 3 is wrong.
+    ours, paper = "tau_p 0.7, kappa_p 0.05 select 5 of 9 of the validation set, 80.00 % right", "531 of 1000, 92.28 %"
+    figures = figure_3(Row("UPS", (runs[5],)))
+    assert [figure.note for figure in figures.values()] == [f"{ours}.", "", "", ""]
+    text = write_figures([runs[5]], tmp_path)[-1].read_text(encoding="utf-8")
+    assert f"\n\n{ours}.\n\n## Figure 3 b" in text
+    seeds = validation_choice(Row("UPS", (runs[5],) * 2))
+    assert seeds.endswith("select 5 ± 0 of 9 of the validation set, 80.00 ± 0.00 % right.")
+    few, many, other = (
+        validation_choice(Row("UPS", (of_data(runs[5], name, labels=labels),)))
+        for name, labels in (("cifar10", 1000), ("cifar10", 4000), ("cifar100", 4000))
+    )
+    assert few == f"{ours} (the paper, CIFAR-10 with 1000 labels: {paper})."
+    assert many == other == f"{ours}."
+
+
+def test_the_selection_from_the_validation_set_is_by_the_runs_own_thresholds(
+    runs: list[RunFolder], tmp_path: Path
+) -> None:
+    strict = of_data(scripted_run(tmp_path / "strict", held_out=True, tau_p=0.94, kappa_p=0.02), "cifar10", labels=1000)
+    assert validation_choice(Row("UPS", (strict,))) == (
+        "tau_p 0.94, kappa_p 0.02 select 1 of 9 of the validation set, 100.00 % right (the paper, CIFAR-10 with 1000 "
+        "labels by tau_p 0.7, kappa_p 0.05: 531 of 1000, 92.28 %)."
+    )
+    nothing = scripted_run(tmp_path / "nothing", held_out=True, kappa_p=0.0, kappa_n=0.0)
+    text = validation_choice(Row("UPS", (nothing,)))
+    assert text == "tau_p 0.7, kappa_p 0 select 0 of 9 of the validation set."
+    # By the mean of the passes 8, by one pass 7, of which 5 are right each.
+    for plain, number, right in ((runs[3], 8, "62.50"), (runs[2], 7, "71.43")):
+        expected = f"tau_p 0.7 selects {number} of 9 of the validation set, {right} % right."
+        assert validation_choice(Row("plain", (plain,))) == expected
+    several = runs[5].settings.replace(config=CONFIG.replace(task="multi"))
+    assert validation_choice(Row("UPS", (RunFolder(runs[5].path, several, runs[5].version, runs[5].entries),))) == ""
+
+
 class ConfidentlyAirplane:
     """Takes every picture for class 0, at a confidence of 0.95 and an uncertainty of 0.2."""
 
@@ -245,6 +282,34 @@ def test_every_figure_is_written_or_explained(runs: list[RunFolder], tmp_path: P
     assert "at least two values of tau_p" in text
     assert "| UPS | 83.33, of 6 | 80.00, of 5 | 100.00, of 4 | 100.00, of 4 |" in text
     assert "| share of the pool with a positive label (%) | 40.00 | 60.00 |" in text
+    counts = ["| class | before balancing | after balancing |", "|---|---|---|", "| cat | 4 | 2 |", "| dog | 2 | 2 |"]
+    assert "\n".join([*counts, "| largest / smallest class | 2.00 | 1.00 |"]) in text
+
+
+class Guessing:
+    """Is sure of class i for sample i, of as many classes as there are samples."""
+
+    model_file = "model.safetensors"
+
+    def fit(self, training_set: Any, *, seed: int) -> None:
+        """Do nothing."""
+
+    def predict(self, source: Any, *, seed: int) -> Iterator[Prediction]:
+        p = np.eye(len(source.ids), dtype=np.float32)
+        yield Prediction(source.ids, p, np.zeros_like(p))
+
+    def to_bytes(self) -> bytes:
+        return b"nothing"
+
+
+@pytest.mark.parametrize("number", [20, 21])
+def test_more_than_20_classes_have_no_line_each(number: int, tmp_path: Path) -> None:
+    names, rows = ["a|b <c>", *(f"class {code}" for code in range(1, number))], np.arange(number)
+    samples, config = rows[:, None].astype(np.float32), CONFIG.replace(max_rounds=0)
+    list(run(tmp_path / "run", Guessing(), (samples, rows), samples, config, truth=rows, classes=names))
+    text = write_figures([RunFolder.open(tmp_path / "run")], tmp_path)[-1].read_text(encoding="utf-8")
+    assert ("No table of the 21 classes, which would be too long to help" in text) == (number == 21)
+    assert ("| a\\|b \\<c> | 1 | 1 |\n| class 1 | 1 | 1 |" in text) == (number == 20)
 
 
 def test_both_formats_are_written_and_the_same_again(tmp_path: Path) -> None:

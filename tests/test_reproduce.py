@@ -10,6 +10,7 @@ import torch
 from cifar_support import small_set
 
 from surelabel.cli import main
+from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.images import store
 from surelabel.errors import DamagedFileError, DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
@@ -263,8 +264,9 @@ def test_a_damaged_shared_network_is_trained_again(
     assert ups.records()[0].test_score == first.records()[0].test_score
 
 
-def test_first_selections_are_recorded(small: Experiment, tmp_path: Path) -> None:
+def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for a network: UPS and no NL begin with the supervised one's selection."""
+    monkeypatch.setattr("surelabel.report.reproduce.paper_counts", lambda run: {"cat": 1065})
     same = (("no NL", variants.ups_without_negatives), paper.UPS)
     first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"
@@ -274,6 +276,13 @@ def test_first_selections_are_recorded(small: Experiment, tmp_path: Path) -> Non
     assert 0 <= found["first selection, accuracy % before balancing"] <= 100
     again = [row for row in read_rows(results) if row["metric"] == "first selection, positives before balancing"]
     assert len(again) == 1
+    for stage in ("before", "after"):
+        each = [found[f"first selection, positives of {name} {stage} balancing"] for name in CIFAR10_CLASSES]
+        assert sum(each) == found[f"first selection, positives {stage} balancing"]
+    in_paper = {row["metric"]: row["paper"] for row in read_rows(results) if row["metric"].startswith("first")}
+    assert {metric: figure for metric, figure in in_paper.items() if figure} == {
+        "first selection, positives of cat before balancing": "1065"
+    }
     what = "first selection before balancing, points above confidence at equal counts"
     assert found[f"{what}, 95 % low"] <= found[what] <= found[f"{what}, 95 % high"]
 

@@ -33,7 +33,7 @@ class ReportFigure:
         panels: what is drawn.
         pictures: small pictures.
         tables: numbers.
-        note: one line: why nothing is drawn, or what is missing.
+        note: one line: why nothing is drawn, what is missing, or what the thresholds make of it.
     """
 
     title: str

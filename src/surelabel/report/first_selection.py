@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.arrays import rounded_to
+from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import FunctionData
 from surelabel.errors import InvalidInputError
@@ -34,6 +35,8 @@ PAPER: dict[str, Any] = {
     "imbalance": {1000: 3.5, 4000: 2.35},
     # Section 4.4: UPS on CIFAR-10 with 1000 labels.
     "positives": 20217,
+    # Appendix, "Hyperparameter Selection": CIFAR-10, 1000 for validation; how many labels the network had is not said.
+    "validation_choice": {"tau_p": 0.7, "kappa_p": 0.05, "selected": 531, "of": 1000, "accuracy": 0.9228},
     # By tau_p, where 0 is no threshold. Section 4.4, and the appendix, "Calibration and Threshold Selection".
     "accuracy": {
         ("cifar10", 1000): {"confidence": {0: 0.7203, 0.7: 0.7744}, "UPS": {0.7: 0.9487}},
@@ -202,6 +205,13 @@ def paper_experiment(run: RunFolder) -> tuple[str, int] | None:
     return (name, int(data.arguments.get("labels") or _LABELS[name])) if name in _LABELS else None
 
 
+def paper_counts(run: RunFolder) -> dict[str, int]:
+    """Return the positives of each class in the paper's first selection, by its name; empty where it has no such."""
+    name, labels = paper_experiment(run) or ("", 0)
+    counts = PAPER["class_counts"].get(labels) if name == "cifar10" else None
+    return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
+
+
 def share(right: Mask) -> float | None:
     """Return the share of True; None of nothing."""
     return float(right.mean()) if len(right) else None
@@ -219,13 +229,29 @@ def first_selection_table(row: Row) -> TextTable:
         right = "–" if accuracy is None else f"{percent(accuracy):.2f}"
         lines.append([f"{stage} balancing", f"{number:,.0f}", _ratio([one.imbalance for one in found]), right])
     name, labels = paper_experiment(row.runs[0]) or ("", 0)
-    if name == "cifar10" and labels in PAPER["class_counts"]:
-        counts, ratio = PAPER["class_counts"][labels], PAPER["imbalance"][labels]
-        lines.append(["paper, table of classes", f"{sum(counts):,}", f"{ratio:g}", "–"])
+    if counts := paper_counts(row.runs[0]):
+        ratio = PAPER["imbalance"][labels]
+        lines.append(["paper, table of classes", f"{sum(counts.values()):,}", f"{ratio:g}", "–"])
     if (name, labels) == ("cifar10", 1000):
         accuracy = PAPER["accuracy"][name, labels]["UPS"][0.7]
         lines.append(["paper, text", f"{PAPER['positives']:,}", "–", f"{100 * accuracy:.2f}"])
     return TextTable(header, lines)
+
+
+def class_counts_table(row: Row) -> TextTable:
+    """Return the first selections of a row's runs class by class, and largest over smallest class in the last line."""
+    selections = [first_selection(run) for run in row.runs]
+    names = [*row.runs[0].settings.classes, "largest / smallest class"]
+    columns = {"class": names}
+    for stage in STAGES:
+        found: list[Positives] = [getattr(selection, stage) for selection in selections]
+        cells = [f"{statistic(of_class):,.0f}" for of_class in zip(*(one.counts for one in found), strict=True)]
+        columns[f"{stage} balancing"] = [*cells, _ratio([one.imbalance for one in found])]
+    _, labels = paper_experiment(row.runs[0]) or ("", 0)
+    if counts := paper_counts(row.runs[0]):
+        cells = [f"{counts[name]:,}" if name in counts else "–" for name in names[:-1]]
+        columns["paper"] = [*cells, f"{PAPER['imbalance'][labels]:g}"]
+    return TextTable(list(columns), [list(line) for line in zip(*columns.values(), strict=True)])
 
 
 def first_round_table(pairs: Sequence[NetworkPair], taus: Sequence[float] = TAUS) -> TextTable:

@@ -6,6 +6,7 @@ A panel that cannot be drawn says why instead.
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from surelabel.report.figures import (
     first_selection_figure,
     uncertainty_grid,
 )
+from surelabel.report.first_selection import PAPER, class_counts_table, paper_experiment
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
@@ -36,9 +38,11 @@ from surelabel.report.tables import (
     group_runs,
     judged_labels,
     main_row,
+    percent,
     statistic,
     variant_of,
 )
+from surelabel.report.thresholds import Pair, select_from, validation_labels
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
 
@@ -48,6 +52,8 @@ COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
 ENTRIES = "An entry is one class of one sample, and its confidence max(p, 1 − p)."
+MOST_CLASSES = 20
+"""A table with a line for each of more classes than this is left out."""
 
 
 class SweepPoint(NamedTuple):
@@ -162,10 +168,35 @@ def figure_3(row: Row) -> dict[str, ReportFigure]:
             title = f"Figure 3 {letter}"
             if letter in panels:
                 caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
-                figures[letter] = ReportFigure(title, caption, [panels[letter]])
+                note = validation_choice(row) if letter == "a" else ""
+                figures[letter] = ReportFigure(title, caption, [panels[letter]], note=note)
             else:
                 figures[letter] = ReportFigure(title, note=NO_UNCERTAINTY if letters[0] in panels else without)
     return figures
+
+
+def validation_choice(row: Row) -> str:
+    """Say how many of the validation set the runs' thresholds select, and how many are right; "" for several labels.
+
+    The paper's choice follows where the data are its own: CIFAR-10 with 1000 labels.
+    """
+    config, choice = row.runs[0].settings.config, PAPER["validation_choice"]
+    if config.task == "multi":  # whose figure 3 has no thresholds either
+        return ""
+    held_out, pair = [validation_labels(run) for run in row.runs], Pair(config.tau_p, config.kappa_p)
+    found = [select_from(labels, pair) for labels in held_out]
+    number, accuracy = statistic([one.number for one in found]), statistic([one.accuracy for one in found])
+    of = sum(len(labels.label) for labels in held_out) / len(held_out)
+    plain = math.isinf(pair.kappa_p) or not row.has_uncertainty
+    by = f"tau_p {pair.tau_p:g} selects" if plain else f"tau_p {pair.tau_p:g}, kappa_p {pair.kappa_p:g} select"
+    right = "" if accuracy is None else f", {percent(accuracy):.2f} % right"
+    paper = ""
+    if paper_experiment(row.runs[0]) == ("cifar10", 1000):
+        tau, kappa = choice["tau_p"], choice["kappa_p"]
+        own = "" if pair == (tau, kappa) else f" by tau_p {tau:g}, kappa_p {kappa:g}"
+        selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
+        paper = f" (the paper, CIFAR-10 with 1000 labels{own}: {selected})"
+    return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
 
 
 def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
@@ -179,6 +210,16 @@ def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportF
     figure = pictures_figure(row, limit, call_functions)
     panels = [gallery(figure.pictures, figure.title)] if figure.pictures else []
     return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
+
+
+def classes_figure(row: Row) -> ReportFigure:
+    """Return the first selection with the appendix's table of its classes, unless they are many."""
+    figure = first_selection_figure(row, "Classes of the first selection")
+    number = len(row.runs[0].settings.classes)
+    if number > MOST_CLASSES:
+        note = f"No table of the {number} classes, which would be too long to help; in the CSV file of `--results`, "
+        return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
+    return replace(figure, tables=[*figure.tables, class_counts_table(row)])
 
 
 def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) -> dict[str, ReportFigure]:
@@ -209,7 +250,7 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
         "figure-2-tau": figure_2(runs, "tau_p"),
         **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
         "figure-4": figure_4(ups, call_functions=call_functions),
-        "first-selection": first_selection_figure(ups, "Classes of the first selection"),
+        "first-selection": classes_figure(ups),
         "first-labels": first_labels_section(ups, runs),
         "pool-use": pool_use_section(ups),
     }

@@ -22,7 +22,7 @@ from surelabel.recipes.entries import Entry, Experiment, labels_text, metric_tex
 from surelabel.recipes.plans import Options, Plans
 from surelabel.records import RoundRecord
 from surelabel.report.equal_counts import compare_at_equal_counts
-from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection
+from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection, paper_counts
 from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
 from surelabel.report.record import record_run
 from surelabel.report.results import read_rows
@@ -226,10 +226,13 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
     first = {_selector(pair): (entry, pair) for entry, pair in reversed(list(_pairs(cells)))}
     for entry, pair in reversed(first.values()):
         add = functools.partial(_record_value, results, experiment, entry, pair.stochastic, paper=None)
-        selection = first_selection(pair.stochastic)
+        selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
         for stage in STAGES:
             positives = getattr(selection, stage)
             add(metric=f"first selection, positives {stage} balancing", value=positives.number)
+            for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
+                what = f"first selection, positives of {name} {stage} balancing"
+                add(metric=what, value=count, paper=in_paper.get(name) if stage == "before" else None)
             if positives.accuracy is not None:
                 add(metric=f"first selection, accuracy % {stage} balancing", value=100 * positives.accuracy)
         for balanced, other in itertools.product((False, True), METHODS[:2]):

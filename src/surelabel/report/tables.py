@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -78,7 +79,7 @@ class TextTable(NamedTuple):
     lines: list[list[str]]
 
     def markdown(self) -> str:
-        """Return the table in Markdown.
+        """Return the table in Markdown; a bar or a tag in a cell is shown as it is.
 
         Example:
             >>> print(TextTable(["row", "labels"], [["UPS", "20"]]).markdown())
@@ -86,7 +87,7 @@ class TextTable(NamedTuple):
             |---|---|
             | UPS | 20 |
         """
-        lines = ["| " + " | ".join(cells) + " |" for cells in (self.header, *self.lines)]
+        lines = ["| " + " | ".join(map(_markdown, cells)) + " |" for cells in (self.header, *self.lines)]
         return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
 
 
@@ -276,6 +277,10 @@ def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
         right=(labels.label == truth)[known],
         selected=selected[known],
     )
+
+
+def _markdown(cell: str) -> str:
+    return re.sub(r"[\\|<]", r"\\\g<0>", " ".join(cell.split()))
 
 
 def wrong_and_kept_out(labels: PoolLabels, truth: npt.NDArray[Any], kappa_p: float, above: float = 0.9) -> Any:
