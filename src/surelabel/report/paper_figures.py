@@ -24,7 +24,7 @@ from surelabel.report.figures import (
     first_selection_figure,
     uncertainty_grid,
 )
-from surelabel.report.pictures import pictures_figure
+from surelabel.report.pictures import LIMIT, pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
 from surelabel.report.tables import (
@@ -162,7 +162,7 @@ def figure_3(row: Row) -> dict[str, ReportFigure]:
     return figures
 
 
-def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
+def figure_4(row: Row, limit: int = LIMIT, call_functions: bool = False) -> ReportFigure:
     """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
 
     Args:

@@ -9,6 +9,7 @@ from surelabel.runs.lock import LOCK_FILE
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
+PICTURES = "pictures.npz"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind that ended before it began to write a round.
