@@ -72,7 +72,7 @@ def difference(folder: Path, expected: Path) -> str:
     files, others = contents(folder), contents(expected)
     if set(files) != set(others):
         return f"other files: {sorted(set(files) ^ set(others))}"
-    fixed = [name for name in sorted(files) if name.startswith("rounds/") or name == "run.json"]
+    fixed = [name for name in sorted(files) if name.startswith("rounds/") or name in ("run.json", "split.json")]
     differing = [name for name in fixed if files[name] != others[name]]
     if history(folder) != history(expected):
         differing.append("history.json")

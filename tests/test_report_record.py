@@ -1,11 +1,13 @@
 """Finished runs as rows of the results table."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from surelabel.data.splits import split_hash
 from surelabel.recipes.demo import demo_settings
 from surelabel.recipes.variants import ups_without_negatives
 from surelabel.recipes.workers import Job, run_jobs
@@ -35,11 +37,19 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
     assert tuple(row) == COLUMNS
     assert float(row["value"]) == finished.records()[-1].test_score
     assert (row["row"], row["seed"], row["rounds"], row["labels"]) == ("UPS, no negatives", "4", "1", "40")
-    assert row["split_hash"] == finished.settings.fingerprint != ""
+    assert row["split_hash"] == split_hash(finished.data().labeled[0].ids)
     kept = json.loads((tmp_path / row["settings"]).read_text())["UPS, no negatives"]
     assert kept["config"]["kappa_p"] == finished.settings.config.kappa_p
     assert "seed" not in kept["config"]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_run_without_its_split_is_told_by_its_data(finished: RunFolder, tmp_path: Path) -> None:
+    shutil.copytree(finished.path, tmp_path / "run")
+    (tmp_path / "run" / "split.json").unlink()
+    older = RunFolder.open(tmp_path / "run")
+    record_runs(tmp_path / "runs.csv", [older], experiment="demo", dataset="digits", num_labels=40)
+    assert read_rows(tmp_path / "runs.csv")[0]["split_hash"] == finished.settings.fingerprint != ""
 
 
 def test_epochs_and_samples_follow_from_the_training_settings(finished: RunFolder) -> None:

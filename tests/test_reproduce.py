@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from surelabel.recipes.plans import Options
 from surelabel.recipes.ucf101 import UCF101
 from surelabel.references import file_hash
 from surelabel.report.outcome import collect, differences, settings_hash, write_outcome
+from surelabel.report.paper_figures import paper_figures
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import FunctionData, RunFolder, RunSettings
@@ -210,6 +212,23 @@ def test_rows_are_run_recorded_and_shared(small: Experiment, tmp_path: Path, mon
     assert len(fits) == before
     assert again[3].value("error") == value
     assert read_rows(results) == rows
+
+
+def test_figure_4_is_drawn_from_the_folders_alone(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A network that has hardly learned is not confident, and its passes differ.
+    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
+
+    def strict(settings: RunSettings) -> RunSettings:
+        made = tiny(settings)
+        return made.replace(config=made.config.replace(kappa_p=0.0))
+
+    ups = dataclasses.replace(small.entries[-1], dataset=dataclasses.replace(CIFAR10, fast=strict))
+    (cell,) = reproduce(dataclasses.replace(small, entries=(ups,)), tmp_path / "runs", Options(seeds=(0, 1)))
+    shutil.rmtree(tmp_path / "data")
+    (panel,) = paper_figures(cell.runs)["figure-4"].panels
+    assert panel.svg.count("<image") == 12
 
 
 def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def test_a_run_killed_at_any_write_rename_or_round_resumes_to_the_same_end(tmp_p
     outcomes = kill("steps", tmp_path, seed=0, kills=5)
     assert {outcome["difference"] for outcome in outcomes} == {""}
     killed = [outcome["killed"] for outcome in outcomes]
-    written = ("pool.parquet", "negatives.parquet", "model.safetensors", "history.json", "environment.json", "run.json")
-    for name in written:
+    settings = ("run.json", "environment.json", "split.json")
+    for name in ("pool.parquet", "negatives.parquet", "model.safetensors", "history.json", *settings):
         assert {f"write .{name}.tmp", f"half .{name}.tmp", f"rename {name}"} <= set(killed)
     assert killed.count("rename history.json") >= 4  # at the start and in each of three rounds
     assert {"never", "remove model.safetensors", "after round 0", "after round 1", "after round 2"} <= set(killed)

@@ -1,5 +1,6 @@
 """What a run folder holds, for every kind of learner, task and ids."""
 
+import json
 import math
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, diffe
 import surelabel.runs
 import surelabel.runs.sharing
 from surelabel.data.source import ArraySource
+from surelabel.data.splits import split_hash
 from surelabel.data.training_set import make_problem
 from surelabel.errors import (
     InvalidInputError,
@@ -20,7 +22,7 @@ from surelabel.errors import (
 )
 from surelabel.records import RoundRecord
 from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, environment, resume, run, start
-from surelabel.runs.checks import complete
+from surelabel.runs.checks import complete, split_of
 from surelabel.runs.sharing import SharedFits
 from surelabel.selection import Selection
 
@@ -36,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Round
 def test_a_run_folder_has_the_documented_files(finished: tuple[Path, list[RoundRecord]]) -> None:
     tables = ("pool.parquet", "negatives.parquet", "validation.parquet", "validation_negatives.parquet")
     expected = {f"rounds/{number:03d}/{name}" for number in range(3) for name in tables}
-    expected |= {".lock", "run.json", "environment.json", "history.json", "rounds/002/model.safetensors"}
+    expected |= {".lock", "run.json", "environment.json", "split.json", "history.json", "rounds/002/model.safetensors"}
     assert set(contents(finished[0])) == expected
 
 
@@ -53,6 +55,44 @@ def test_records_settings_and_environment_are_read_back(finished: tuple[Path, li
     (entry,) = folder.environment
     assert set(entry["versions"]) >= {"python", "surelabel", "torch", "numpy", "scikit-learn"}
     assert entry["device"] == "cpu"
+
+
+def test_the_split_is_kept_with_its_hash(finished: tuple[Path, list[RoundRecord]]) -> None:
+    split = RunFolder.open(finished[0]).split()
+    # Arrays without ids: the samples of each part are counted from 0.
+    expected = {"labeled": list(range(9)), "validation": list(range(12))}
+    assert split == {**expected, "hash": split_hash(np.arange(9), np.arange(12))}
+    kept = json.loads((finished[0] / "split.json").read_text())
+    assert (kept["labeled"], kept["hash"]) == (expected["labeled"], split["hash"])
+
+
+@pytest.mark.parametrize(
+    ("ids", "kept"),
+    [
+        (np.arange(9, dtype=np.uint64) + np.uint64(2**63), [2**63 + number for number in range(9)]),
+        (np.arange(9).astype(object), list(range(9))),
+        (np.arange(9) / 2, [number / 2 for number in range(9)]),
+        (np.array([f"é {number}" for number in range(9)]), [f"é {number}" for number in range(9)]),
+        (np.array([b"%d" % number for number in range(9)]), [f"b'{number}'" for number in range(9)]),
+    ],
+    ids=["uint64", "objects", "floats", "text", "bytes"],
+)
+def test_a_split_has_numbers_and_text_as_they_are(ids: Any, kept: list[int | float | str]) -> None:
+    x, y = blobs()
+    split = split_of(RunData((ArraySource(x[:9], ids=ids), y[:9]), None, ["a", "b", "c"]))
+    assert split == {"labeled": kept, "validation": [], "hash": split_hash(ids)}
+    assert json.loads(json.dumps(split, allow_nan=False)) == split
+
+
+def test_a_run_without_its_split_is_resumed(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path)
+    list(start(tmp_path / "whole", settings))
+    next(start(tmp_path / "run", settings))
+    for name in ("whole", "run"):
+        (tmp_path / name / "split.json").unlink()
+    assert RunFolder.open(tmp_path / "run").split() is None
+    list(resume(tmp_path / "run"))
+    assert difference(tmp_path / "run", tmp_path / "whole") == ""
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, -1])
@@ -187,6 +227,8 @@ def test_a_multi_label_run_is_read_back_and_resumed(tmp_path: Path, string_ids: 
     np.testing.assert_array_equal(folder.truth, np.concatenate([np.full((3, 2), -1), data.truth]))
     for got, expected in ((folder.pool(), records[-1].pool), (folder.validation(), records[-1].validation)):
         assert_same_pool(got, expected)
+    assert folder.split()["labeled"][:2] == (["sample 0", "sample 1"] if string_ids else [0, 10])
+    assert folder.split()["hash"] == split_hash(data.labeled[0].ids, data.validation[0].ids)
     learner, labeled = LEARNER.build("multi"), data.labeled
     rest = {"validation": data.validation, "truth": data.truth, "classes": data.classes}
     next(start(tmp_path / "run", settings, data=data))

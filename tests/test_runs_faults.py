@@ -130,7 +130,7 @@ def damaged_files() -> list[str]:
     return [*(f"rounds/00{number}/{name}" for number in (1, 2) for name in tables), "rounds/002/model.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["run.json", "history.json", *damaged_files()])
+@pytest.mark.parametrize("name", ["run.json", "history.json", "split.json", *damaged_files()])
 def test_a_changed_byte_is_found_and_the_file_is_named(copy: Path, name: str) -> None:
     data = bytearray((copy / name).read_bytes())
     data[len(data) // 2] ^= 1

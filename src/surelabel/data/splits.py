@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from surelabel.data.draws import UInt64Array, draw, sample_keys
 from surelabel.data.encoding import encode_labels, label_array
@@ -339,6 +338,9 @@ class LabeledKFold:
         return self.n_splits
 
     def _folds(self, single: bool, groups: UInt64Array | None) -> Any:
+        # Here: it takes a second, and runs need no folds.
+        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
         if groups is None:
             kind = StratifiedKFold if single else KFold
         else:

@@ -26,7 +26,7 @@ from surelabel.report.figures import (
     uncertainty_grid,
 )
 from surelabel.report.first_selection import PAPER, class_counts_table, paper_experiment
-from surelabel.report.pictures import pictures_figure
+from surelabel.report.pictures import LIMIT, pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
 from surelabel.report.tables import (
@@ -199,7 +199,7 @@ def validation_choice(row: Row) -> str:
     return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
 
 
-def figure_4(row: Row, limit: int = 12, call_functions: bool = False) -> ReportFigure:
+def figure_4(row: Row, limit: int = LIMIT, call_functions: bool = False) -> ReportFigure:
     """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
 
     Args:

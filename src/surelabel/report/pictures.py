@@ -2,22 +2,32 @@
 
 A video clip is shown by four of its frames. Of a sample with several labels, a class that it does not have is the wrong
 label; the caption names the classes that it has.
+
+A run folder may keep the few pictures that the figure shows (`keep_pictures`); else they are read from the run's data.
 """
 
+import io
+import zipfile
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import Codes, FunctionData, RunData
+from surelabel.data.reference import Codes, FunctionData
 from surelabel.data.source import as_source
-from surelabel.errors import SurelabelError
+from surelabel.errors import DamagedFileError, SurelabelError
 from surelabel.report.drawing import Picture
 from surelabel.report.figures import NOT_DRAWN, ReportFigure, judged_on, not_judged
 from surelabel.report.tables import Row, labels_and_truth, wrong_and_kept_out
 from surelabel.runs import RunFolder
+from surelabel.runs.files import write_file
+from surelabel.runs.layout import PICTURES
+from surelabel.runs.lock import locked
+
+Pixels = npt.NDArray[np.uint8]
 
 _PLACES = ("folder", "cache")
 OWN_DATA: dict[str, tuple[str, ...]] = {
@@ -32,11 +42,15 @@ OWN_DATA: dict[str, tuple[str, ...]] = {
 A run folder from elsewhere could name any code as its data, or any place for files to be decoded from and written to.
 """
 CONFIDENT = 0.9
+LIMIT = 12
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 LARGEST_SIDE = 1024
 SHOWN_SIDE, LARGEST_SHOWN_SIDE = 96, 256
 
 
-def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False, validation: bool = False) -> ReportFigure:
+def pictures_figure(
+    row: Row, limit: int = LIMIT, call_functions: bool = False, validation: bool = False
+) -> ReportFigure:
     """Show up to `limit` samples of the pool that are confident, wrong and kept out by their uncertainty.
 
     Args:
@@ -46,42 +60,95 @@ def pictures_figure(row: Row, limit: int = 12, call_functions: bool = False, val
         validation: show samples of the validation set instead.
     """
     title = "Confident, wrong and kept out"
-    if problem := _why_not(row, call_functions, validation):
+    if problem := _why_not(row, validation):
         return ReportFigure(title, note=problem)
-    pictures: list[Picture] = []
-    loaded: dict[int, RunData] = {}
-    for network in range(row.num_rounds):
-        for index, run in enumerate(row.runs):
-            if len(pictures) < limit:
-                try:
-                    data = loaded.setdefault(index, loaded.get(index) or run.data())
-                except (SurelabelError, OSError) as error:
-                    return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
-                pictures += _of_run(run, network, data, limit - len(pictures), validation)
-    if not pictures:
+    shown, pixels = _shown(row, limit, validation), {}
+    for index, run in enumerate(row.runs):
+        places = {sample.place for sample in shown if sample.run == index}
+        try:
+            found = None if validation else _kept(run)
+            if found is None or not places <= found.keys():
+                if problem := _why_not_read(run, call_functions):
+                    return ReportFigure(title, note=problem)
+                found = _read(run, places, validation)
+        except (SurelabelError, OSError) as error:
+            return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
+        pixels[index] = found
+    if not shown:
         note = f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
         return ReportFigure(title, note=note + judged_on(row, validation))
     caption = (
         "The network is wrong about each of these at a confidence above 0.9, so a threshold of 0.9 on it would let "
         "them in; their uncertainty u keeps them out (figure 4 of the paper's appendix)."
     )
+    pictures = [Picture(pixels[sample.run][sample.place], sample.caption) for sample in shown]
     return ReportFigure(title, caption + judged_on(row, validation), pictures=pictures)
 
 
-def _why_not(row: Row, call_functions: bool, validation: bool) -> str:
+def keep_pictures(run: RunFolder) -> None:
+    """Keep the pictures that the figure shows of a run in its folder, so that it can be drawn without the data.
+
+    They are an archive of numpy arrays: `places` of samples in the pool, (n,), and their `pixels`, (n, H, W[, 3]).
+    Without the file, or for more pictures, the figure reads the data.
+
+    Args:
+        run: trusted, as the function that its settings may name as its data is called.
+    """
+    row = Row(run.settings.name, (run,))
+    if _why_not(row, validation=False):
+        return
+    places = {sample.place for sample in _shown(row, LIMIT, validation=False)}
+    kept = _kept(run)
+    if kept is not None and places <= kept.keys():
+        return
+    pixels, archive = _read(run, places, validation=False), io.BytesIO()
+    np.savez_compressed(archive, places=np.array([*pixels], np.int64), pixels=np.array([*pixels.values()], np.uint8))
+    with locked(run.path):
+        write_file(run.path / PICTURES, archive.getvalue())
+
+
+def _kept(run: RunFolder) -> dict[int, Pixels] | None:
+    """Return the pictures that the folder keeps by their places in the pool; None where it has no such file."""
+    path = run.path / PICTURES
+    if not path.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
+            places, pixels = archive["places"].tolist(), archive["pixels"]
+        if pixels.dtype != np.uint8:
+            raise ValueError(f"its pixels are {pixels.dtype}")
+        return dict(zip(places, pixels, strict=True))
+    except _DAMAGE as error:
+        raise DamagedFileError(f"File '{path}' is damaged ({error}). Remove it: the data are then read.") from error
+
+
+def _read(run: RunFolder, places: set[int], validation: bool) -> dict[int, Pixels]:
+    """Return samples of the pool, or of the validation set, as pixels from the run's data."""
+    if not places:
+        return {}
+    data, (labels, _) = run.data(), labels_and_truth(run, 0, validation)
+    source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
+    # Partly labeled samples come first in the pool; what is unknown of them is not judged.
+    first = len(labels.ids) - len(source)
+    return {place: to_pixels(np.asarray(source[np.array([place - first])])[0]) for place in sorted(places)}
+
+
+def _why_not(row: Row, validation: bool) -> str:
     for shape in (run.settings.sample_shape for run in row.runs):
         if not _is_picture(shape):
             return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
-    if problem := not_judged(row, validation):
-        return problem
-    for data in (run.settings.data for run in row.runs):
-        if data is None:
-            return f"{NOT_DRAWN}the run was made from data in memory, and its folder holds no samples."
-        if isinstance(data, FunctionData) and not (_is_own(data) or call_functions):
-            return (
-                f"{NOT_DRAWN}this would call {data.function!r}, which the run names as its data; ask for it if you "
-                "trust the run."
-            )
+    return not_judged(row, validation)
+
+
+def _why_not_read(run: RunFolder, call_functions: bool) -> str:
+    data = run.settings.data
+    if data is None:
+        return f"{NOT_DRAWN}the run was made from data in memory, and its folder holds no samples."
+    if isinstance(data, FunctionData) and not (_is_own(data) or call_functions):
+        return (
+            f"{NOT_DRAWN}this would call {data.function!r}, which the run names as its data; ask for it if you "
+            "trust the run."
+        )
     return ""
 
 
@@ -95,16 +162,32 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
     return has_channels and max(shape[-2:]) <= LARGEST_SIDE
 
 
-def _of_run(run: RunFolder, network: int, data: RunData, limit: int, validation: bool) -> list[Picture]:
+class _Sample(NamedTuple):
+    """What is shown: the run's number in its row, the sample's place in the pool, and what is said of it."""
+
+    run: int
+    place: int
+    caption: str
+
+
+def _shown(row: Row, limit: int, validation: bool) -> list[_Sample]:
+    shown: list[_Sample] = []
+    for network in range(row.num_rounds):
+        for index, run in enumerate(row.runs):
+            if len(shown) < limit:
+                captions = _captions(run, network, limit - len(shown), validation)
+                shown += [_Sample(index, place, caption) for place, caption in captions]
+    return shown
+
+
+def _captions(run: RunFolder, network: int, limit: int, validation: bool) -> list[tuple[int, str]]:
+    """Return places in the pool of the network's first such samples, and what is said of each."""
     (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
-    source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
-    # Partly labeled samples come first in the pool; what is unknown of them is not judged.
-    first = len(labels.ids) - len(source)
     return [
-        Picture(
-            pixels=to_pixels(np.asarray(source[np.array([entry[0] - first])])[0]),
-            caption=f"{_names(truth[entry[0]], classes)} taken for {taken_for}, "
+        (
+            entry[0],
+            f"{_names(truth[entry[0]], classes)} taken for {taken_for}, "
             f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})",
         )
         for entry, taken_for in _found(run, labels, truth)[:limit]
@@ -138,7 +221,7 @@ def _names(truth: Any, classes: Sequence[str]) -> str:
     return " + ".join(classes[place] for place in np.flatnonzero(truth == 1).tolist()) or "none"
 
 
-def to_pixels(sample: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
     """Return a sample (H, W), (1, H, W) or (3, H, W) as pixels; uint8 as it is, else from black to white.
 
     What is small is enlarged, what is large made smaller. Of a clip (channels, T, H, W), four frames are shown, two
@@ -160,12 +243,12 @@ def to_pixels(sample: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return _smaller(pixels) if max(pixels.shape[:2]) > LARGEST_SHOWN_SIDE else _larger(pixels)
 
 
-def _larger(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _larger(pixels: Pixels) -> Pixels:
     scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
     return pixels.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def _smaller(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _smaller(pixels: Pixels) -> Pixels:
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(pixels))

@@ -84,14 +84,14 @@ def _without_seed(run: RunFolder) -> dict[str, Any]:
 
 def _row(run: RunFolder, experiment: str, dataset: str, num_labels: int, settings: str) -> dict[str, Any]:
     records, environment, config = run.records(), run.environment[-1], run.settings.config
-    seen = [samples_seen(record, num_labels, run) for record in records]
+    seen, split = [samples_seen(record, num_labels, run) for record in records], run.split()
     return {
         "experiment": experiment,
         "row": run.settings.name,
         "dataset": dataset,
         "labels": num_labels,
         "validation_labels": len(run.validation()) if run.has_validation else 0,
-        "split_hash": run.settings.fingerprint,
+        "split_hash": run.settings.fingerprint if split is None else split["hash"],
         "seed": config.seed,
         "metric": "test accuracy" if config.task == "single" else "test mAP",
         "value": records[-1].test_score,

@@ -24,6 +24,7 @@ from surelabel.records import RoundRecord
 from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection, paper_counts
 from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
+from surelabel.report.pictures import keep_pictures
 from surelabel.report.record import record_run
 from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
@@ -91,8 +92,10 @@ def reproduce(
         for record in _rounds(place, settings, folder / SHARED, counter):
             counter.add(record)
         counter.end()
+        run = RunFolder.open(place)
+        keep_pictures(run)
         if results is not None:
-            _record(results, experiment, entry, RunFolder.open(place))
+            _record(results, experiment, entry, run)
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])

@@ -1,6 +1,7 @@
 """What a run's settings say of its data, and whether a resumed run has the same."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from surelabel.arrays import to_numpy
 from surelabel.data.draws import sample_keys
 from surelabel.data.reference import RunData
 from surelabel.data.source import ArraySource, Source, as_source
+from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.rules import UPSConfig
@@ -101,10 +103,24 @@ def check_ids(data: RunData) -> None:
             ids_column(as_source("samples", samples).ids)
 
 
+def split_of(data: RunData) -> dict[str, Any]:
+    """Return the ids of the labeled and of the validation samples, numbers and text as they are, and their hash."""
+    parts = {"labeled": data.labeled, "validation": data.validation}
+    ids = {name: as_source(name, pair[0]).ids for name, pair in parts.items() if pair is not None}
+    plain = {name: [_plain(value) for value in ids_column(values).to_pylist()] for name, values in ids.items()}
+    return {"validation": [], **plain, "hash": split_hash(**ids)}
+
+
 def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
     """Return the labels of the pool and of the validation set, where known."""
     validation = None if data.validation is None else to_numpy(data.validation[1])
     return None if data.truth is None else to_numpy(data.truth), validation
+
+
+def _plain(value: Any) -> int | float | str:
+    """Return an id as JSON can hold it; dates and bytes, which Parquet can hold too, as text."""
+    number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return value if number else str(value)
 
 
 def _add_source(digest: Any, source: Source) -> None:

@@ -18,7 +18,7 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
-from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, truth_of
+from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, split_of, truth_of
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import refuse_existing
 from surelabel.runs.lock import locked
@@ -179,7 +179,7 @@ def _first_part(
     make_folder(path)
     with locked(path):
         refuse_existing(path)
-        writer = RunWriter.begin(path, settings, learner, *truth_of(data))
+        writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
         yield from writer.keep(records, learner)
 
 

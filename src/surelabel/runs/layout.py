@@ -6,13 +6,14 @@ from surelabel.errors import DamagedFileError, RunExistsError
 from surelabel.runs.files import is_temporary, read_json
 from surelabel.runs.lock import LOCK_FILE
 
-RUN, HISTORY, ENVIRONMENT, ROUNDS = "run.json", "history.json", "environment.json", "rounds"
+RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
+PICTURES = "pictures.npz"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind that ended before it began to write a round.
-_BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, RUN}
+_BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN}
 
 
 def round_file(round: int, name: str) -> str:

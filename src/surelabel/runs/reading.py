@@ -24,6 +24,7 @@ from surelabel.runs.layout import (
     NEGATIVES,
     POOL,
     RUN,
+    SPLIT,
     VALIDATION,
     VALIDATION_NEGATIVES,
     began,
@@ -76,6 +77,10 @@ class RunFolder:
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round, without its tables."""
         return [_record(self.path / HISTORY, entry) for entry in self.entries]
+
+    def split(self) -> dict[str, Any] | None:
+        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is from before this."""
+        return read_json(self.path / SPLIT) if (self.path / SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
         """Return the pool as this round's network labels it, with the next round's selection."""
@@ -168,7 +173,8 @@ class RunFolder:
         return self.settings.data.load()
 
     def verify(self) -> None:
-        """Check every file of every finished round; raise `DamagedFileError` for the first that is not as written."""
+        """Check the split and every finished round's files; raise `DamagedFileError` for the first not as written."""
+        self.split()
         for entry in self.entries:
             for name in entry["files"]:
                 self._read(entry, name)

@@ -23,6 +23,7 @@ from surelabel.runs.layout import (
     POOL,
     ROUNDS,
     RUN,
+    SPLIT,
     VALIDATION,
     VALIDATION_NEGATIVES,
     round_file,
@@ -57,12 +58,19 @@ class RunWriter:
 
     @classmethod
     def begin(
-        cls, path: Path, settings: RunSettings, learner: Any, truth: Codes | None, validation_truth: Codes | None
+        cls,
+        path: Path,
+        settings: RunSettings,
+        learner: Any,
+        split: dict[str, Any],
+        truth: Codes | None,
+        validation_truth: Codes | None,
     ) -> Self:
         """Write the files of a run without rounds; run.json comes last and makes the folder a run."""
         tidy(path, [])
         write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
         write_json(path / HISTORY, {"rounds": []})
+        write_json(path / SPLIT, split)
         write_settings(path, settings)
         return cls(path, settings, [], truth, validation_truth)
 
