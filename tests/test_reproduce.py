@@ -360,6 +360,17 @@ def test_the_minutes_are_planned_once(small: Experiment, tmp_path: Path, monkeyp
     assert len(measured) == 1
 
 
+def test_the_number_of_rounds_can_be_set(small: Experiment, tmp_path: Path, own_folder: Path) -> None:
+    words = ["reproduce", "small", "--labels", "20", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main([*words, "--rows", "Supervised", "--rows", "UPS", "--rounds", "1"]) == 0
+    assert {row["row"]: row["rounds"] for row in read_rows("results/runs.csv")} == {"Supervised": "0", "UPS": "1"}
+    assert "max_rounds 1" in (tmp_path / "runs" / "small.md").read_text()
+    cut = plans.cut_to(
+        plans.Plans(None, Options(rounds=2)).whole(small.entries[-1], "fast"), 10.0, Speed(900.0, 800.0), 20
+    )
+    assert cut.max_rounds == 2
+
+
 def test_runs_of_other_minutes_stay_in_the_table(
     small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

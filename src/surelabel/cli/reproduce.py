@@ -56,6 +56,10 @@ def command(
     budget: Annotated[
         float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
     ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="So many rounds at most, in place of the recipe's.", show_default=False),
+    ] = None,
     pretrained: Annotated[
         Path | None,
         _option(
@@ -82,13 +86,8 @@ def command(
     Every finished round is kept: after Ctrl-C or a crash the same command goes on.
     Rows that share rounds train them once. Other methods' rows are not run.
     """
-    from surelabel.recipes.paper import EXPERIMENTS
-    from surelabel.recipes.paper import experiment as named
-
     if experiment is None:
-        screen.print(_listed(list(EXPERIMENTS.values())))
-        say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")
-        say("UCF-101 need, the command says.")
+        _list_all()
         return
     if device is not None:
         check_device(device)
@@ -98,6 +97,7 @@ def command(
         check_pretrained(pretrained)
     from surelabel.recipes.arguments import parse_arguments
     from surelabel.recipes.entries import parse_labels
+    from surelabel.recipes.paper import experiment as named
     from surelabel.recipes.plans import Options
 
     options = Options(
@@ -109,6 +109,7 @@ def command(
         labels=tuple(parse_labels(text) for text in labels or ()),
         pretrained=None if pretrained is None else str(pretrained),
         datasets=tuple(data or ()),
+        rounds=rounds,
         arguments=parse_arguments(arguments or ()),
     )
     _run(experiment, named(experiment), options, out, None if no_results else results)
@@ -187,6 +188,14 @@ def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
     for cell in cells:
         table.add_row(*cell_texts(experiment, cell))
     return table
+
+
+def _list_all() -> None:
+    from surelabel.recipes.paper import EXPERIMENTS
+
+    screen.print(_listed(list(EXPERIMENTS.values())))
+    say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")
+    say("UCF-101 need, the command says.")
 
 
 def _listed(experiments: "list[Experiment]") -> Table:

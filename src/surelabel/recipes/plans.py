@@ -33,6 +33,7 @@ class Options(NamedTuple):
             torchvision's stem and shortcuts.
         datasets: names of the data sets to be run; empty: all.
         arguments: what is set of the data sets, see `Entry.settable`; None: nothing.
+        rounds: how many follow round 0 at most; None: as many as the recipe has.
     """
 
     seeds: Sequence[int] = (0,)
@@ -44,6 +45,7 @@ class Options(NamedTuple):
     pretrained: str | None = None
     datasets: Sequence[str] = ()
     arguments: Arguments | None = None
+    rounds: int | None = None
 
 
 class Plans:
@@ -75,6 +77,8 @@ class Plans:
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
         base = entry.base(seed, recipe, self.options.arguments)
+        if self.options.rounds is not None:
+            base = base.replace(config=base.config.replace(max_rounds=self.options.rounds))
         learner = base.network.replace(device=self.options.device)
         if self.options.pretrained is not None:
             learner = self._begun(learner, self.options.pretrained)
