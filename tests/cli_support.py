@@ -1,5 +1,7 @@
 """What the tests of the command line share: a table with few labels, and a way to call `surelabel` in this process."""
 
+import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,3 +59,16 @@ def write_blobs(path: Path, **changes: object) -> Path:
     """Write `blobs` with some columns changed; None leaves a column out."""
     columns = {**blobs(), **changes}
     return write_table(path, {name: values for name, values in columns.items() if values is not None})
+
+
+def write_cells(path: Path, cells: list[str]) -> Path:
+    """Write a table of one feature, x, and these cells as y, or both as arrays."""
+    if path.suffix == ".npz":
+        np.savez(path, x=np.zeros((len(cells), 1)), y=np.array(cells))
+        return path
+    return write_table(path, {"x": [0.0] * len(cells), "y": cells})
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of a printed CSV table."""
+    return list(csv.DictReader(io.StringIO(text)))

@@ -1,7 +1,5 @@
 """Rows with several labels that are known in part: `cat|?dog` in a cell, -1 or nothing in a column for each class."""
 
-import csv
-import io
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import QUICK, Command, blobs
+from cli_support import QUICK, Command, blobs, rows, write_cells
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,21 +51,13 @@ def fit(path: Path, form: str, *more: object) -> tuple[object, ...]:
     return (*words, "--out", path.parent / "run", *more)
 
 
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 # --- reading
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_a_question_mark_says_that_a_class_may_be_there(tmp_path: Path, ending: str) -> None:
     cells = ["cat;?dog", "", "?cat", ";", " ? 3.0;cat;", "?", "none", "?b;?a;c"]
-    path = tmp_path / f"t.{ending}"
-    if ending == "npz":
-        np.savez(path, x=np.zeros((8, 1)), y=np.array(cells))
-    else:
-        write_table(path, {"x": [0.0] * 8, "y": cells})
+    path = write_cells(tmp_path / f"t.{ending}", cells)
     table = read_table(path, labels=["y"], separator=";", unlabeled="?", none="none")
     assert table.y is not None
     expected = [("cat", "?dog"), None, ("?cat",), (), ("?3", "cat"), None, (), ("?a", "?b", "c")]

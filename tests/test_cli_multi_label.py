@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from cli_support import QUICK, Command, blobs
+from cli_support import QUICK, Command, blobs, rows, write_cells
 
 from surelabel.cli import main
 from surelabel.data.reference import TableData
@@ -56,21 +56,13 @@ def columns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 # --- reading
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
 def test_a_cell_names_all_that_is_there(tmp_path: Path, ending: str) -> None:
     cells = ["cat;dog", "", "cat", ";", "3.0;cat", "?", "none", " dog ; "]
-    path = tmp_path / f"t.{ending}"
-    if ending == "npz":
-        np.savez(path, x=np.zeros((8, 1)), y=np.array(cells))
-    else:
-        write_table(path, {"x": [0.0] * 8, "y": cells})
+    path = write_cells(tmp_path / f"t.{ending}", cells)
     table = read_table(path, labels=["y"], separator=";", unlabeled="?", none="none")
     assert table.y is not None
     assert table.y.tolist() == [("cat", "dog"), None, ("cat",), (), ("3", "cat"), None, (), ("dog",)]
