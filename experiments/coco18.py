@@ -1,10 +1,11 @@
-"""coco18: photographs of COCO with 18 object classes, several a picture, which stand in for VOC2007 and are not it.
+r"""coco18: photographs of COCO with 18 object classes, several a picture, which stand in for VOC2007 and are not it.
 
 5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
 (N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.
 
     surelabel reproduce experiments/coco18.py:TABLE --budget 1.8 --out runs/coco18
-    surelabel reproduce experiments/coco18.py:TABLE --labels 500 --rows UPS --seeds 3 --out runs/coco18
+    surelabel reproduce experiments/coco18.py:TABLE --budget 1.8 --out runs/coco18 --labels 500 \
+        --rows Supervised --rows UPS --seeds 3
 """
 
 import functools

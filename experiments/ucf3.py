@@ -1,10 +1,11 @@
-"""ucf3: three of UCF-101's 101 classes (BabyCrawling, Punch, PushUps), 394 clips, by UCF-101's official lists.
+r"""ucf3: three of UCF-101's 101 classes (BabyCrawling, Punch, PushUps), 394 clips, by UCF-101's official lists.
 
 The clips are UCF-101's own at a short side of 128 pixels. Split 1 has 290 training and 104 test clips of these classes.
 A score on ucf3 is not a score on UCF-101. SURELABEL_DATA names the folder above.
 
     surelabel reproduce experiments/ucf3.py:TABLE --budget 1.2 --out runs/ucf3
-    surelabel reproduce experiments/ucf3.py:TABLE --labels 20% --rows UPS --seeds 3 --out runs/ucf3
+    surelabel reproduce experiments/ucf3.py:TABLE --budget 1.2 --out runs/ucf3 --labels 20% \
+        --rows Supervised --rows UPS --seeds 3
 """
 
 import functools

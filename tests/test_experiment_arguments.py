@@ -136,6 +136,13 @@ def test_runs_with_other_arguments_have_other_settings() -> None:
     assert of[1].replace(data=of[0].data) == of[0]
 
 
+def test_a_folder_is_known_from_everywhere(own_folder: Path) -> None:
+    entry = next(one for one in experiment("table4").entries if one.row == "UPS")
+    of = [entry.base(0, "fast", {"folder": name}) for name in ("mine", "./mine", str(own_folder / "mine"))]
+    assert of[0] == of[1] == of[2]
+    assert of[0].data.arguments["folder"] == str(own_folder / "mine")
+
+
 def test_the_command_refuses_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["reproduce", "table4", "--out", str(tmp_path / "runs")]
     for wrong, told in (("labels=7", "difficult, on_error"), ("side=x", "valid integer"), ("side", "NAME=VALUE")):

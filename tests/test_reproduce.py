@@ -366,9 +366,17 @@ def test_the_number_of_rounds_can_be_set(small: Experiment, tmp_path: Path, own_
     assert {row["row"]: row["rounds"] for row in read_rows("results/runs.csv")} == {"Supervised": "0", "UPS": "1"}
     assert "max_rounds 1" in (tmp_path / "runs" / "small.md").read_text()
     cut = plans.cut_to(
-        plans.Plans(None, Options(rounds=2)).whole(small.entries[-1], "fast"), 10.0, Speed(900.0, 800.0), 20
+        plans.Plans(None, Options(rounds=2)).settings(small.entries[-1], 0), 10.0, Speed(900.0, 800.0), 20
     )
     assert cut.max_rounds == 2
+
+
+def test_rounds_that_a_row_would_ignore_are_refused() -> None:
+    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:TRIALS")
+    with pytest.raises(
+        InvalidInputError, match="'2 rounds of 12,000 steps' has a number of rounds of its own, 2; leave"
+    ):
+        plans.Plans(None, Options(rounds=10, device="cpu")).settings(trials.entries[0], 0)
 
 
 def test_runs_of_other_minutes_stay_in_the_table(
@@ -581,7 +589,14 @@ def test_wrong_use_leaves_what_is_there_alone(
     assert main(words) == 0
     table = tmp_path / "runs" / "small.md"
     table.write_text("mine")
-    for wrong in (["--labels", "33%"], ["--budget", "-1"], ["--rows", "FixMatch"], ["--seed", "0", "--seed", "0"]):
+    both = ["--results", "mine.csv", "--no-results"]
+    for wrong in (
+        ["--labels", "33%"],
+        ["--budget", "-1"],
+        ["--rows", "FixMatch"],
+        ["--seed", "0", "--seed", "0"],
+        both,
+    ):
         capsys.readouterr()
         assert main([*words, *wrong]) == 1
         shown = capsys.readouterr()

@@ -58,10 +58,11 @@ def test_records_settings_and_environment_are_read_back(finished: tuple[Path, li
 
 
 def test_the_split_is_kept_with_its_hash(finished: tuple[Path, list[RoundRecord]]) -> None:
-    split = RunFolder.open(finished[0]).split()
-    # Arrays without ids: the samples of each part are counted from 0.
+    folder = RunFolder.open(finished[0])
+    split = folder.split()
+    # Arrays without ids: the samples of each part are counted from 0, which says nothing about the split.
     expected = {"labeled": list(range(9)), "validation": list(range(12))}
-    assert split == {**expected, "hash": split_hash(np.arange(9), np.arange(12))}
+    assert split == {**expected, "hash": folder.settings.fingerprint}
     kept = json.loads((finished[0] / "split.json").read_text())
     assert (kept["labeled"], kept["hash"]) == (expected["labeled"], split["hash"])
 
@@ -82,6 +83,21 @@ def test_a_split_has_numbers_and_text_as_they_are(ids: Any, kept: list[int | flo
     split = split_of(RunData((ArraySource(x[:9], ids=ids), y[:9]), None, ["a", "b", "c"]))
     assert split == {"labeled": kept, "validation": [], "hash": split_hash(ids)}
     assert json.loads(json.dumps(split, allow_nan=False)) == split
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_another_split_has_another_hash(named: bool) -> None:
+    x, y = blobs()
+    orders = [np.arange(len(x)), np.roll(np.arange(len(x)), 3)]
+    parts = [
+        [ArraySource(x[rows], ids=rows) if named else x[rows] for rows in (order[:9], order[9:])] for order in orders
+    ]
+    splits = [
+        split_of(RunData((few, y[order[:9]]), rest, ["a", "b", "c"]))
+        for (few, rest), order in zip(parts, orders, strict=True)
+    ]
+    assert splits[0]["hash"] != splits[1]["hash"]
+    assert (splits[0]["hash"] == split_hash(np.arange(9))) == named
 
 
 def test_a_run_without_its_split_is_resumed(tmp_path: Path) -> None:

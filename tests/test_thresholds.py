@@ -237,16 +237,7 @@ def test_where_no_label_is_wrong_59_are_needed(number: int) -> None:
     assert (found.tau_p, found.more_labels) == (None, 59 - number)
 
 
-def test_as_many_more_labels_as_it_says_are_enough_where_the_share_of_wrong_ones_stays() -> None:
-    wrong = np.arange(50) == 49  # 2 %: 181 are needed
-    found = choose(held_out(np.full(50, 0.9), None, wrong))
-    assert found.more_labels == 181 - 50
-    for number, passes in ((180, False), (181, True)):
-        again = held_out(np.full(number, 0.9), None, np.arange(number) < np.ceil(0.02 * number))
-        assert (choose(again).tau_p is not None) == passes
-
-
-def test_the_estimate_of_more_labels_often_suffices() -> None:
+def test_the_estimate_of_more_labels_mostly_suffices() -> None:
     generator, error, passed = np.random.default_rng(0), 0.08 * GRID, []
 
     def draw(number: int) -> HeldOutLabels:
@@ -257,7 +248,7 @@ def test_the_estimate_of_more_labels_often_suffices() -> None:
         few = choose(draw(60))
         if few.tau_p is None and few.more_labels is not None and few.more_labels < 20_000:
             passed.append(choose(draw(60 + few.more_labels)).tau_p is not None)
-    assert np.mean(passed) > 0.35  # the share of wrong ones among few is as often too small as too large
+    assert np.mean(passed) > 0.6
 
 
 def test_no_number_of_labels_helps_where_the_surest_are_wrong_too_often() -> None:

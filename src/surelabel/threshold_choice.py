@@ -132,7 +132,7 @@ def thresholds(
 
     Returns:
         Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates the need, as if
-        the share of wrong labels stayed as it is.
+        (wrong + 1/2) / (selected + 1) were the error of each pair, and 0 if no label is wrong.
 
     Example:
         >>> import numpy as np
@@ -231,14 +231,16 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
 def _more_labels(selected: Counts, wrong: Counts, num_samples: int, max_error: float, delta: float) -> int | None:
     """Return the fewest labels, beyond those at hand, with which one of these candidates passes; None where none does.
 
-    Each is taken to keep its coverage and its share of wrong labels.
+    Each is taken to keep its coverage, and to be wrong as often as (wrong + 1/2) / (selected + 1); never, if no label
+    is wrong in any of them.
     """
     few, many = np.arange(1, 1000), np.geomspace(1000, MOST_LABELS, 400).round().astype(np.int64)
-    sizes = np.concatenate([few, many])  # exact, then in steps of about 1 %
+    sizes = np.concatenate([few, many])  # exact, then in steps of about 2 %
     allowed = _allowed(sizes, max_error, delta)
-    need = math.inf
-    for count, rate in zip(selected.tolist(), (wrong / np.maximum(selected, 1)).tolist(), strict=True):
-        passes = np.ceil(rate * sizes) <= allowed
+    halves, need = int(wrong.any()), math.inf
+    for count, number in zip(selected.tolist(), wrong.tolist(), strict=True):
+        expected = -(-(2 * number + halves) * sizes // (2 * (count + 1)))  # rounded up
+        passes = expected <= allowed
         if passes.any():
             need = min(need, sizes[passes.argmax()] * num_samples / count)
     return None if need > MOST_LABELS else max(1, math.ceil(need) - num_samples)

@@ -32,6 +32,10 @@ surelabel reproduce table3 --labels 20% --set split=2
 surelabel reproduce mine.py:TABLE"""
 
 
+RESULTS = Path("results/runs.csv")
+"""Where the rows of runs go, in the current folder."""
+
+
 def _option(flag: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(flag, help=text, metavar=metavar, show_default=False)
 
@@ -77,8 +81,9 @@ def command(
         "runs/reproduce"
     ),
     results: Annotated[
-        Path, typer.Option("--results", help="Append a row for each finished run to this CSV file.")
-    ] = Path("results/runs.csv"),
+        Path | None,
+        _option("--results", "Append a row for each run to this CSV file; left out, results/runs.csv.", "FILE"),
+    ] = None,
     no_results: Annotated[bool, typer.Option("--no-results", help="Append nothing to any file.")] = False,
 ) -> None:
     """Run a table or figure of the paper again, and show the paper's figures beside ours.
@@ -93,6 +98,8 @@ def command(
         check_device(device)
     if seed and seeds != 1:
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
+    if results is not None and no_results:
+        raise InvalidInputError("Give --results or --no-results, not both.")
     if pretrained is not None:
         check_pretrained(pretrained)
     from surelabel.recipes.arguments import parse_arguments
@@ -112,7 +119,7 @@ def command(
         rounds=rounds,
         arguments=parse_arguments(arguments or ()),
     )
-    _run(experiment, named(experiment), options, out, None if no_results else results)
+    _run(experiment, named(experiment), options, out, None if no_results else results or RESULTS)
 
 
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
@@ -133,8 +140,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
         error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
         raise error from None
     _show(experiment, cells, options, out, own)
-    if results is not None and results.exists():
-        say(f"Recorded: {results}")
+    if results is not None:
+        say(f"The rows of these runs are in {results}.")
 
 
 def _show_kept(experiment: "Experiment", options: "Options", out: Path, own: bool) -> None:
@@ -170,7 +177,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
     for text in without_positives(cells):
         say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
-        say(f"To fit the minutes: {text}.")
+        say(f"Rounds: {text}.")
     longest = max((run.records()[-1].minutes for cell in cells if cell.asked_for for run in cell.runs), default=0.0)
     if options.minutes is not None and longest > options.minutes:
         complain("warning", f"the longest run took {longest:.1f} minutes.", style="bold yellow")

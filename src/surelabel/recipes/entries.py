@@ -1,6 +1,7 @@
 """What an experiment is made of: data sets with their recipes, cells with the paper's figures, tables of such cells."""
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -108,7 +109,7 @@ class Entry:
         """
         data = self.base(0, "paper").data
         assert isinstance(data, FunctionData)
-        taken = {*data.arguments, "progress"}
+        taken = {*data.arguments, "seed", "labels", "share", "num_validation", "validation_share", "progress"}
         of_data = _parameters(resolve(data.function))
         of_recipe = list(_parameters(self.dataset.paper).items())[3:]
         return {
@@ -119,6 +120,8 @@ class Entry:
     def _changed(self, arguments: Arguments) -> dict[str, JSONScalar]:
         known = self.settable()
         given = {name: value for name, value in arguments.items() if name in known}
+        # A run may be opened from another folder.
+        given |= {name: os.path.abspath(str(given[name])) for name in ("folder", "cache") if given.get(name)}
         return {name: value for name, value in given.items() if value != known[name].default}
 
     def of(self, base: RunSettings) -> RunSettings:

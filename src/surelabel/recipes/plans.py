@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from surelabel.data.reference import FunctionData
+from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes.budget import Cut, cut_to, measure
 from surelabel.recipes.entries import Arguments, Entry, Labels, RecipeName
@@ -62,13 +63,20 @@ class Plans:
         self._pretrained_hash: str | None = None
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
-        """Return the complete settings of a run."""
-        base = self._base(entry, seed, self.options.recipe)
+        """Return the complete settings of a run; refuse rounds that the row would ignore."""
+        base = self._with_rounds(self._base(entry, seed, self.options.recipe))
         cut = self._cut(entry)
-        return entry.of(base if cut is None else cut.apply(base))
+        base = base if cut is None else cut.apply(base)
+        settings = entry.of(base)
+        if self.options.rounds is not None and settings.config.max_rounds not in (0, base.config.max_rounds):
+            raise InvalidInputError(
+                f"The row {entry.row!r} has a number of rounds of its own, {settings.config.max_rounds}; leave "
+                "'rounds' out, or choose other rows."
+            )
+        return settings
 
     def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
-        """Return the complete settings of a run without a limit, by this recipe."""
+        """Return the complete settings of a run by this recipe, with all of its own rounds."""
         return entry.of(self._base(entry, seed, recipe))
 
     def knows(self, entry: Entry) -> bool:
@@ -77,8 +85,6 @@ class Plans:
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
         base = entry.base(seed, recipe, self.options.arguments)
-        if self.options.rounds is not None:
-            base = base.replace(config=base.config.replace(max_rounds=self.options.rounds))
         learner = base.network.replace(device=self.options.device)
         if self.options.pretrained is not None:
             learner = self._begun(learner, self.options.pretrained)
@@ -86,6 +92,10 @@ class Plans:
             # Not every CPU can compute in bfloat16, and few are faster with it.
             learner = learner.replace(training=learner.training.replace(precision="float32"))
         return base.replace(learner=learner)
+
+    def _with_rounds(self, base: RunSettings) -> RunSettings:
+        rounds = self.options.rounds
+        return base if rounds is None else base.replace(config=base.config.replace(max_rounds=rounds))
 
     def _begun(self, learner: TorchLearnerSettings, pretrained: str) -> TorchLearnerSettings:
         """Return the learner with the file of weights and its content hash, which the file is read for once."""
@@ -100,7 +110,7 @@ class Plans:
 
         Rows that train the same networks get the same rounds, however they label: they share round 0.
         """
-        base = self._base(entry, 0, self.options.recipe)
+        base = self._with_rounds(self._base(entry, 0, self.options.recipe))
         row = entry.of(base)
         same = row.network.fit_settings() == base.network.fit_settings()
         return base if same else row.replace(config=base.config)

@@ -104,11 +104,18 @@ def check_ids(data: RunData) -> None:
 
 
 def split_of(data: RunData) -> dict[str, Any]:
-    """Return the ids of the labeled and of the validation samples, numbers and text as they are, and their hash."""
-    parts = {"labeled": data.labeled, "validation": data.validation}
-    ids = {name: as_source(name, pair[0]).ids for name, pair in parts.items() if pair is not None}
+    """Return the ids of the labeled and of the validation samples, numbers and text as they are, and their hash.
+
+    Where ids are counted in each part, as of arrays without any, they do not tell samples apart: the hash is then that
+    of the data.
+    """
+    parts = {"labeled": data.labeled[0], "validation": None if data.validation is None else data.validation[0]}
+    ids = {name: as_source(name, samples).ids for name, samples in parts.items() if samples is not None}
     plain = {name: [_plain(value) for value in ids_column(values).to_pylist()] for name, values in ids.items()}
-    return {"validation": [], **plain, "hash": split_hash(**ids)}
+    others = [as_source("unlabeled", data.unlabeled).ids] if data.unlabeled is not None else []
+    everywhere = np.concatenate([sample_keys(values) for values in (*ids.values(), *others)])
+    counted = len(np.unique(everywhere)) < len(everywhere)
+    return {"validation": [], **plain, "hash": fingerprint(data) if counted else split_hash(**ids)}
 
 
 def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
