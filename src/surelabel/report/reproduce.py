@@ -9,9 +9,8 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from surelabel.data.reference import RunData
 from surelabel.errors import DataError, InvalidInputError
@@ -25,7 +24,7 @@ from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection, paper_counts
 from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
 from surelabel.report.pictures import keep_pictures
-from surelabel.report.record import record_run
+from surelabel.report.record import Figure, record_run
 from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
 from surelabel.runs.files import make_folder
@@ -95,7 +94,7 @@ def reproduce(
         run = RunFolder.open(place)
         keep_pictures(run)
         if results is not None:
-            _record(results, experiment, entry, run)
+            _record(results, experiment, entry, run, _scores(experiment, entry, run))
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
@@ -192,27 +191,26 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
         )
 
 
-def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:
-    """Append the run's test score; of several labels a sample both."""
-    paper = None if entry.paper is None else entry.paper[0]
-    for metric in experiment.metrics_of(entry):
-        name, value = f"{metric_text(metric)} %", percent(run, metric)
-        _record_value(results, experiment, entry, run, metric=name, value=value, paper=paper)
-
-
-def _record_value(
-    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, **found: Any
+def _record(
+    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
 ) -> None:
     record_run(
         results,
         run,
+        figures,
         experiment=experiment.name,
         row=entry.row,
         dataset=entry.dataset.name,
         num_labels=entry.labels if isinstance(entry.labels, int) else _num_labeled(run.path),
         labels=labels_text(entry.labels),
-        **found,
     )
+
+
+def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
+    """Yield the run's test score; of several labels a sample both."""
+    paper = None if entry.paper is None else entry.paper[0]
+    for metric in experiment.metrics_of(entry):
+        yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
 
 
 @functools.lru_cache
@@ -228,24 +226,27 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
     """
     first = {_selector(pair): (entry, pair) for entry, pair in reversed(list(_pairs(cells)))}
     for entry, pair in reversed(first.values()):
-        add = functools.partial(_record_value, results, experiment, entry, pair.stochastic, paper=None)
-        selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
-        for stage in STAGES:
-            positives = getattr(selection, stage)
-            add(metric=f"first selection, positives {stage} balancing", value=positives.number)
-            for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
-                what = f"first selection, positives of {name} {stage} balancing"
-                add(metric=what, value=count, paper=in_paper.get(name) if stage == "before" else None)
-            if positives.accuracy is not None:
-                add(metric=f"first selection, accuracy % {stage} balancing", value=100 * positives.accuracy)
-        for balanced, other in itertools.product((False, True), METHODS[:2]):
-            compared = compare_at_equal_counts([pair], other, balanced=balanced)
-            if compared is None:
-                continue
-            stage = "after" if balanced else "before"
-            what = f"first selection {stage} balancing, points above {other} at equal counts"
-            for name, value in compared.difference._asdict().items():
-                add(metric=what if name == "mean" else f"{what}, 95 % {name}", value=100 * value)
+        _record(results, experiment, entry, pair.stochastic, _first_selection(pair))
+
+
+def _first_selection(pair: NetworkPair) -> Iterator[Figure]:
+    selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
+    for stage in STAGES:
+        positives = getattr(selection, stage)
+        yield Figure(f"first selection, positives {stage} balancing", positives.number)
+        for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
+            what = f"first selection, positives of {name} {stage} balancing"
+            yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
+        if positives.accuracy is not None:
+            yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
+    for balanced, other in itertools.product((False, True), METHODS[:2]):
+        compared = compare_at_equal_counts([pair], other, balanced=balanced)
+        if compared is None:
+            continue
+        stage = "after" if balanced else "before"
+        what = f"first selection {stage} balancing, points above {other} at equal counts"
+        for name, value in compared.difference._asdict().items():
+            yield Figure(what if name == "mean" else f"{what}, 95 % {name}", 100 * value)
 
 
 def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
