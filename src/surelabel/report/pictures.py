@@ -71,6 +71,8 @@ def pictures_figure(
                 if problem := _why_not_read(run, call_functions):
                     return ReportFigure(title, note=problem)
                 found = _read(run, places, validation)
+        except DamagedFileError as error:
+            return ReportFigure(title, note=f"{NOT_DRAWN}the run's folder cannot be read. {error}")
         except (SurelabelError, OSError) as error:
             return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
         pixels[index] = found
@@ -115,8 +117,9 @@ def _kept(run: RunFolder) -> dict[int, Pixels] | None:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             places, pixels = archive["places"].tolist(), archive["pixels"]
-        if pixels.dtype != np.uint8:
-            raise ValueError(f"its pixels are {pixels.dtype}")
+        pictures = pixels.size and (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[-1] == 3))
+        if pixels.dtype != np.uint8 or (len(pixels) and not pictures):
+            raise ValueError(f"its pixels are {pixels.dtype} of shape {pixels.shape}")
         return dict(zip(places, pixels, strict=True))
     except _DAMAGE as error:
         raise DamagedFileError(f"File '{path}' is damaged ({error}). Remove it: the data are then read.") from error
