@@ -60,13 +60,16 @@ def test_damaged_pictures_are_named(tmp_path: Path, damage: str) -> None:
     _, row = cifar_row(tmp_path)
     path = row.runs[0].path / PICTURES
     keep_pictures(row.runs[0])
+    whole = path.read_bytes()
     if damage in DAMAGES:
         np.savez(path, **DAMAGES[damage])
     else:
-        path.write_bytes(path.read_bytes()[:-100] if damage == "cut off" else b"")
+        path.write_bytes(whole[:-100] if damage == "cut off" else b"")
     note = pictures_figure(row).note
     assert re.search(r"File '.*pictures.npz' is damaged \(.+\). Remove it: the data are then read.", note)
     assert "the run's data cannot be read" not in note
+    keep_pictures(row.runs[0])
+    assert path.read_bytes() == whole
     path.unlink()
     assert len(pictures_figure(row, limit=13).pictures) == 13
 

@@ -8,12 +8,13 @@ seed, follows the same plan.
 import contextlib
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from surelabel.data.reference import RunData
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import DataError, InvalidInputError, SurelabelError
 from surelabel.learners.trial import try_network
 from surelabel.recipes.arguments import check_arguments
 from surelabel.recipes.budget import check_minutes
@@ -33,6 +34,8 @@ from surelabel.system import Progress
 
 SHARED = ".shared"
 """The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
+
+_logger = logging.getLogger("surelabel")
 
 
 def chosen(experiment: Experiment, options: Options) -> list[Entry]:
@@ -92,9 +95,9 @@ def reproduce(
             counter.add(record)
         counter.end()
         run = RunFolder.open(place)
-        keep_pictures(run)
         if results is not None:
             _record(results, experiment, entry, run, _scores(experiment, entry, run))
+        _keep_pictures(run)
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
@@ -189,6 +192,14 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
             f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} has no {part} "
             f"samples; let {entry.dataset.function!r} return some as RunData({part}=(samples, labels)){more}."
         )
+
+
+def _keep_pictures(run: RunFolder) -> None:
+    """Keep the run's pictures for figure 4, or log why not: the table and the other rows need none."""
+    try:
+        keep_pictures(run)
+    except (SurelabelError, OSError) as error:
+        _logger.warning("The run in '%s' keeps no pictures for figure 4: %s", run.path, error)
 
 
 def _record(
