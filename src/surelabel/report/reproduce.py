@@ -6,7 +6,6 @@ seed, follows the same plan.
 """
 
 import contextlib
-import functools
 import itertools
 import logging
 import os
@@ -205,6 +204,8 @@ def _keep_pictures(run: RunFolder) -> None:
 def _record(
     results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
 ) -> None:
+    number = _num_labeled(entry, run)
+    labels = min(entry.labels, number) if isinstance(entry.labels, int) else entry.labels
     record_run(
         results,
         run,
@@ -212,8 +213,8 @@ def _record(
         experiment=experiment.name,
         row=entry.row,
         dataset=entry.dataset.name,
-        num_labels=entry.labels if isinstance(entry.labels, int) else _num_labeled(run.path),
-        labels=labels_text(entry.labels),
+        num_labels=number,
+        labels=labels_text(labels),
     )
 
 
@@ -224,10 +225,15 @@ def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Fi
         yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
 
 
-@functools.lru_cache
-def _num_labeled(path: Path) -> int:
-    """Return how many samples a run has labels of; where a share was asked for, the folder does not know it."""
-    return len(RunFolder.open(path).data().labeled[1])
+def _num_labeled(entry: Entry, run: RunFolder) -> int:
+    """Return how many samples the run has labels of: fewer than asked for where some of them were skipped.
+
+    A folder from before split.json has what was asked for; of a share, the data are counted.
+    """
+    split = run.split()
+    if split is not None:
+        return len(split["labeled"])
+    return entry.labels if isinstance(entry.labels, int) else len(run.data().labeled[1])
 
 
 def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
