@@ -1,7 +1,5 @@
 """The paper's figures from run folders: which runs they take, what they show, and why one is not drawn."""
 
-import re
-import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +9,6 @@ import numpy as np
 import pytest
 from cifar_support import small_set
 from report_support import CONFIG, SAMPLES, scripted_run
-from small_runs import contents
 
 from surelabel.data.images import store
 from surelabel.data.pool import Prediction
@@ -29,10 +26,9 @@ from surelabel.report.paper_figures import (
     validation_choice,
     write_figures,
 )
-from surelabel.report.pictures import keep_pictures, pictures_figure
+from surelabel.report.pictures import pictures_figure
 from surelabel.report.tables import Row, Statistic, group_runs, variant_of
 from surelabel.runs import FunctionData, RunFolder, run
-from surelabel.runs.layout import PICTURES
 
 NO_SELECTION = {"tau_p": 0.0, "tau_n": 0.0, "balance": None, "negatives": False}
 
@@ -276,44 +272,6 @@ def test_figure_4_shows_the_pictures_of_a_run_on_cifar(tmp_path: Path) -> None:
     text = svg(figure_4(row, limit=7))
     assert text.count("<image") == 7
     assert ">taken for airplane<" in text
-
-
-def test_figure_4_is_drawn_without_the_data_where_the_run_keeps_its_pictures(tmp_path: Path) -> None:
-    _, row = cifar_row(tmp_path)
-    expected = pictures_figure(row).pictures
-    (one,) = row.runs
-    keep_pictures(one)
-    kept = contents(one.path)
-    keep_pictures(one)
-    assert contents(one.path) == kept
-    shutil.rmtree(tmp_path / "data")
-    for data in (one.settings.data, FunctionData(function="elsewhere:data")):
-        alone = Row("UPS", (RunFolder(one.path, one.settings.replace(data=data), one.version, one.entries),))
-        pictures = pictures_figure(alone).pictures
-        assert [picture.caption for picture in pictures] == [picture.caption for picture in expected]
-        for picture, other in zip(pictures, expected, strict=True):
-            np.testing.assert_array_equal(picture.pixels, other.pixels)
-    assert "would call 'elsewhere:data'" in pictures_figure(alone, limit=13).note
-    assert "the run's data cannot be read" in pictures_figure(row, limit=13).note
-    (one.path / PICTURES).unlink()
-    assert "the run's data cannot be read" in pictures_figure(row).note
-
-
-@pytest.mark.parametrize("damage", ["cut off", "no archive", "other arrays", "no pixels"])
-def test_damaged_pictures_are_named(tmp_path: Path, damage: str) -> None:
-    _, row = cifar_row(tmp_path)
-    path = row.runs[0].path / PICTURES
-    keep_pictures(row.runs[0])
-    if damage == "cut off":
-        path.write_bytes(path.read_bytes()[:-100])
-    elif damage == "no archive":
-        path.write_bytes(b"")
-    else:
-        np.savez(path, **({"x": np.arange(2)} if damage == "other arrays" else {"places": [0], "pixels": [0.5]}))
-    note = pictures_figure(row).note
-    assert re.search(r"File '.*pictures.npz' is damaged \(.+\). Remove it: the data are then read.", note)
-    path.unlink()
-    assert len(pictures_figure(row, limit=13).pictures) == 13
 
 
 def test_every_figure_is_written_or_explained(runs: list[RunFolder], tmp_path: Path) -> None:

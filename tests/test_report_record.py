@@ -2,18 +2,23 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from surelabel.data.splits import split_hash
+from surelabel.errors import RunLockedError
 from surelabel.recipes.demo import demo_settings
 from surelabel.recipes.variants import ups_without_negatives
 from surelabel.recipes.workers import Job, run_jobs
-from surelabel.report.record import record_runs, samples_seen
+from surelabel.report.record import Figure, record_run, record_runs, samples_seen
 from surelabel.report.results import COLUMNS, read_rows
 from surelabel.runs import RunFolder, SklearnLearnerSettings
+from surelabel.runs.rows import alone
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,63 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
     kept = json.loads((tmp_path / row["settings"]).read_text())["UPS, no negatives"]
     assert kept["config"]["kappa_p"] == finished.settings.config.kappa_p
     assert "seed" not in kept["config"]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".runs.csv.lock", row["settings"], "runs.csv"]
+
+
+APPEND = """
+import sys
+from surelabel.report.record import Figure, record_run
+from surelabel.runs import RunFolder
+folder, path, name = sys.argv[1:]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(60):
+    figures = [Figure(f"{name} {number}", number), Figure(f"both {number}", number)]
+    record_run(path, RunFolder.open(folder), figures, row="UPS", experiment="e", dataset="d", num_labels=4, labels="4")
+"""
+
+
+def test_two_processes_that_record_at_once_lose_no_row_and_write_none_twice(
+    finished: RunFolder, tmp_path: Path
+) -> None:
+    results = tmp_path / "results" / "runs.csv"
+    words = [sys.executable, "-c", APPEND, str(finished.path), str(results)]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen([*words, name], stdin=pipe, stdout=pipe, text=True) for name in ("first", "second")]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in both:
+        process.communicate()
+    assert [process.returncode for process in both] == [0, 0]
+    found = sorted(row["metric"] for row in read_rows(results))
+    assert found == sorted(f"{name} {number}" for name in ("both", "first", "second") for number in range(60))
+
+
+def test_a_file_that_another_writes_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    with alone(path):
+        began = time.monotonic()
+        with pytest.raises(RunLockedError, match=r"has been writing '.*runs.csv' for 0.1 seconds. Stop it"):
+            alone(path, seconds=0.1).__enter__()
+        assert time.monotonic() - began > 0.1
+    with alone(path, seconds=0):
+        pass
+
+
+def test_a_system_without_locks_goes_without(
+    finished: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    for _ in range(2):
+        values = {"row": "UPS", "experiment": "e", "dataset": "d", "num_labels": 4, "labels": "4"}
+        record_run(tmp_path / "runs.csv", finished, [Figure("test error %", 7.5, 8.18)], **values)
+    (row,) = read_rows(tmp_path / "runs.csv")
+    assert (row["metric"], row["value"], row["paper"]) == ("test error %", "7.5", "8.18")
 
 
 def test_a_run_without_its_split_is_told_by_its_data(finished: RunFolder, tmp_path: Path) -> None:

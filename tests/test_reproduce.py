@@ -231,6 +231,28 @@ def test_figure_4_is_drawn_from_the_folders_alone(
     assert panel.svg.count("<image") == 12
 
 
+@pytest.mark.parametrize("damage", ["edited data", "cut off"])
+def test_pictures_that_cannot_be_kept_stop_nothing(
+    damage: str, small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
+    mine, out, results = of_file(tmp_path / "mine", kappa_p=0.0), tmp_path / "runs", tmp_path / "runs.csv"
+    path = reproduce(mine, out, Options(device="cpu"))[0].runs[0].path / "pictures.npz"
+    whole = path.read_bytes()
+    if damage == "cut off":
+        path.write_bytes(whole[:-100])
+    else:
+        path.unlink()
+        with (tmp_path / "mine" / "mine.py").open("a") as file:
+            file.write("# edited\n")
+    (cell,) = reproduce(mine, out, Options(device="cpu", seeds=(0, 1)), results=results)
+    assert [row["seed"] for row in read_rows(results)] == ["0", "1"]
+    assert len(cell.runs) == 2
+    told = f"The run in '{path.parent}' keeps no pictures for figure 4: "
+    assert (told in caplog.text) == (damage == "edited data") == (not path.exists())
+    assert damage == "edited data" or path.read_bytes() == whole
+
+
 def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> None:
     class StopError(Exception):
         pass
@@ -459,7 +481,7 @@ def make(sample_shape, num_classes, *, dropout, width, pretrained=None):
 """
 
 
-def of_file(folder: Path) -> Experiment:
+def of_file(folder: Path, **config: float) -> Experiment:
     """UPS with data and a network of a file in the folder, as `reproduce mine.py:TABLE` has it."""
     folder.mkdir()
     more = "\nfrom surelabel.recipes.datasets import cifar10 as data\n"
@@ -469,7 +491,8 @@ def of_file(folder: Path) -> Experiment:
         fast = tiny(settings)
         assert isinstance(fast.learner, TorchLearnerSettings)
         training = fast.learner.training.replace(channels_last=False)
-        return fast.replace(learner=fast.learner.replace(model=f"{folder}/mine.py:make", training=training))
+        learner = fast.learner.replace(model=f"{folder}/mine.py:make", training=training)
+        return fast.replace(learner=learner, config=fast.config.replace(**config))
 
     dataset = dataclasses.replace(CIFAR10, name="mine", function=f"{folder}/mine.py:data", fast=recipe)
     return Experiment("my/table", "Mine", rows(dataset, 20, paper.UPS))

@@ -174,15 +174,26 @@ def test_table_3_says_shares_as_the_paper_does(
     assert (supervised["epochs"], supervised["images_seen"]) == ("2", "16")
 
 
-def test_with_all_clips_labeled_round_0_is_all(table3: Experiment, tmp_path: Path) -> None:
+def test_with_all_clips_labeled_round_0_is_all(
+    table3: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = tmp_path / "runs.csv"
     cells = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", labels=(1.0,)), results=results))
     (run,) = cells[ALL_LABELS, 1.0].runs
     assert [record.round for record in run.records()] == [0]
     (row,) = read_rows(results)
     assert (row["labels"], row["paper"], row["images_seen"]) == ("100 %", "50.4", "16")
-    again = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", rows=("Supervised",), labels=(0.2,))))
-    assert again[ALL_LABELS, 1.0].runs
+    with monkeypatch.context() as without_data:
+        without_data.setattr(RunFolder, "data", None)
+        again = Options(device="cpu", labels=(1.0,))
+        reproduce(table3, tmp_path / "runs", again, results=tmp_path / "again.csv")
+    assert read_rows(tmp_path / "again.csv") == [row]
+    (run.path / "split.json").unlink()  # a folder from before there was one, whose data are counted
+    reproduce(table3, tmp_path / "runs", again, results=results)
+    older = read_rows(results)[1]
+    assert older == {**row, "split_hash": run.settings.fingerprint}
+    fewer = by_place(reproduce(table3, tmp_path / "runs", Options(device="cpu", rows=("Supervised",), labels=(0.2,))))
+    assert fewer[ALL_LABELS, 1.0].runs
 
 
 def test_runs_with_other_arguments_are_kept_apart_and_say_so(
@@ -215,9 +226,11 @@ def test_all_labels_can_be_learned_from_where_a_picture_is_skipped(
     path = tmp_path / "data/VOCdevkit/VOC2007/JPEGImages/000031.jpg"
     path.write_bytes(path.read_bytes()[:-50])
     options = Options(device="cpu", labels=(40,), arguments={"on_error": "skip"})
-    cell = by_place(reproduce(table4, tmp_path / "runs", options))[ALL_LABELS, 40]
+    results = tmp_path / "runs.csv"
+    cell = by_place(reproduce(table4, tmp_path / "runs", options, results=results))[ALL_LABELS, 40]
     assert "on_error skip (paper stop)" in cell.differences
     assert len(cell.runs[0].data().labeled[1]) == 39
+    assert {row["labels"] for row in read_rows(results)} == {"39"}
 
 
 def test_splits_groups_and_windows_of_table_3_can_be_set(table3: Experiment, tmp_path: Path) -> None:

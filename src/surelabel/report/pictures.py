@@ -6,6 +6,7 @@ label; the caption names the classes that it has.
 A run folder may keep the few pictures that the figure shows (`keep_pictures`); else they are read from the run's data.
 """
 
+import contextlib
 import io
 import zipfile
 import zlib
@@ -71,6 +72,8 @@ def pictures_figure(
                 if problem := _why_not_read(run, call_functions):
                     return ReportFigure(title, note=problem)
                 found = _read(run, places, validation)
+        except DamagedFileError as error:
+            return ReportFigure(title, note=f"{NOT_DRAWN}the run's folder cannot be read. {error}")
         except (SurelabelError, OSError) as error:
             return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
         pixels[index] = found
@@ -89,7 +92,7 @@ def keep_pictures(run: RunFolder) -> None:
     """Keep the pictures that the figure shows of a run in its folder, so that it can be drawn without the data.
 
     They are an archive of numpy arrays: `places` of samples in the pool, (n,), and their `pixels`, (n, H, W[, 3]).
-    Without the file, or for more pictures, the figure reads the data.
+    Without the file, or for more pictures, the figure reads the data. A damaged file is written anew.
 
     Args:
         run: trusted, as the function that its settings may name as its data is called.
@@ -98,9 +101,10 @@ def keep_pictures(run: RunFolder) -> None:
     if _why_not(row, validation=False):
         return
     places = {sample.place for sample in _shown(row, LIMIT, validation=False)}
-    kept = _kept(run)
-    if kept is not None and places <= kept.keys():
-        return
+    with contextlib.suppress(DamagedFileError):  # they are kept anew
+        kept = _kept(run)
+        if kept is not None and places <= kept.keys():
+            return
     pixels, archive = _read(run, places, validation=False), io.BytesIO()
     np.savez_compressed(archive, places=np.array([*pixels], np.int64), pixels=np.array([*pixels.values()], np.uint8))
     with locked(run.path):
@@ -115,8 +119,9 @@ def _kept(run: RunFolder) -> dict[int, Pixels] | None:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             places, pixels = archive["places"].tolist(), archive["pixels"]
-        if pixels.dtype != np.uint8:
-            raise ValueError(f"its pixels are {pixels.dtype}")
+        pictures = pixels.size and (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[-1] == 3))
+        if pixels.dtype != np.uint8 or (len(pixels) and not pictures):
+            raise ValueError(f"its pixels are {pixels.dtype} of shape {pixels.shape}")
         return dict(zip(places, pixels, strict=True))
     except _DAMAGE as error:
         raise DamagedFileError(f"File '{path}' is damaged ({error}). Remove it: the data are then read.") from error

@@ -3,9 +3,9 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from surelabel.learners.rule import samples_trained_on
 from surelabel.learners.settings import TorchLearnerSettings
@@ -14,7 +14,16 @@ from surelabel.records import RoundRecord
 from surelabel.report.outcome import slug
 from surelabel.report.results import append_rows, read_rows
 from surelabel.runs import RunFolder
-from surelabel.runs.files import make_folder, write_file
+from surelabel.runs.files import write_file
+from surelabel.runs.rows import alone
+
+
+class Figure(NamedTuple):
+    """A number that was found of a run, and the paper's where it has one."""
+
+    metric: str
+    value: float
+    paper: float | None = None
 
 
 def record_runs(
@@ -33,33 +42,41 @@ def record_runs(
     """
     path = Path(path)
     name, text = settings_file(experiment, {run.settings.name: _without_seed(run) for run in runs})
-    make_folder(path.parent)
-    write_file(path.parent / name, text)
     lines = [_row(run, experiment, dataset, num_labels, name) for run in runs]
-    append_rows(path, [scored for run, line in zip(runs, lines, strict=True) for scored in _both_scores(run, line)])
+    with alone(path):
+        write_file(path.parent / name, text)
+        append_rows(path, [scored for run, line in zip(runs, lines, strict=True) for scored in _both_scores(run, line)])
 
 
-def record_run(path: str | os.PathLike[str], run: RunFolder, *, row: str, **values: Any) -> None:
-    """Append a row for one run unless it is there already; its settings go into a JSON file beside.
+def record_run(
+    path: str | os.PathLike[str], run: RunFolder, figures: Iterable[Figure], *, row: str, **values: Any
+) -> None:
+    """Append a row for each figure of a run but those that are there already; its settings go into a JSON file beside.
 
     Args:
         path: the CSV file, `results/runs.csv`.
         run: finished, with a test score.
+        figures: what was found.
         row: what the table calls it.
-        values: experiment, dataset, num_labels and, as the table says it, labels; and the metric, value and paper's
-            figure of the row.
+        values: experiment, dataset, num_labels and, as the table says it, labels.
     """
     path = Path(path)
     name, text = settings_file(values["experiment"], {row: _without_seed(run)})
-    line = {**_row(run, values["experiment"], values["dataset"], values["num_labels"], name), "row": row}
-    line |= {key: values[key] for key in ("labels", "metric", "value", "paper")}
-    same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit")
-    known = {key: "" if line[key] is None else str(line[key]) for key in (*same, "metric")}
-    if any(all(old[key] == value for key, value in known.items()) for old in read_rows(path)):
-        return
-    make_folder(path.parent)
-    write_file(path.parent / name, text)
-    append_rows(path, [line])
+    line = _row(run, values["experiment"], values["dataset"], values["num_labels"], name)
+    line |= {"row": row, "labels": values["labels"]}
+    lines = [{**line, **figure._asdict()} for figure in figures]
+    with alone(path):
+        known = {_told_by(old) for old in read_rows(path)}
+        new = [line for line in lines if _told_by(line) not in known]
+        if new:
+            write_file(path.parent / name, text)
+            append_rows(path, new)
+
+
+def _told_by(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return as text what tells a row from others, whatever its value."""
+    same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit", "metric")
+    return tuple("" if line[name] is None else str(line[name]) for name in same)
 
 
 def _both_scores(run: RunFolder, line: dict[str, Any]) -> list[dict[str, Any]]:

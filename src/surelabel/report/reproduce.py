@@ -6,15 +6,14 @@ seed, follows the same plan.
 """
 
 import contextlib
-import functools
 import itertools
+import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from surelabel.data.reference import RunData
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import DataError, InvalidInputError, SurelabelError
 from surelabel.learners.trial import try_network
 from surelabel.recipes.arguments import check_arguments
 from surelabel.recipes.budget import check_minutes
@@ -25,7 +24,7 @@ from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection, paper_counts
 from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
 from surelabel.report.pictures import keep_pictures
-from surelabel.report.record import record_run
+from surelabel.report.record import Figure, record_run
 from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
 from surelabel.runs.files import make_folder
@@ -34,6 +33,8 @@ from surelabel.system import Progress
 
 SHARED = ".shared"
 """The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
+
+_logger = logging.getLogger("surelabel")
 
 
 def chosen(experiment: Experiment, options: Options) -> list[Entry]:
@@ -93,9 +94,9 @@ def reproduce(
             counter.add(record)
         counter.end()
         run = RunFolder.open(place)
-        keep_pictures(run)
         if results is not None:
-            _record(results, experiment, entry, run)
+            _record(results, experiment, entry, run, _scores(experiment, entry, run))
+        _keep_pictures(run)
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
@@ -192,33 +193,47 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
         )
 
 
-def _record(results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder) -> None:
-    """Append the run's test score; of several labels a sample both."""
-    paper = None if entry.paper is None else entry.paper[0]
-    for metric in experiment.metrics_of(entry):
-        name, value = f"{metric_text(metric)} %", percent(run, metric)
-        _record_value(results, experiment, entry, run, metric=name, value=value, paper=paper)
+def _keep_pictures(run: RunFolder) -> None:
+    """Keep the run's pictures for figure 4, or log why not: the table and the other rows need none."""
+    try:
+        keep_pictures(run)
+    except (SurelabelError, OSError) as error:
+        _logger.warning("The run in '%s' keeps no pictures for figure 4: %s", run.path, error)
 
 
-def _record_value(
-    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, **found: Any
+def _record(
+    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
 ) -> None:
+    number = _num_labeled(entry, run)
+    labels = min(entry.labels, number) if isinstance(entry.labels, int) else entry.labels
     record_run(
         results,
         run,
+        figures,
         experiment=experiment.name,
         row=entry.row,
         dataset=entry.dataset.name,
-        num_labels=entry.labels if isinstance(entry.labels, int) else _num_labeled(run.path),
-        labels=labels_text(entry.labels),
-        **found,
+        num_labels=number,
+        labels=labels_text(labels),
     )
 
 
-@functools.lru_cache
-def _num_labeled(path: Path) -> int:
-    """Return how many samples a run has labels of; where a share was asked for, the folder does not know it."""
-    return len(RunFolder.open(path).data().labeled[1])
+def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
+    """Yield the run's test score; of several labels a sample both."""
+    paper = None if entry.paper is None else entry.paper[0]
+    for metric in experiment.metrics_of(entry):
+        yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
+
+
+def _num_labeled(entry: Entry, run: RunFolder) -> int:
+    """Return how many samples the run has labels of: fewer than asked for where some of them were skipped.
+
+    A folder from before split.json has what was asked for; of a share, the data are counted.
+    """
+    split = run.split()
+    if split is not None:
+        return len(split["labeled"])
+    return entry.labels if isinstance(entry.labels, int) else len(run.data().labeled[1])
 
 
 def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
@@ -228,24 +243,27 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
     """
     first = {_selector(pair): (entry, pair) for entry, pair in reversed(list(_pairs(cells)))}
     for entry, pair in reversed(first.values()):
-        add = functools.partial(_record_value, results, experiment, entry, pair.stochastic, paper=None)
-        selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
-        for stage in STAGES:
-            positives = getattr(selection, stage)
-            add(metric=f"first selection, positives {stage} balancing", value=positives.number)
-            for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
-                what = f"first selection, positives of {name} {stage} balancing"
-                add(metric=what, value=count, paper=in_paper.get(name) if stage == "before" else None)
-            if positives.accuracy is not None:
-                add(metric=f"first selection, accuracy % {stage} balancing", value=100 * positives.accuracy)
-        for balanced, other in itertools.product((False, True), METHODS[:2]):
-            compared = compare_at_equal_counts([pair], other, balanced=balanced)
-            if compared is None:
-                continue
-            stage = "after" if balanced else "before"
-            what = f"first selection {stage} balancing, points above {other} at equal counts"
-            for name, value in compared.difference._asdict().items():
-                add(metric=what if name == "mean" else f"{what}, 95 % {name}", value=100 * value)
+        _record(results, experiment, entry, pair.stochastic, _first_selection(pair))
+
+
+def _first_selection(pair: NetworkPair) -> Iterator[Figure]:
+    selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
+    for stage in STAGES:
+        positives = getattr(selection, stage)
+        yield Figure(f"first selection, positives {stage} balancing", positives.number)
+        for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
+            what = f"first selection, positives of {name} {stage} balancing"
+            yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
+        if positives.accuracy is not None:
+            yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
+    for balanced, other in itertools.product((False, True), METHODS[:2]):
+        compared = compare_at_equal_counts([pair], other, balanced=balanced)
+        if compared is None:
+            continue
+        stage = "after" if balanced else "before"
+        what = f"first selection {stage} balancing, points above {other} at equal counts"
+        for name, value in compared.difference._asdict().items():
+            yield Figure(what if name == "mean" else f"{what}, 95 % {name}", 100 * value)
 
 
 def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:

@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 
 def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Append rows to a results file, all of them or none; a missing file is made. One process at a time may append.
+    """Append rows to a results file, all of them or none; a missing file is made. Several processes do it `alone`.
 
     Args:
         path: the CSV file; its header must be `COLUMNS`.

@@ -2,16 +2,55 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, RunLockedError
 from surelabel.runs.files import make_folder, write_file
 
 
+@contextmanager
+def alone(path: Path, seconds: float = 60.0) -> Iterator[None]:
+    """Keep other processes that ask for it from a file and what lies beside it; wait for one that has it now.
+
+    The kernel holds the lock until the process ends, however it ends. A system or a folder without locks goes without.
+
+    Args:
+        path: a file that rows are appended to; its folder is made, with the hidden file of the lock, which stays there.
+        seconds: how long to wait; an append takes milliseconds.
+    """
+    make_folder(path.parent)
+    with ExitStack() as held:
+        try:
+            import fcntl
+
+            lock = held.enter_context(path.with_name(f".{path.name}.lock").open("a"))
+            _wait(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB), path, seconds)
+        except (ImportError, OSError):
+            pass  # what cannot be written is named by the write
+        yield
+
+
+def _wait(take: Callable[[], None], path: Path, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return take()
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise RunLockedError(
+                    f"Another process has been writing '{path}' for {seconds:g} seconds. Stop it, then run this again."
+                ) from None
+        time.sleep(0.01)
+
+
 def append(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Append rows; a missing file is made. Columns that a row leaves out stay empty. One process at a time may append.
+    """Append rows; a missing file is made. Columns that a row leaves out stay empty.
+
+    Where several processes may append, each does it `alone`.
 
     Example:
         >>> import tempfile
