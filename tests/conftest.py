@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
+    os.environ["SURELABEL_DATA"] = os.path.abspath(os.environ["SURELABEL_DATA"])
 
 import pytest
 import torch
