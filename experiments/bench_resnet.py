@@ -68,7 +68,7 @@ def cases(tiny: bool) -> list[Case]:
     side, frame = (32, 32) if tiny else (128, ucf101.SIDE)
     pictures = voc2007.fast_recipe(voc2007.paper_recipe(side=side))
     clips, clip = ucf101.fast_recipe(ucf101.paper_recipe()), ClipSettings(height=frame + 16, width=frame + 16)
-    sizes = ((2, 2, 3), (2, 2, 3)) if tiny else ((256, 64, 60), (128, 4, 30))
+    sizes = ((2, 2, 3), (2, 2, 3)) if tiny else ((256, 64, 60), (128, 16, 30))
     return [
         Case(f"resnet50, {side} px", pictures, (3, side, side), *sizes[0]),
         Case(f"resnet3d18, {ucf101.WINDOW} x {frame} x {frame}", clips, clip.shape, *sizes[1]),

@@ -24,7 +24,7 @@ Copies: TypeAlias = Callable[[Tensor], Tensor]
 SMALL_BATCH = 16_384
 """Values of a batch so small that more rows at once cost no memory that matters, and fewer calls save time."""
 
-LARGEST_BLOCK = 2**24
+LARGEST_BLOCK = 2**25
 """Values of a block that fills a GPU: more at once need more memory, and waste more where rows are filled up."""
 
 
@@ -56,7 +56,7 @@ def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
     itself, and a block is as large as LARGEST_BLOCK allows. Blocks of a batch are of one size, as nearly as may be.
 
     >>> block_rows(20_480, 3 * 32 * 32, passes=10), block_rows(1365, 3 * 128 * 128, passes=10, growth=2048 / 49_152)
-    (2048, 273)
+    (2048, 683)
     """
     values = max(1, values)
     copies = min(passes, max(1, math.ceil(passes * growth)))
