@@ -12,7 +12,7 @@ from surelabel.recipes.cifar import CIFAR10
 from surelabel.recipes.entries import Experiment, rows
 from surelabel.recipes.variants import Variant
 
-ROUNDS, STEPS = 2, 12_000
+ROUNDS, STEPS = 2, 10_000
 
 
 def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS) -> Variant:
