@@ -99,9 +99,9 @@ def test_a_network_that_is_random_from_its_beginning_is_in_smaller_blocks() -> N
     ("size", "shape", "features", "expected"),
     [
         (20_480, (3, 32, 32), 128 * 16 * 16, 2048),  # CNN-13: repeated while it is large
-        (1365, (3, 128, 128), 2048, 273),  # ResNet-50: five blocks of one size
-        (445, (3, 224, 224), 2048, 89),
-        (111, (3, 16, 112, 112), 512, 23),  # 3-D ResNet-18
+        (1365, (3, 128, 128), 2048, 455),  # ResNet-50: three blocks of one size
+        (445, (3, 224, 224), 2048, 149),
+        (111, (3, 16, 112, 112), 512, 37),  # 3-D ResNet-18
         (341, (3, 128, 128), 2048, 341),  # a CPU's chunk
     ],
 )

@@ -56,7 +56,7 @@ def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
     itself, and a block is as large as LARGEST_BLOCK allows. Blocks of a batch are of one size, as nearly as may be.
 
     >>> block_rows(20_480, 3 * 32 * 32, passes=10), block_rows(1365, 3 * 128 * 128, passes=10, growth=2048 / 49_152)
-    (2048, 683)
+    (2048, 455)
     """
     values = max(1, values)
     copies = min(passes, max(1, math.ceil(passes * growth)))
