@@ -112,7 +112,7 @@ def epochs_done(classifier: Any, num_labels: int) -> int | None:
         return None
     training = classifier.learner_.training
     return sum(
-        samples_trained_on(num_labels, record.num_positive, record.num_negative_only, training)[0]
+        samples_trained_on(num_labels, record.num_positive, record.num_negative_only, training, record.round)[0]
         for record in classifier.history_
     )
 

@@ -108,6 +108,21 @@ def test_small_sets_are_repeated_until_the_least_number_of_steps() -> None:
     assert num_steps([Stream(np.arange(100), 32)], TrainingSettings(epochs=1)) == 4
 
 
+def test_rounds_grow_also_after_a_run_was_resumed() -> None:
+    ends: list[int] = []
+    learner = sl.TorchLearner(
+        lambda shape, classes: torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(3, 2)),
+        training=TrainingSettings(steps=4, round_growth=1.5),
+        progress=lambda what, done, total: ends.append(total) if (what, done) == ("train", total) else None,
+    )
+    config = sl.UPSConfig(max_rounds=3, tau_p=0.1, kappa_p=math.inf, tolerance=None)
+    records = list(sl.self_train(learner, (X[:4], Y[:4]), X[4:], config))
+    assert ends == [4, 6, 9, 14]
+    list(sl.self_train(learner, (X[:4], Y[:4]), X[4:], config, resume_from=records[:2]))
+    assert ends[4:] == [9, 14]
+    assert [samples_trained_on(4, 0, 0, learner.training, number)[1] for number in range(4)] == [16, 24, 36, 56]
+
+
 def test_labeled_and_positive_rows_come_in_proportion_and_negative_ones_on_top() -> None:
     for batch in fit(TrainingSettings(batch_size=4, epochs=4), a_selection()).batches:
         assert kinds_of(batch) == (2, 2, 1)

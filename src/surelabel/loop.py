@@ -94,7 +94,8 @@ def rounds(
         for number in range(len(done), config.max_rounds + 1):
             started = time.monotonic()
             # Not kept in a name: labeling needs the memory of the targets.
-            learner.fit(problem.training_set(pool.entries if pool else None), seed=seed_for(config.seed, number, "fit"))
+            entries, seed = pool.entries if pool else None, seed_for(config.seed, number, "fit")
+            learner.fit(problem.training_set(entries, number), seed=seed)
             learned_from, pool = pool, label_pool(learner, problem, config, number + 1)
             parts = zip(("validation", "test"), held_out, strict=True)
             held_out_scores = [_scores(learner, name, part, config, number) for name, part in parts]

@@ -92,7 +92,7 @@ Gamma = Annotated[
 NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
 BalanceOption = Annotated[
     Balance | None,
-    setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT),
+    setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT, "none"),
 ]
 BalanceRounds = Annotated[
     int | None,

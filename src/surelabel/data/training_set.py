@@ -39,7 +39,7 @@ class TrainingSet:
         g: which labels may be learned from, shape (N, C).
         num_labeled: how many rows came with a label.
         task: "single" or "multi".
-        pseudo_labeled: whether a selection is among the targets, as in every round but the first.
+        round: which one it is for; from 1 on a selection is among the targets.
     """
 
     source: Source
@@ -47,7 +47,7 @@ class TrainingSet:
     g: Mask
     num_labeled: int
     task: Task
-    pseudo_labeled: bool = False
+    round: int = 0
 
     @property
     def num_classes(self) -> int:
@@ -117,11 +117,13 @@ class Problem:
         """How many labeled samples each class has, shape (C,)."""
         return np.asarray((self.y[: self.num_labeled] & self.g[: self.num_labeled]).sum(axis=0))
 
-    def training_set(self, selection: Selection | None) -> TrainingSet:
+    def training_set(self, selection: Selection | None, round: int = 1) -> TrainingSet:
         """Return the targets of a round: ground truth, and the selection's labels where there is none.
 
         Args:
-            selection: masks (N, C) of the pool, or parts that give the masks of a slice of rows (`PoolLabels.entries`).
+            selection: masks (N, C) of the pool, or parts that give the masks of a slice of rows (`PoolLabels.entries`);
+                None: there is none yet, in round 0.
+            round: the number of a round with a selection.
         """
         y, g = self.y, self.g
         if selection is not None:
@@ -135,7 +137,7 @@ class Problem:
                 positive, negative = (part[rows] & unknown for part in selection)
                 y[at] |= positive
                 g[at] |= positive | negative
-        return TrainingSet(self.source, y, g, self.num_labeled, self.task, selection is not None)
+        return TrainingSet(self.source, y, g, self.num_labeled, self.task, 0 if selection is None else round)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
         """Check samples and labels `(x, y)` that are scored and not learned from."""

@@ -25,19 +25,22 @@ class Block(NamedTuple):
     epochs: Index
 
 
-def num_steps(streams: Sequence[Stream], settings: TrainingSettings) -> int:
+def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_number: int = 0) -> int:
     """Return how many steps a round takes: `steps`, or until the longest counted stream has had its epochs.
 
-    At least `min_steps`.
+    At least `min_steps`, and `round_growth` times as many with each round.
 
     >>> rows = np.arange(100)
     >>> num_steps([Stream(rows, 32), Stream(rows, 8)], TrainingSettings(epochs=10))
     32
+    >>> [num_steps([], TrainingSettings(steps=100, round_growth=1.5), number) for number in range(4)]
+    [100, 150, 225, 338]
     """
-    if settings.steps is not None:
-        return settings.steps
-    lengths = [math.ceil(settings.epochs * len(one.rows) / one.size) for one in counted(streams)]
-    return max(settings.min_steps, *lengths)
+    steps = settings.steps
+    if steps is None:
+        lengths = [math.ceil(settings.epochs * len(one.rows) / one.size) for one in counted(streams)]
+        steps = max(settings.min_steps, *lengths)
+    return round(steps * settings.round_growth**round_number)
 
 
 class Plan:

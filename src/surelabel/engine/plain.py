@@ -43,7 +43,8 @@ def train_plainly(
         steps: stop after these; None: after all.
     """
     streams = method.streams(training_set)
-    total, size = num_steps(streams, settings), sum(stream.size for stream in counted(streams))
+    total = num_steps(streams, settings, training_set.round)
+    size = sum(stream.size for stream in counted(streams))
     keys = sample_keys(training_set.source.ids)
     optimizer = _optimizer(network, settings)
     network.train()

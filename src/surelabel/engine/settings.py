@@ -34,6 +34,7 @@ class TrainingSettings(Settings):
             over the pseudo-labeled ones, until both have had as many.
         min_steps: small training sets are repeated until this many steps are done.
         steps: the steps of a round, whatever `epochs` and `min_steps` say; None: as these say.
+        round_growth: a round is this many times as long as the one before it; 1: all are alike.
         gradient_clip: largest norm of the gradient; None leaves it as it is.
         label_smoothing: the share of each positive target that is spread over all classes.
         ema_decay: of an average of the weights over the steps, which then labels and predicts; 0: the last weights.
@@ -64,6 +65,7 @@ class TrainingSettings(Settings):
     epochs: PositiveInt = 100
     min_steps: NonNegativeInt = 0
     steps: PositiveInt | None = None
+    round_growth: float = Field(1.0, ge=1, le=10)
     gradient_clip: float | None = Field(None, gt=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     ema_decay: float = Field(0.0, ge=0, lt=1)

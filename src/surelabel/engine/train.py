@@ -75,7 +75,7 @@ class Trainer:
         """
         check_initialized(fresh)
         streams = method.streams(training_set)
-        steps = num_steps(streams, self.settings)
+        steps = num_steps(streams, self.settings, training_set.round)
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)

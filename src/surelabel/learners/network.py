@@ -136,7 +136,7 @@ class TorchLearner:
         """Return the network that a training begins with: newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
-        if self.warm_start and training_set.pseudo_labeled:
+        if self.warm_start and training_set.round:
             copy_state(self._last_network(fresh, member), fresh)
         return fresh
 

@@ -67,7 +67,11 @@ def batch_sizes(
 
 
 def samples_trained_on(
-    num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
+    num_labeled: int,
+    num_positive: int,
+    num_negative: int | None,
+    settings: TrainingSettings,
+    round_number: int = 0,
 ) -> tuple[int, int]:
     """Return the epochs over the first stream, begun ones counted, and the samples that a round sees in all.
 
@@ -77,7 +81,7 @@ def samples_trained_on(
     sizes = batch_sizes(num_labeled, num_positive, num_negative, settings)
     labeled, positive = np.arange(num_labeled), np.arange(num_positive)
     first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
-    steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), settings)
+    steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), settings, round_number)
     return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
 
 

@@ -1,11 +1,11 @@
 """A run within some minutes: its speed is measured here, then rounds and steps are set so that they fill them.
 
-Every round trains the same number of steps. A run of R rounds after round 0 takes
+A run of R rounds after round 0, each `growth` times as long as the one before it, takes
 
-    (R + 1) · (steps · batch / training speed + pool / labeling speed)
+    (1 + growth + ... + growth^R) · steps · batch / training speed + (R + 1) · pool / labeling speed
 
-R is as large as the recipe allows, but while there is more than one, no round gets fewer samples than the recipe's own
-rounds have, or three million where that is less.
+R is as large as the recipe allows, but while there is more than one, round 0 gets no fewer samples than the recipe's
+own has, or three million where that is less.
 """
 
 import math
@@ -23,7 +23,7 @@ from surelabel.learners.rule import samples_trained_on
 from surelabel.runs import RunSettings
 
 LEAST_SAMPLES = 3_000_000
-"""Samples that a round is trained on at least, before there are two; fewer where the recipe's own rounds have fewer."""
+"""Samples that round 0 is trained on at least, before there are two more; fewer where the recipe's own has fewer."""
 
 MARGIN = 0.93
 """Of the minutes that are planned for; the rest is for reading data, compiling, judging and writing."""
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
     Attributes:
         max_rounds: rounds after round 0.
-        steps: of each round.
+        steps: of round 0; further ones have more where the recipe lets them grow.
     """
 
     max_rounds: int
@@ -74,17 +74,29 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
     available = 60 * minutes * MARGIN
     batch, own_steps = batch_of(settings), learner.training.steps
     least = LEAST_SAMPLES if own_steps is None else min(LEAST_SAMPLES, own_steps * batch)
-    round_seconds = least * sample_seconds + label_seconds
-    rounds = max(1, min(settings.config.max_rounds, int(available / round_seconds) - 1))
-    left = available / (rounds + 1) - label_seconds
-    steps = int(left / (sample_seconds * batch))
+
+    def samples(rounds: int) -> float:
+        """Return those that round 0 can be trained on."""
+        left = available - (rounds + 1) * label_seconds
+        return left / (sample_seconds * _in_units_of_round_0(rounds, learner.training.round_growth))
+
+    rounds = max(1, settings.config.max_rounds)
+    while rounds > 1 and samples(rounds) < least:
+        rounds -= 1
+    steps = int(samples(rounds) / batch)
     if steps < 1:
-        needed = (rounds + 1) * (label_seconds + sample_seconds * batch) / 60 / MARGIN
+        length = _in_units_of_round_0(rounds, learner.training.round_growth)
+        needed = ((rounds + 1) * label_seconds + length * sample_seconds * batch) / 60 / MARGIN
         raise InvalidInputError(
             f"The 'budget' must leave time for one step a round: here at least {needed:.2g} minutes. Got {minutes:g} "
             "instead."
         )
     return Cut(rounds, steps)
+
+
+def _in_units_of_round_0(rounds: int, growth: float) -> float:
+    """Return how many times as long as round 0 all rounds together are, itself included."""
+    return sum(growth**number for number in range(rounds + 1))
 
 
 def cut_text(cut: RunSettings, whole: RunSettings) -> str:
@@ -149,5 +161,7 @@ def batch_of(settings: RunSettings) -> int:
 
 def _length(settings: RunSettings) -> str:
     training, rounds = settings.network.training, settings.config.max_rounds
-    one = f"{training.epochs:,} epochs" if training.steps is None else f"{training.steps:,} steps"
+    first, unit = (training.epochs, "epochs") if training.steps is None else (training.steps, "steps")
+    last = round(first * training.round_growth**rounds)
+    one = f"{first:,} {unit}" if last == first else f"{first:,} to {last:,} {unit}"
     return f"{rounds} round{'s' * (rounds > 1)} of {one}" if rounds else one

@@ -175,7 +175,7 @@ def differences(ours: Settings, paper: Settings, defaults: Mapping[str, object] 
     Example:
         >>> from surelabel.recipes.cifar import fast_recipe, paper_recipe
         >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
-        'max_rounds 8 (paper 20)'
+        'max_rounds 6 (paper 20)'
     """
     first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
     names = {key: key.rpartition(".")[2] for key in {**first, **second}}

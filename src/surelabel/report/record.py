@@ -139,5 +139,5 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
         # are drawn alike. One that is labeled in part, and has an entry selected too, counts twice.
         with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
         num_positive, num_negative = with_positive + record.num_negative_only, None
-    epochs, samples = samples_trained_on(num_labels, num_positive, num_negative, learner.training)
+    epochs, samples = samples_trained_on(num_labels, num_positive, num_negative, learner.training, record.round)
     return learner.members * epochs, learner.members * samples
