@@ -50,7 +50,8 @@ def test_both_ways_show_the_network_the_same(number: int) -> None:
     assert bench.train_alone() > 0
     assert any(not torch.equal(one, other) for one, other in zip(before, bench.network.parameters(), strict=True))
     assert bench.label_alone() > 0
-    assert seen == [bench.fixed.shape] * (case.steps - 1 + case.batches)
+    passes = case.batch * case.batches // case.pass_batch
+    assert seen == [(2, *shape)] * (case.steps - 1) + [(case.pass_batch, *shape)] * passes
     assert bench.label() > 0
     assert bench.train() > 0
 
