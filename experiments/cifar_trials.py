@@ -15,9 +15,9 @@ from surelabel.recipes.variants import Variant
 ROUNDS, STEPS = 2, 10_000
 
 
-def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS) -> Variant:
-    """Return the variant of UPS with all of these changes and this many rounds of so many steps."""
-    changes = (*changes, config(max_rounds=rounds), training(steps=steps))
+def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS, growth: float = 1.0) -> Variant:
+    """Return the variant of UPS with all of these changes and this many rounds of so many steps, or of growing ones."""
+    changes = (*changes, config(max_rounds=rounds), training(steps=steps, round_growth=growth))
     return lambda ups: functools.reduce(lambda settings, change: change(settings), changes, ups)
 
 
@@ -47,6 +47,8 @@ CHANGES: tuple[tuple[str, Variant], ...] = (
     ("weight decay 1e-3", trial(training(weight_decay=1e-3))),
     ("average of the weights", trial(training(ema_decay=0.998))),
     ("4 rounds of 4,500 steps", trial(rounds=4, steps=4500)),
+    # Together as many steps as 2 rounds of 10,000.
+    ("2 rounds that grow by half", trial(steps=6316, growth=1.5)),
 )
 TRIALS = Experiment(
     "cifar10-trials",
