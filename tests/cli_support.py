@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from surelabel.cli import main
-from surelabel.data.tables import write_table
+from surelabel.data.tables import read_table, write_table
 
 QUICK = ("--rounds", "1", "--hidden", "8", "--epochs", "1", "--passes", "3")
 """Settings that make a fit take a moment; the thresholds stay the defaults."""
@@ -61,12 +61,16 @@ def write_blobs(path: Path, **changes: object) -> Path:
     return write_table(path, {name: values for name, values in columns.items() if values is not None})
 
 
-def write_cells(path: Path, cells: list[str]) -> Path:
-    """Write a table of one feature, x, and these cells as y, or both as arrays."""
+def labels_read(path: Path, cells: list[str]) -> list[object]:
+    """Return the labels of a table with these cells, or array, as y: ";" separates, "?" is unlabeled, "none" none."""
     if path.suffix == ".npz":
         np.savez(path, x=np.zeros((len(cells), 1)), y=np.array(cells))
-        return path
-    return write_table(path, {"x": [0.0] * len(cells), "y": cells})
+    else:
+        write_table(path, {"x": [0.0] * len(cells), "y": cells})
+    table = read_table(path, labels=["y"], separator=";", unlabeled="?", none="none")
+    assert table.y is not None
+    assert table.label_names == ("y",)
+    return list(table.y.tolist())
 
 
 def rows(text: str) -> list[dict[str, str]]:
