@@ -129,8 +129,7 @@ def compiled_passes(model: nn.Module) -> CompiledPasses:
 def shared_sums(model: nn.Module, block: Tensor, passes: int, way: Way, task: Task, temperature: float) -> Sums:
     """Return the sums over `passes` passes of a block (N, ...); the rows repeat already where the way needs it."""
     tally = Tally(task, temperature)
-    for z in shared_logits(model, block, passes, way).unbind():
-        tally.add(z)
+    tally.add(shared_logits(model, block, passes, way))
     return tally.sums()
 
 

@@ -111,8 +111,8 @@ def logits(model: nn.Module, batch: Tensor, rows: int | None = None) -> Tensor:
 
 
 def probabilities(z: Tensor, task: Task) -> Tensor:
-    """Return p in [0, 1] from logits z (N, C): softmax over the classes, or a sigmoid for each."""
-    p = torch.sigmoid(z) if task == "multi" else torch.softmax(z, dim=1)
+    """Return p in [0, 1] from logits z (..., C): softmax over the classes, or a sigmoid for each."""
+    p = torch.sigmoid(z) if task == "multi" else torch.softmax(z, dim=-1)
     # A vectorized softmax may end one rounding step above 1.
     return p.clamp(max=1.0)
 

@@ -32,8 +32,7 @@ class Tally:
 
     Example:
         >>> tally = Tally("multi", 2.0)
-        >>> tally.add(torch.tensor([[0.0, 2.0]]))
-        >>> tally.add(torch.tensor([[0.0, -2.0]]))
+        >>> tally.add(torch.tensor([[[0.0, 2.0]], [[0.0, -2.0]]]))
         >>> tally.uncertainty().p
         tensor([[0.5000, 0.5000]])
         >>> tally.differs
@@ -47,16 +46,23 @@ class Tally:
         self.first = self.finite = self.differs = torch.empty(0)
 
     def add(self, z: Tensor) -> None:
-        """Take in the logits (N, C) of one more pass."""
-        finite = torch.isfinite(z).all(dim=1)
+        """Take in the logits (P, N, C) of P more passes.
+
+        What goes over the classes is computed for all passes at once: pass by pass, the compiler would put the sums of
+        all passes into one kernel, and with 100 classes take minutes to make it.
+        """
+        finite = torch.isfinite(z).all(dim=2).all(dim=0)
+        plain, soft = probabilities(z, self.task), probabilities(z / self.temperature, self.task)
         if self.plain.count == 0:
             # A copy, because a network may write its next output into the same memory.
-            self.first, self.finite, self.differs = z.clone(), finite, torch.zeros_like(z, dtype=torch.bool)
+            self.first, self.finite = z[0].clone(), finite
+            self.differs = torch.zeros_like(self.first, dtype=torch.bool)
         else:
             self.finite = self.finite & finite
-            self.differs = self.differs | (z != self.first)
-        self.plain.add(probabilities(z, self.task))
-        self.soft.add(probabilities(z / self.temperature, self.task))
+        for one, p, p_soft in zip(z.unbind(), plain.unbind(), soft.unbind(), strict=True):
+            self.differs = self.differs | (one != self.first)
+            self.plain.add(p)
+            self.soft.add(p_soft)
 
     def merge(self, other: "Tally") -> None:
         """Take in another tally of the same rows: more passes."""
@@ -92,6 +98,6 @@ def tallied(passes: Iterable[Tensor], task: Task, temperature: float) -> Tally:
     """Return the tally of each pass's logits (N, C); refuse logits that are not finite."""
     tally = Tally(task, temperature)
     for z in passes:
-        tally.add(z)
+        tally.add(z.unsqueeze(0))
     check_finite(tally.finite)
     return tally
