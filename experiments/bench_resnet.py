@@ -6,8 +6,8 @@ Two ratios for each network, of medians taken in turns, by the fast recipes of V
 
 - training with augmentation through the engine, against the same network, compiled, with the same optimizer, its step
   captured in a CUDA graph, on one batch that is on the device already, again and again;
-- labeling by ten stochastic passes through the engine, against one pass of the same network, compiled, over batches as
-  large as it is fastest with.
+- labeling by ten stochastic passes through the engine, against one pass of the same network, compiled, over batches of
+  a size of its own: larger ones, where that makes it faster.
 
 On a GPU in bfloat16 and channels_last; on a CPU, for which `--tiny` is meant, in float32 and not compiled.
 """

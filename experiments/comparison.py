@@ -25,6 +25,7 @@ from surelabel.report.record import settings_file
 from surelabel.report.results import append_rows, paired_difference, read_rows
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, write_file
+from surelabel.runs.rows import alone
 
 LABELS_PER_CLASS = 5
 METRIC = "test accuracy %"
@@ -141,7 +142,8 @@ class Book:
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Append finished rows."""
-        append_rows(self.path, [{**row, **self.origin} for row in rows])
+        with alone(self.path):
+            append_rows(self.path, [{**row, **self.origin} for row in rows])
 
     def values(self, metric: str = METRIC) -> dict[tuple[str, str], dict[int, float]]:
         """Return, for each (data set, row), the value of each seed; of runs that were repeated the last counts."""

@@ -17,6 +17,7 @@ from surelabel.cli._several import given_column
 from surelabel.data._cells import class_name
 from surelabel.data.reference import TableData
 from surelabel.data.tables import read_table, write_table
+from surelabel.report.thresholds import validation_labels
 from surelabel.runs import RunFolder
 
 CLASSES = ["big", "cat", "dog"]
@@ -143,6 +144,7 @@ def test_a_run_is_the_same_in_all_forms_and_leaves_unknown_entries_out_of_scores
     # Only the samples that are known as a whole are judged.
     assert "held-out labels" in command("thresholds", runs[0].path, "--out", tmp_path / "t.svg").out
     assert len(runs[0].data().validation[1]) == len(LABELED)
+    assert len(validation_labels(runs[0]).label) == sum(min(codes) >= 0 for codes in LABELED) == 3
 
 
 def test_unknown_entries_are_enough_to_learn_from_and_a_run_is_resumed(command: Command, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from surelabel.errors import DamagedFileError, DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
-from surelabel.recipes.budget import LEAST_SAMPLES, Cut, Speed, cut_to
+from surelabel.recipes.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
 from surelabel.recipes.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
 from surelabel.recipes.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
 from surelabel.recipes.paper import EXPERIMENTS, experiment
@@ -396,18 +396,51 @@ def test_the_number_of_rounds_can_be_set(small: Experiment, tmp_path: Path, own_
     assert main([*words, "--rows", "Supervised", "--rows", "UPS", "--rounds", "1"]) == 0
     assert {row["row"]: row["rounds"] for row in read_rows("results/runs.csv")} == {"Supervised": "0", "UPS": "1"}
     assert "max_rounds 1" in (tmp_path / "runs" / "small.md").read_text()
-    cut = plans.cut_to(
-        plans.Plans(None, Options(rounds=2)).settings(small.entries[-1], 0), 10.0, Speed(900.0, 800.0), 20
-    )
-    assert cut.max_rounds == 2
 
 
-def test_rounds_that_a_row_would_ignore_are_refused() -> None:
+@pytest.mark.parametrize(("rounds", "planned"), [(None, 2), (1, 1)])
+def test_minutes_are_planned_for_the_rounds_that_are_asked_for(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int | None, planned: int
+) -> None:
+    monkeypatch.setattr(plans, "measure", lambda *_: Speed(900.0, 800.0))
+    plan = plans.Plans(tmp_path / "plans.json", Options(rounds=rounds, minutes=1.0, device="cpu"))
+    assert plan.settings(small.entries[-1], 0).config.max_rounds == planned
+
+
+def test_a_row_without_rounds_has_one_network_for_all_of_the_minutes(
+    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(plans, "measure", lambda settings, _: (measured.append(settings.name), Speed(1000.0, 1e9))[1])
+    plan = plans.Plans(tmp_path / "plans.json", Options(minutes=1.0, device="cpu"))
+    supervised, *_, ups = (plan.settings(entry, 0) for entry in small.entries if entry.variant is not None)
+    assert (supervised.config.max_rounds, ups.config.max_rounds) == (0, 2)
+    samples = [(settings.network.training.steps or 0) * batch_of(settings) for settings in (supervised, ups)]
+    # 1 + 1.5 + 1.5² times as long as its round 0 are all of UPS's.
+    assert samples == [pytest.approx(60_000 * MARGIN, abs=20), pytest.approx(60_000 * MARGIN / 4.75, abs=20)]
+    assert len(measured) == 1
+    assert plan.knows(small.entries[1])
+
+
+def test_rows_with_a_length_of_their_own_refuse_another(tmp_path: Path) -> None:
     trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:TRIALS")
-    with pytest.raises(
-        InvalidInputError, match="'2 rounds of 10,000 steps' has a number of rounds of its own, 2; leave"
-    ):
-        plans.Plans(None, Options(rounds=10, device="cpu")).settings(trials.entries[0], 0)
+    for length in (Options(rounds=10), Options(minutes=5.0)):
+        with pytest.raises(InvalidInputError, match="a length of their own.*: Mixup; 4 rounds of 4,500 steps. Leave"):
+            reproduce(trials, tmp_path / "runs", length._replace(rows=("Mixup", "4 rounds of 4,500 steps")))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_row_with_a_length_of_its_own_is_not_taken_for_another(small: Experiment, tmp_path: Path) -> None:
+    ups = small.entries[-1]
+
+    def of_its_own(settings: RunSettings) -> RunSettings:
+        return settings.replace(config=settings.config.replace(max_rounds=3))
+
+    both = dataclasses.replace(small, entries=(ups, dataclasses.replace(ups, row="own", variant=of_its_own)))
+    cells = reproduce(both, tmp_path / "runs", Options(rows=(ups.row,), rounds=1, device="cpu"))
+    assert [len(cell.runs) for cell in cells] == [1, 0]
+    cells = reproduce(both, tmp_path / "runs", Options(rows=("own",), device="cpu"))
+    assert [run.records()[-1].round for run in cells[1].runs] == [3]
 
 
 def test_runs_of_other_minutes_stay_in_the_table(

@@ -11,7 +11,7 @@ import typer
 
 @functools.cache
 def estimator_defaults() -> dict[str, Any]:
-    """Return the default of each argument of `UPSClassifier` that is written as a plain value.
+    """Return the default of each argument of `UPSClassifier` that is given by name; all are plain values.
 
     >>> estimator_defaults()["negatives"]
     True

@@ -80,7 +80,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         left = available - (rounds + 1) * label_seconds
         return left / (sample_seconds * _in_units_of_round_0(rounds, learner.training.round_growth))
 
-    rounds = max(1, settings.config.max_rounds)
+    rounds = settings.config.max_rounds
     while rounds > 1 and samples(rounds) < least:
         rounds -= 1
     steps = int(samples(rounds) / batch)
@@ -100,7 +100,7 @@ def _in_units_of_round_0(rounds: int, growth: float) -> float:
 
 
 def cut_text(cut: RunSettings, whole: RunSettings) -> str:
-    """Return what the minutes allow in place of a recipe's rounds; "" where they are the same.
+    """Return what is run in place of a recipe's rounds; "" where they are the same.
 
     Example:
         >>> from surelabel.learners.settings import TorchLearnerSettings

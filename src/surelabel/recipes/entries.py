@@ -137,6 +137,18 @@ class Entry:
         assert self.variant is not None
         return self.variant(base).replace(name=self.row)
 
+    def sets_length(self) -> bool:
+        """Whether the row has rounds or steps of its own, not the recipe's; to have no rounds does not count.
+
+        Example:
+            >>> from surelabel.recipes.cifar import CIFAR10
+            >>> Entry("10 steps", CIFAR10, 1000, variant=lambda ups: ups.with_training(steps=10)).sets_length()
+            True
+        """
+        base, number = self.base(0, "fast"), 10**9  # which no row sets
+        row = self.of(base.replace(config=base.config.replace(max_rounds=number)).with_training(steps=number))
+        return row.config.max_rounds not in (0, number) or row.network.training.steps != number
+
 
 @dataclass(frozen=True)
 class Experiment:

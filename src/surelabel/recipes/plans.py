@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surelabel.data.reference import FunctionData
-from surelabel.errors import InvalidInputError
+from surelabel.data.reference import FunctionData, RunData
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.recipes.budget import Cut, cut_to, measure
+from surelabel.recipes.budget import Cut, Speed, cut_to, measure
 from surelabel.recipes.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.recipes.portable import portable
 from surelabel.recipes.ucf101 import MODEL, TORCHVISION
@@ -60,20 +59,14 @@ class Plans:
     def __init__(self, path: Path | None, options: Options) -> None:
         self.path, self.options = path, options
         self._kept: dict[str, Any] = read_json(path) if path is not None and path.exists() else {}
+        self._speeds: dict[str, Speed] = {}
         self._pretrained_hash: str | None = None
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
-        """Return the complete settings of a run; refuse rounds that the row would ignore."""
+        """Return the complete settings of a run."""
         base = self._with_rounds(self._base(entry, seed, self.options.recipe))
         cut = self._cut(entry)
-        base = base if cut is None else cut.apply(base)
-        settings = entry.of(base)
-        if self.options.rounds is not None and settings.config.max_rounds not in (0, base.config.max_rounds):
-            raise InvalidInputError(
-                f"The row {entry.row!r} has a number of rounds of its own, {settings.config.max_rounds}; leave "
-                "'rounds' out, or choose other rows."
-            )
-        return settings
+        return entry.of(base if cut is None else cut.apply(base))
 
     def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
         """Return the complete settings of a run by this recipe, with all of its own rounds."""
@@ -81,7 +74,10 @@ class Plans:
 
     def knows(self, entry: Entry) -> bool:
         """Whether the settings of an entry follow without measuring anything."""
-        return self.options.minutes is None or _key(self._timed(entry), self.options.minutes) in self._kept
+        if self.options.minutes is None:
+            return True
+        timed = self._timed(entry)
+        return _key(timed, timed.config.max_rounds, self.options.minutes) in self._kept
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
         base = entry.base(seed, recipe, self.options.arguments)
@@ -106,12 +102,15 @@ class Plans:
         return learner
 
     def _timed(self, entry: Entry) -> RunSettings:
-        """Return the settings whose speed counts for an entry.
+        """Return the settings whose speed and rounds count for an entry.
 
-        Rows that train the same networks get the same rounds, however they label: they share round 0.
+        Rows that train the same networks get the same rounds, however they label: they share round 0. A row without
+        rounds has one network for all of the minutes.
         """
         base = self._with_rounds(self._base(entry, 0, self.options.recipe))
         row = entry.of(base)
+        if row.config.max_rounds == 0:
+            base = base.replace(config=base.config.replace(max_rounds=0))
         same = row.network.fit_settings() == base.network.fit_settings()
         return base if same else row.replace(config=base.config)
 
@@ -119,18 +118,24 @@ class Plans:
         if self.options.minutes is None:
             return None
         timed = self._timed(entry)
-        key = _key(timed, self.options.minutes)
+        key = _key(timed, timed.config.max_rounds, self.options.minutes)
         if key not in self._kept:
             assert timed.data is not None
             assert self.path is not None
             data = timed.data.load()
-            speed = measure(timed, data)
+            speed = self._speed(timed, data)
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
             cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
             self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
             write_json(self.path, self._kept)
         kept = self._kept[key]
         return Cut(kept["max_rounds"], kept["steps"])
+
+    def _speed(self, timed: RunSettings, data: RunData) -> Speed:
+        key = _key(timed)
+        if key not in self._speeds:
+            self._speeds[key] = measure(timed, data)
+        return self._speeds[key]
 
 
 def _on_gpu(device: str | None) -> bool:
@@ -139,9 +144,10 @@ def _on_gpu(device: str | None) -> bool:
     return torch.cuda.is_available() if device is None else torch.device(device).type == "cuda"
 
 
-def _key(settings: RunSettings, minutes: float) -> str:
+def _key(settings: RunSettings, *length: float) -> str:
+    """Return letters that stand for a network, its data, and how long it is trained."""
     assert settings.learner is not None
     assert isinstance(settings.data, FunctionData)
     learner, function = (portable(part.model_dump(mode="json")) for part in (settings.learner, settings.data))
-    text = json.dumps([learner, function["function"], settings.config.max_rounds, minutes], sort_keys=True)
+    text = json.dumps([learner, function["function"], *length], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,5 +1,6 @@
 """What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's figures."""
 
+import functools
 import hashlib
 import json
 import logging
@@ -39,7 +40,7 @@ class Result(NamedTuple):
     Attributes:
         entry: what the paper has there.
         runs: one a seed.
-        cut: what the minutes allowed in place of the recipe's rounds.
+        cut: what was run in place of the recipe's rounds.
         differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
         asked_for: the runs have the recipe, length and machine of the options; else there are none that have.
     """
@@ -93,16 +94,17 @@ def _finished(path: Path) -> list[RunFolder]:
 def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     if entry.variant is None or not finished:
         return Result(entry, [])
-    whole = {_kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
+    kind = functools.partial(_kind, with_length=entry.sets_length())
+    whole = {kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
     groups: dict[str, list[RunFolder]] = {}
     for run in finished:
-        if _kind(run.settings) in whole:
+        if kind(run.settings) in whole:
             groups.setdefault(run.path.name.split("-")[-2], []).append(run)
     if not groups:
         return Result(entry, [])
     asked_for = settings_hash(plans.settings(entry, 0)) if plans.knows(entry) else None
     runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
-    recipe = whole[_kind(runs[0].settings)]
+    recipe = whole[kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
     settable = entry.settable() if plans.options.arguments else {}
     defaults = {name: parameter.default for name, parameter in settable.items()}
@@ -126,11 +128,13 @@ def _comparable(settings: RunSettings) -> RunSettings:
     )
 
 
-def _kind(settings: RunSettings) -> str:
-    """Return as text what makes a run one of a row, whatever its length, and the precision that its machine has."""
-    settings = _comparable(settings).with_training(steps=None, precision="float32")
-    config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
-    return json.dumps(settings.replace(config=config).to_json(), sort_keys=True)
+def _kind(settings: RunSettings, with_length: bool) -> str:
+    """Return as text what makes a run one of a row, whatever the precision of its machine, and maybe its length."""
+    settings = _comparable(settings).with_training(precision="float32")
+    if not with_length:
+        config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
+        settings = settings.replace(config=config).with_training(steps=None)
+    return json.dumps(settings.to_json(), sort_keys=True)
 
 
 def folder_of(out: Path, entry: Entry) -> Path:

@@ -178,7 +178,7 @@ def figure_3(row: Row) -> dict[str, ReportFigure]:
 def validation_choice(row: Row) -> str:
     """Say how many of the validation set the runs' thresholds select, and how many are right; "" for several labels.
 
-    The paper's choice follows where the data are its own: CIFAR-10 with 1000 labels.
+    The paper's choice follows on CIFAR-10; how many labels its network had is not said.
     """
     config, choice = row.runs[0].settings.config, PAPER["validation_choice"]
     if config.task == "multi":  # whose figure 3 has no thresholds either
@@ -191,11 +191,12 @@ def validation_choice(row: Row) -> str:
     by = f"tau_p {pair.tau_p:g} selects" if plain else f"tau_p {pair.tau_p:g}, kappa_p {pair.kappa_p:g} select"
     right = "" if accuracy is None else f", {percent(accuracy):.2f} % right"
     paper = ""
-    if paper_experiment(row.runs[0]) == ("cifar10", 1000):
+    name, _ = paper_experiment(row.runs[0]) or ("", 0)
+    if name == "cifar10":
         tau, kappa = choice["tau_p"], choice["kappa_p"]
-        own = "" if pair == (tau, kappa) else f" by tau_p {tau:g}, kappa_p {kappa:g}"
+        own = "" if pair == (tau, kappa) else f", by tau_p {tau:g}, kappa_p {kappa:g}"
         selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
-        paper = f" (the paper, CIFAR-10 with 1000 labels{own}: {selected})"
+        paper = f" (the paper, number of labels not said{own}: {selected})"
     return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
 
 
@@ -217,7 +218,7 @@ def classes_figure(row: Row) -> ReportFigure:
     figure = first_selection_figure(row, "Classes of the first selection")
     number = len(row.runs[0].settings.classes)
     if number > MOST_CLASSES:
-        note = f"No table of the {number} classes, which would be too long to help; in the CSV file of `--results`, "
+        note = f"No table of the {number} classes, which would be too long to help; in the file of results, "
         return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
     return replace(figure, tables=[*figure.tables, class_counts_table(row)])
 

@@ -126,6 +126,8 @@ def check_request(
         raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
     if options.minutes is not None:
         check_minutes(options.minutes)
+    if options.minutes is not None or options.rounds is not None:
+        _check_lengths(entries)
     if options.arguments:
         check_arguments(entries, options.arguments)
     if results is not None:
@@ -134,6 +136,15 @@ def check_request(
         for _, settings in _beginnings(entries, options):
             settings.network.build(settings.config.task)  # refuses parameters that the network has not
     return entries
+
+
+def _check_lengths(entries: Sequence[Entry]) -> None:
+    own = dict.fromkeys(entry.row for entry in entries if entry.sets_length())
+    if own:
+        raise InvalidInputError(
+            f"These rows have a length of their own, which 'rounds' and 'budget' do not change: {'; '.join(own)}. "
+            "Leave both out, or choose other rows."
+        )
 
 
 def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Options) -> None:
