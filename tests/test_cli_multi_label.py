@@ -198,6 +198,12 @@ def test_entries_have_a_row_for_each_sample_and_class(command: Command, home: Pa
     assert all(row["prediction"] == str(int(float(row["confidence"]) >= 0.5)) for row in found)
 
 
+def test_the_first_round_is_balanced_where_that_is_asked_for(command: Command, tmp_path: Path) -> None:
+    path = write_tags(tmp_path / "tags.csv")
+    assert command(*fit(path, "--separator", "|", "--balance", "equal", "--rounds", "2")) == (0, "", "")
+    assert [record.balanced for record in RunFolder.open(tmp_path / "run").records()] == [False, True, False]
+
+
 def test_gamma_says_from_which_probability_on_a_class_is_present(command: Command, tmp_path: Path) -> None:
     path = write_tags(tmp_path / "tags.csv")
     words = fit(path, "--separator", "|", "--gamma", "0.3", "--balance", "equal", "--balance-rounds", "0")

@@ -182,6 +182,15 @@ def test_partly_known_rows_of_several_labels(estimator: object) -> None:
     assert classifier.history_[1].num_positive > 0
 
 
+def test_several_labels_are_balanced_in_the_first_round_where_that_is_asked_for() -> None:
+    thresholds = {"tau_p": 0.5, "kappa_p": 0.5, "balance_floor": 1}
+    plain, even = (quick(max_rounds=2, balance=rule, **thresholds).fit(XM, partly()) for rule in (None, "equal"))
+    assert [record.balanced for record in plain.history_] == [False, False, False]
+    assert [record.balanced for record in even.history_] == [False, True, False]
+    first = even.history_[1]
+    assert first.num_positive_before == plain.history_[1].num_positive > first.num_positive
+
+
 def test_several_labels_with_nan() -> None:
     classifier = quick(unlabeled=None).fit(XM, partly(marker=np.nan))
     assert np.isnan(classifier.transduction_[classifier.labeled_iter_ == -1]).all()

@@ -99,6 +99,14 @@ def test_every_data_set_has_a_curve_and_its_own_metric(figure1a: Experiment, tmp
     assert "of the samples whose predicted class has an uncertainty of at most t." in of_samples
 
 
+def test_cifar_100_has_a_curve_too(figure1a: Experiment, tmp_path: Path) -> None:
+    store(tmp_path / "data" / "cifar100", small_set(per_batch=100, num_classes=100))
+    words = ["figure1a", "--device", "cpu", "--out", str(tmp_path / "runs")]
+    assert main(["reproduce", *words, "--data", "cifar10", "--data", "cifar100"]) == 0
+    drawing = (tmp_path / "runs" / "figure1a-cifar10-and-cifar100" / "figure-1-a.svg").read_text()
+    assert all(f">{name}<" in drawing for name in ("cifar10, 20 labeled", "cifar100, 100 labeled"))
+
+
 def test_missing_data_are_named_before_anything_starts(figure1a: Experiment, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="CIFAR-100 is not in .*; get it with: surelabel data get cifar100") as caught:
         reproduce(figure1a, tmp_path / "runs", Options(device="cpu"))

@@ -14,10 +14,11 @@ import surelabel as sl
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.recipes.variants import VARIANTS, pseudo_labeling
 from surelabel.report.classes import ClassReport, class_reports, classes_table
+from surelabel.report.figures import ece_by_uncertainty
 from surelabel.report.html import write_report
 from surelabel.report.record import record_runs, samples_seen
 from surelabel.report.results import read_rows
-from surelabel.report.tables import group_runs, summarize, variant_of
+from surelabel.report.tables import Row, group_runs, judged_labels, summarize, variant_of
 from surelabel.runs import RunData, RunFolder, RunSettings, TorchLearnerSettings, run, start
 from surelabel.runs.files import write_json
 
@@ -179,6 +180,20 @@ def test_entries_are_calibrated_by_the_larger_of_p_and_its_complement() -> None:
     (_, record) = sl.self_train(learner, (X, Y), np.zeros((2, 1)), config(), truth=truth)
     # Selected and known: 0.8 and 0.96 are right, 0.6 and 0.98 are not; 0.96 and 0.98 share a bin.
     assert record.ece == pytest.approx((0.2 + 0.6 + abs(0.96 + 0.98 - 1)) / 4)
+
+
+def test_entries_are_judged_by_their_own_confidence_and_uncertainty(tmp_path: Path) -> None:
+    p, u = np.array([[0.8, 0.1, 0.4], [0.6, 0.9, 0.3]]), np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    truth = np.array([[1, 0, 1], [0, -1, 1]])
+    list(run(tmp_path, Scripted([p], [u]), (X, Y), np.zeros((2, 1)), config(), truth=truth, classes=["a", "b", "c"]))
+    found = judged_labels(Row("UPS", (RunFolder.open(tmp_path),)), 0)
+    assert found.uncertainty is not None
+    # The fifth entry is not known.
+    assert found.confidence.tolist() == pytest.approx([0.8, 0.9, 0.6, 0.6, 0.7])
+    assert found.uncertainty.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.6])
+    assert found.right.tolist() == [True, True, False, False, False]
+    # Up to an uncertainty of 0.2: 0.8 and 0.9, both right; up to 0.3 also 0.6, which is wrong.
+    assert ece_by_uncertainty(found, np.array([0.25, 0.35])) == pytest.approx([0.3 / 2, 0.9 / 3])
 
 
 def test_a_run_from_before_there_were_two_scores_is_read(tmp_path: Path) -> None:

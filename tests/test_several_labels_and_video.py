@@ -5,6 +5,7 @@ import functools
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_ucf101 import official_lists, write_files, write_lists
@@ -267,6 +268,29 @@ def test_missing_data_are_named_before_anything_starts(
     with pytest.raises(DataError, match=message):
         reproduce(experiment(name), tmp_path / "runs", Options(device="cpu"))
     assert not (tmp_path / "runs").exists()
+
+
+def paper_voc2007(*given: Any) -> RunSettings:
+    return tiny_pictures(voc2007.paper_recipe(*given, side=32))
+
+
+def paper_ucf101(*given: Any) -> RunSettings:
+    return tiny_clips(ucf101.paper_recipe(*given))
+
+
+@pytest.mark.parametrize(("name", "labels", "recipe"), [("table4", 25, paper_voc2007), ("table3", 0.2, paper_ucf101)])
+def test_the_papers_own_recipes_train_too(
+    name: str, labels: Labels, recipe: Any, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """With all of their settings but the width of the network, the number of steps and rounds, and the thresholds."""
+    table = request.getfixturevalue(name)
+    (ups,) = chosen(table, Options(rows=("UPS",), labels=(labels,)))
+    ups = dataclasses.replace(ups, dataset=dataclasses.replace(ups.dataset, paper=recipe))
+    (cell,) = reproduce(dataclasses.replace(table, entries=(ups,)), tmp_path, Options(recipe="paper", device="cpu"))
+    training, last = cell.runs[0].settings.network.training, cell.runs[0].records()[-1]
+    assert (training.optimizer, training.schedule, training.learning_rate) == ("sgd", "cosine", 0.03)
+    assert last.round == 1
+    assert last.test_score is not None
 
 
 def test_labels_are_a_number_or_a_share() -> None:

@@ -30,7 +30,7 @@ from surelabel.data.images import mapped
 from surelabel.data.pictures import Counted, OnError
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
-from surelabel.data.wording import listed, shown
+from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.system import cores, write_whole
 
@@ -153,7 +153,7 @@ class _Cache:
                 if fault is None:
                     waiting.append(missing[name])
                 elif on_error == "stop":
-                    raise DataError(f"{fault} Repair the file, or leave such clips out with on_error='skip'.")
+                    raise DataError(f"{fault} Repair the file, or leave such clips out with {SKIP}.")
                 else:
                     faults[name] = fault
                 if len(waiting) == _FLUSHED_AT_ONCE:

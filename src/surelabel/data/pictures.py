@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from surelabel.data.decoding import tell
 from surelabel.data.source import Index
-from surelabel.data.wording import listed, shown
+from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.system import cores
 
@@ -148,7 +148,7 @@ def decode_pictures(
 
 def stopped(message: str) -> DataError:
     """The error for a picture that cannot be decoded and was not to be skipped."""
-    return DataError(f"{message} To leave such pictures out, and be told which, pass on_error='skip'.")
+    return DataError(f"{message} To leave such pictures out, and be told which, pass {SKIP}.")
 
 
 def check_options(side: int, fit: str, on_error: str = "stop") -> None:

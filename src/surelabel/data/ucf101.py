@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pictures import OnError
-from surelabel.data.wording import check_file, damage_named, listed
+from surelabel.data.wording import SKIP, check_file, damage_named, listed
 from surelabel.errors import DataError, InvalidInputError
 
 SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
@@ -178,6 +178,6 @@ def _find_videos(folder: Path, names: Sequence[str], on_error: OnError) -> dict[
     if missing:
         told = f"{len(missing)} of {len(names)} listed clips are not in '{folder}': {listed(missing)}"
         if on_error == "stop" or not videos:
-            raise DataError(f"{told}; get them again, or leave them out with on_error='skip'.")
+            raise DataError(f"{told}; get them again, or leave them out with {SKIP}.")
         warnings.warn(f"{told}; they are left out.", stacklevel=3)
     return videos

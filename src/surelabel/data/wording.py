@@ -9,6 +9,9 @@ from zipfile import BadZipFile
 
 from surelabel.errors import DataError
 
+SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
+"""How samples that cannot be read are left out."""
+
 
 def check_file(path: Path) -> None:
     """Refuse a path that is not a file with something in it."""
