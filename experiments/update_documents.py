@@ -252,6 +252,28 @@ def first_labels(results: Path) -> str:
     )
 
 
+def first_labels_by_tau(results: Path, dataset: str) -> str:
+    """Return how many of a first network's labels are right, and of how many, by method and tau_p."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset]
+    pattern = re.compile(r"first labels by (?P<method>.*), (?P<tau>(?:no )?tau_p.*), (?P<what>number|accuracy %)")
+    newest = {row["metric"]: row for row in rows if pattern.fullmatch(row["metric"])}
+    if not newest:
+        return "Not run."
+    cells: dict[str, dict[str, dict[str, float]]] = {}
+    for metric, row in newest.items():
+        found = pattern.fullmatch(metric)
+        assert found is not None
+        by_tau = cells.setdefault(found["method"], {}).setdefault(found["tau"], {})
+        by_tau[found["what"]] = float(row["value"])
+    taus = list(next(iter(cells.values())))
+    lines = ["| | " + " | ".join(taus) + " |", "|---|" + "---|" * len(taus)]
+    for method, by_tau in cells.items():
+        texts = (f"{cell['accuracy %']:.2f} of {cell['number']:,.0f}" for cell in (by_tau[tau] for tau in taus))
+        lines.append(f"| {method} | " + " | ".join(texts) + " |")
+    last = list(newest.values())[-1]
+    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, seed {last['seed']}, commit {last['commit'][:7]}."])
+
+
 def _speed(per_second: str, ratio: str = "") -> str:
     if not per_second:
         return ""
@@ -273,6 +295,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "selection": selection,
     "kernels": kernels,
     "first-selection": first_labels,
+    "first-labels": functools.partial(first_labels_by_tau, dataset="tin100"),
     "beside-alone": beside_alone,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cifar_support import cifar10_python, packed, small_set
+from cifar_support import cifar10_binary, cifar10_python, packed, small_set, write_folder
 from cli_support import Command
 from loopback import Server, serving
 from test_download import md5
@@ -47,6 +47,23 @@ def test_a_data_set_is_got_and_listed(command: Command, server: Server, tmp_path
     assert command("data", "get", "cifar10") == (0, f"{what}; was there already; checksums verified.\n", "")
     listed = command("data", "list").out.splitlines()
     assert listed[1] == f"  cifar10   100 training and 20 test pictures of 10 classes, from {server.url(NAME)}"
+
+
+def test_only_what_was_compared_with_a_checksum_is_said_to_be(command: Command, server: Server, tmp_path: Path) -> None:
+    """CIFAR-100's arrays have no known checksum, its archive has one."""
+    without = dataclasses.replace(DATASETS["cifar10"], sha256=None)
+    (tmp_path / "official.tar.gz").write_bytes(ARCHIVE)
+    folder = write_folder(tmp_path / "mine", cifar10_binary(IMAGES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(DATASETS, "cifar10", without)
+        counted = command("data", "get", "cifar10", "--from", folder).out
+        again = command("data", "get", "cifar10").out
+        official = command("data", "get", "cifar10", "--from", tmp_path / "official.tar.gz").out
+    assert counted.endswith(
+        f"from {folder}; only the pictures of each class are counted, since no checksum of this file is known.\n"
+    )
+    assert again.endswith("was there already; unchanged since it was stored.\n")
+    assert official.endswith("official.tar.gz; checksums verified.\n")
 
 
 def test_another_folder_and_a_file_at_hand_can_be_named(command: Command, server: Server, tmp_path: Path) -> None:

@@ -355,6 +355,24 @@ def test_a_separator_that_parts_nothing_is_warned_of(command: Command, tmp_path:
     assert result.err == "warning: no row has two labels; if '|' does not part them, correct --separator.\n"
 
 
+def test_labels_that_lack_no_class_are_refused(command: Command, tmp_path: Path) -> None:
+    path = write_tags(tmp_path / "tags.csv", ["cat"] * 8)
+    result = command(*fit(path, "--separator", "|"))
+    assert result.code == 1
+    assert result.err.splitlines()[-1] == (
+        "error: No entry is known to be 0, absent: a classifier would find every class everywhere. Label some samples "
+        "that lack a class."
+    )
+
+
+def test_every_entry_can_be_selected(command: Command, tmp_path: Path) -> None:
+    path = write_tags(tmp_path / "tags.csv", ["cat|dog", "dog"] * 4)
+    every = ("--tau-p", "0.5", "--tau-n", "0.5", "--kappa-p", "inf", "--kappa-n", "inf", "--temperature", "1")
+    assert command(*fit(path, "--separator", "|", *every, "--rounds", "1", "--out", tmp_path / "every")).code == 0
+    record = RunFolder.open(tmp_path / "every").records()[1]
+    assert record.num_positive + record.num_negative == 52 * 2
+
+
 @pytest.mark.parametrize("name", ["predict", "label"])
 def test_entries_of_one_label_a_sample_are_wrong_use(command: Command, tmp_path: Path, name: str) -> None:
     path = write_table(tmp_path / "pets.csv", blobs())

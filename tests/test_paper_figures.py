@@ -116,6 +116,11 @@ def test_figures_of_a_pool_without_truth_say_so(tmp_path: Path) -> None:
     assert figures["first-selection"].tables[0].lines[0] == ["before balancing", "6", "2.00", "–"]
 
 
+def test_rounds_that_learn_from_negatives_alone_are_not_taken_for_unknown_truth(tmp_path: Path) -> None:
+    figures = figure_1(group_runs([scripted_run(tmp_path / "run", tau_p=1.0)]))
+    assert figures["b"].note == "Not drawn: no round selected a positive label whose truth is known."
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     """Three values of kappa_p, the first with two seeds whose networks differ; and an infinite one."""

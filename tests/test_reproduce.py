@@ -159,6 +159,28 @@ def test_variants_change_what_their_names_say() -> None:
     assert plain.training.augment.mean == ups.learner.training.augment.mean  # type: ignore[union-attr]
 
 
+def test_estimators_with_rates_of_their_own_are_not_said_to_have_the_networks() -> None:
+    said = {}
+    for entry in experiment("table6").entries:
+        if entry.labels == 1000:
+            listed = differences(entry.of(entry.base(0, "fast")), entry.of(entry.base(0, "paper")))
+            said[entry.row] = "dropout 0.15 (paper 0.3)" in listed
+    assert said == {
+        "MC-Dropout": True,
+        "MC-SpatialDropout": False,
+        "MC-DropBlock": False,
+        "DataAug": True,
+        "Deep ensemble (not in the paper)": True,
+    }
+
+
+def test_what_a_recipe_leaves_to_the_network_is_listed_as_it_is() -> None:
+    entry = next(entry for entry in experiment("table2").entries if entry.network == "wrn-28-2" and entry.variant)
+    listed = differences(entry.of(entry.base(0, "fast")), entry.of(entry.base(0, "paper")), entry.defaults())
+    expected = {"activation relu (paper mish)", "norm_momentum 0.1 (paper 0.001)", "norm_bias 0.0 (paper 0.1)"}
+    assert expected <= set(listed)
+
+
 def test_a_budget_is_kept_and_split_over_the_rounds() -> None:
     settings, speed = fast_recipe(paper_recipe()), Speed(80_000.0, 50_000.0)
     for minutes in (0.1, 1.0, 6.0, 25.0):
@@ -333,6 +355,12 @@ def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkey
     assert {metric: figure for metric, figure in in_paper.items() if figure} == {
         "first selection, positives of cat before balancing": "1065"
     }
+    numbers = [found[f"first labels by confidence, {tau}, number"] for tau in ("no tau_p", "tau_p 0.7", "tau_p 0.9")]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] == found["first labels by confidence (Cal.), no tau_p, number"]
+    assert 0 < found["first labels by UPS, no tau_p, number"] <= numbers[0]
+    assert 0 <= found["first labels by UPS, no tau_p, accuracy %"] <= 100
+    assert "first labels by UPS, tau_p 0.9, accuracy %" not in found  # of none
     what = "first selection before balancing, points above confidence at equal counts"
     assert found[f"{what}, 95 % low"] <= found[what] <= found[f"{what}, 95 % high"]
 

@@ -102,6 +102,16 @@ def test_class_folders_may_lie_beside_the_lists_with_other_endings_and_capitals(
     assert lists.videos["YoYo/v_YoYo_g01_c01"] == tmp_path / "YoYo" / "v_yoyo_g01_c01.mp4"
 
 
+def test_of_several_files_of_a_clip_the_video_is_taken(empty: Path) -> None:
+    avi = empty / "UCF-101" / clip_name("YoYo", 1, 1)
+    for ending in (".txt", ".mp4", ".xml"):
+        avi.with_suffix(ending).touch()
+    name = "YoYo/v_YoYo_g01_c01"
+    assert read_ucf101(empty).videos[name] == avi
+    avi.unlink()
+    assert read_ucf101(empty).videos[name] == avi.with_suffix(".mp4")
+
+
 def test_one_split_is_enough_and_classes_can_be_chosen(empty: Path) -> None:
     for name in ("trainlist02", "testlist02", "trainlist03", "testlist03"):
         (empty / "ucfTrainTestlist" / f"{name}.txt").unlink()
@@ -301,6 +311,27 @@ def test_a_clip_that_cannot_be_decoded_stops_the_run_or_is_left_out(root: Path, 
     finally:
         path.write_bytes(whole)
     assert len(data.test[0]) == len(data.test[1]) == 17
+
+
+def test_a_clip_that_is_missing_for_a_while_does_not_cost_the_others_decoded_again(root: Path, tmp_path: Path) -> None:
+    totals: list[int] = []
+    options = {"cache": str(tmp_path), "on_error": "skip", "progress": lambda done, total: totals.append(total)}
+    path = root / "ucf101" / "UCF-101" / clip_name("YoYo", 1, 1)
+    path.rename(tmp_path / "away")
+    try:
+        with (
+            pytest.warns(UserWarning, match="1 of 60 listed clips are not in"),
+            pytest.warns(UserWarning, match="has 42 and 17 clips"),
+        ):
+            before = ucf101(folder=str(root), **options, **CLIPS)
+    finally:
+        (tmp_path / "away").rename(path)
+    assert totals == [59] * 59
+    after = made(root, **options)
+    assert totals[59:] == [1]
+    assert len(after.test[0]) == len(before.test[0]) + 1
+    whole = made(root, cache=str(tmp_path / "other"))
+    assert np.array_equal(after.test[0][np.arange(18)], whole.test[0][np.arange(18)])
 
 
 def test_missing_data_and_wrong_settings_are_named(tmp_path: Path, root: Path) -> None:

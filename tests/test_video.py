@@ -9,6 +9,7 @@ import subprocess
 import sys
 import wave
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_images
-from video_support import numbered, quadrants, turn, write_video
+from video_support import numbered, quadrants, show, turn, write_video
 
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.images import data_folder
@@ -124,6 +125,26 @@ def test_a_turned_video_is_turned_upright_to_the_nearest_quarter(tmp_path: Path,
     assert np.abs(clip[:, 0].astype(float) - expected).mean() < 12
 
 
+@pytest.mark.parametrize(
+    ("matrix", "set_right"),
+    [
+        ((-1, 0, 0, 1), np.fliplr),
+        ((1, 0, 0, -1), np.flipud),
+        ((0, 1, 1, 0), lambda frame: frame.transpose(1, 0, 2)),
+        ((0, -1, -1, 0), lambda frame: np.rot90(frame.transpose(1, 0, 2), 2)),
+        ((0, 0, 0, 0), np.array),
+    ],
+    ids=["left and right", "up and down", "diagonal", "other diagonal", "a matrix that shows nothing"],
+)
+def test_a_mirrored_video_is_mirrored_back(tmp_path: Path, matrix: tuple[int, ...], set_right: Callable) -> None:
+    path = write_video(tmp_path / "a.mp4", quadrants(5, 64, 32), "mpeg4")
+    show(path, *matrix)
+    expected = set_right(quadrants(1, 64, 32)[0])
+    height, width = expected.shape[:2]
+    clip = read_clip(path, ClipSettings(passages=1, frames=2, height=height, width=width))
+    assert np.abs(clip[:, 0].astype(float) - expected.transpose(2, 0, 1)).mean() < 12
+
+
 # What cannot be decoded
 
 
@@ -165,6 +186,19 @@ def broken(tmp_path: Path, kind: str) -> Path:
 def test_a_video_that_cannot_be_decoded_is_named(tmp_path: Path, kind: str, message: str) -> None:
     with pytest.raises(DataError, match=rf"Video '.*{kind}.avi' cannot be read: ({message})"):
         read_clip(broken(tmp_path, kind), SMALL)
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(0.6, r"1\.\d"), (0.3, r"0\.\d")])
+def test_a_file_that_announces_seconds_and_not_frames_is_refused_where_it_ends_early(
+    tmp_path: Path, share: float, seconds: str
+) -> None:
+    path = write_video(tmp_path / "cut.mkv", numbered(60, 64, 64, step=4))
+    assert levels(read_clip(path, SMALL)) == [4, 8, 12, 232, 236, 240]
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    message = rf"Video '.*cut.mkv' cannot be read: it has {seconds} of the 2.4 seconds that it announces"
+    with pytest.raises(DataError, match=message):
+        read_clip(path, SMALL)
 
 
 def test_a_playlist_does_not_make_the_decoder_read_elsewhere(tmp_path: Path) -> None:

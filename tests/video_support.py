@@ -50,9 +50,14 @@ def write_video(
 
 def turn(path: Path, cosine: float, sine: float) -> None:
     """Write a rotation into the display matrix of an .mp4 file's track header."""
+    show(path, cosine, sine, -sine, cosine)
+
+
+def show(path: Path, a: float, b: float, c: float, d: float) -> None:
+    """Write a display matrix into an .mp4 file's track header: (x, y) is shown at (a x + c y, b x + d y)."""
     data = bytearray(path.read_bytes())
     # Version and flags, two times, the track, its length, gaps, layer and volume come before the matrix.
     place = data.index(b"tkhd") + 44
-    fixed = [round(value * 2**16) for value in (cosine, sine, 0, -sine, cosine, 0, 0, 0)]
+    fixed = [round(value * 2**16) for value in (a, b, 0, c, d, 0, 0, 0)]
     data[place : place + 36] = struct.pack(">9i", *fixed, 2**30)
     path.write_bytes(data)

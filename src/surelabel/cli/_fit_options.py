@@ -89,6 +89,10 @@ Gamma = Annotated[
     float | None,
     setting("--gamma", "gamma", "Several labels: from which probability on a class counts as present.", _SELECT),
 ]
+Temperature = Annotated[
+    float | None,
+    setting("--temperature", "temperature", "Softens the probabilities that negative labels are chosen by.", _SELECT),
+]
 NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
 BalanceOption = Annotated[
     Balance | None,
@@ -157,7 +161,7 @@ Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and
 
 _OF_NETWORKS = ("model", "pretrained", "hidden", "dropout", "noise", "epochs", "learning_rate", "device")
 _OF_OUR_NETWORK = ("hidden", "dropout", "noise")
-_OF_NEGATIVES = ("tau_n", "kappa_n")
+_OF_NEGATIVES = ("tau_n", "kappa_n", "temperature")
 
 
 def check_together(given: dict[str, Any]) -> None:

@@ -87,7 +87,7 @@ def get(
     except KeyboardInterrupt:
         raise _with_what_is_kept(Interrupted(), name, to) from None
     there = "was there already" if got.was_there else f"from {got.images.origin}"
-    say(f"{DATASETS[name].title} is in {got.path}: {_counts(got.images)}; {there}; checksums verified.")
+    say(f"{DATASETS[name].title} is in {got.path}: {_counts(got.images)}; {there}; {got.checked}.")
 
 
 @app.command("list", epilog=_LIST_EXAMPLE)

@@ -45,6 +45,7 @@ def command(
     kappa_p: options.KappaP = None,
     kappa_n: options.KappaN = None,
     gamma: options.Gamma = None,
+    temperature: options.Temperature = None,
     no_negatives: options.NoNegatives = False,
     balance: options.BalanceOption = None,
     balance_rounds: options.BalanceRounds = None,

@@ -68,6 +68,7 @@ def decode_clips(
     folder: Path,
     settings: ClipSettings | None = None,
     *,
+    names: Sequence[str] | None = None,
     on_error: OnError = "stop",
     workers: int | None = None,
     progress: Counted | None = None,
@@ -76,8 +77,10 @@ def decode_clips(
 
     Args:
         videos: the files by the names that clips are known by.
-        folder: of the cache; videos or settings that differ have a folder of their own in it.
+        folder: of the cache; names or settings that differ have a folder of their own in it.
         settings: what is kept of each video.
+        names: of all clips that the cache has room for, so that one whose video is missing, or found again, does not
+            need another cache; None: those of `videos`.
         on_error: "stop" raises at the first video that cannot be decoded; "skip" warns of such videos and leaves them
             out. The next call tries them again.
         workers: how many processes decode; None: as many as there are cores; 1: this one alone.
@@ -85,8 +88,9 @@ def decode_clips(
             told, see `surelabel.data.decoding`.
     """
     settings = settings or ClipSettings()
-    _check(videos, on_error, workers)
-    cache = _Cache(folder, tuple(videos), settings)
+    names = tuple(videos) if names is None else tuple(names)
+    _check(videos, names, on_error, workers)
+    cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
     if cache.missing(videos):
         with _locked(cache.path):
@@ -97,13 +101,14 @@ def decode_clips(
             f"{len(faults)} of {len(videos)} clips are left out: {listed(list(faults))}. {next(iter(faults.values()))}"
         )
         warnings.warn(told, stacklevel=2)
-    source = ClipSource(cache.path / _ARRAY, np.array(cache.names))
-    kept = np.array([row for row, name in enumerate(cache.names) if name not in faults], dtype=np.int64)
+    source = ClipSource(cache.path / _ARRAY, np.array(names))
+    decoded = videos.keys() - faults.keys()
+    kept = np.array([row for row, name in enumerate(names) if name in decoded], dtype=np.int64)
     return Decoded(Subset(source, kept), faults)
 
 
 class _Cache:
-    """The folder of one list of videos and one way to decode them."""
+    """The folder of one list of clips and one way to decode them."""
 
     def __init__(self, folder: Path, names: tuple[str, ...], settings: ClipSettings) -> None:
         content = json.dumps([_FORMAT, settings.model_dump(mode="json"), names])
@@ -189,9 +194,15 @@ class _Cache:
         lines.clear()
 
 
-def _check(videos: Mapping[str, Path], on_error: str, workers: int | None) -> None:
+def _check(videos: Mapping[str, Path], names: tuple[str, ...], on_error: str, workers: int | None) -> None:
     if not videos:
         raise InvalidInputError("The 'videos' argument must have at least one video. Got none; check the folder.")
+    unnamed = videos.keys() - set(names)
+    if unnamed or len(set(names)) < len(names):
+        raise InvalidInputError(
+            "The 'names' argument must name each clip once, and all those of 'videos'. "
+            + (f"Got none for {listed(sorted(unnamed))}." if unnamed else "Got one twice.")
+        )
     if on_error not in ("stop", "skip"):
         raise InvalidInputError(f"The 'on_error' argument must be 'stop' or 'skip'. Got {on_error!r} instead.")
     if workers is not None and workers < 1:

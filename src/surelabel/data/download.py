@@ -76,6 +76,11 @@ DATASETS = {
 }
 
 
+_OFFICIAL = "checksums verified"
+_UNCHANGED = "unchanged since it was stored"
+_COUNTED = "only the pictures of each class are counted, since no checksum of this file is known"
+
+
 class Got(NamedTuple):
     """What `get_dataset` did.
 
@@ -83,11 +88,13 @@ class Got(NamedTuple):
         path: the data set's folder.
         images: what is in it.
         was_there: whether it had been got before.
+        checked: what is known of its content, in words.
     """
 
     path: Path
     images: ImageSet
     was_there: bool
+    checked: str
 
 
 def get_dataset(
@@ -109,15 +116,19 @@ def get_dataset(
     known, target = DATASETS[name], data_folder(folder) / name
     if source is None and is_stored(target):
         try:
-            return Got(target, _verified(known, open_stored(target, verify=True)), was_there=True)
+            images = _verified(known, open_stored(target, verify=True))
+            return Got(target, images, True, _OFFICIAL if known.sha256 else _UNCHANGED)
         except DataError as error:
             warnings.warn(f"{error} It is got again now.", stacklevel=2)
+    checked = _OFFICIAL
     if source is not None:
         store(target, _verified(known, read_cifar(source, known.name)))
+        if not known.sha256 and not (source.is_file() and md5_of(source) == known.md5):
+            checked = _COUNTED
     else:
         store(target, _verified(known, _fetch(known, target, progress or (lambda name, done, total: None))))
         _archive(known, target).unlink(missing_ok=True)
-    return Got(target, open_stored(target), was_there=False)
+    return Got(target, open_stored(target), False, checked)
 
 
 def partial_path(name: str, folder: Path | None = None) -> Path:

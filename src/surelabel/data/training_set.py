@@ -253,5 +253,10 @@ def _check_every_class_has_a_label(y: Mask, g: Mask, task: Task) -> None:
             f"Class {missing[0]} has no label{' (all of its entries are unknown)' if task == 'multi' else ''}; every "
             "class needs at least one labeled sample. Label some, or leave the class out."
         )
+    if task == "multi" and not (g & ~y).any():
+        raise InvalidInputError(
+            "No entry is known to be 0, absent: a classifier would find every class everywhere. Label some samples "
+            "that lack a class."
+        )
     if task == "single" and y.shape[1] < 2:
         raise InvalidInputError("The labels hold one class only; a classifier needs samples of at least two classes.")

@@ -25,6 +25,9 @@ SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 LISTS, VIDEOS = "ucfTrainTestlist", "UCF-101"
 
+ENDINGS = (".avi", ".mp4", ".mkv", ".webm", ".mov", ".mpg")
+"""Of videos; of files of one clip the first of these is taken, and any other one after them."""
+
 _CLIP = re.compile(r"(?P<label>[^/\\\s]+)/(?P<stem>[^/\\\s]+?_g(?P<group>\d+)_c\d+)\.\w+(?:\s+(?P<number>\d+))?")
 
 
@@ -55,12 +58,14 @@ class ActionLists:
         test: the clips of the test list.
         classes: C names, in the order of `classInd.txt`.
         videos: the files of all clips of all splits that have lists, by name: what is decoded serves every split.
+        listed: the names of these clips, and of those whose files are missing.
     """
 
     train: Clips
     test: Clips
     classes: tuple[str, ...]
     videos: dict[str, Path]
+    listed: tuple[str, ...]
 
 
 def read_ucf101(
@@ -93,10 +98,10 @@ def read_ucf101(
     }
     train, test = lists[split]
     _check_parts(folder, split, train, test)
-    names = {name for parts in lists.values() for part in parts for name in part.names.tolist()}
-    videos = _find_videos(folder, sorted(names), on_error)
+    names = sorted({name for parts in lists.values() for part in parts for name in part.names.tolist()})
+    videos = _find_videos(folder, names, on_error)
     train, test = (part.only(np.isin(part.names, list(videos))) for part in (train, test))
-    return ActionLists(train, test, chosen, videos)
+    return ActionLists(train, test, chosen, videos, tuple(names))
 
 
 def _read_classes(path: Path) -> dict[str, int]:
@@ -169,7 +174,7 @@ def _find_videos(folder: Path, names: Sequence[str], on_error: OnError) -> dict[
         label, _, stem = name.partition("/")
         if label not in there:
             place = folder / VIDEOS / label if (folder / VIDEOS).is_dir() else folder / label
-            there[label] = {file.stem.lower(): file for file in sorted(place.glob("*"))}
+            there[label] = {file.stem.lower(): file for file in sorted(place.glob("*"), key=_worse_first)}
         found = there[label].get(stem.lower())
         if found is None:
             missing.append(name)
@@ -181,3 +186,8 @@ def _find_videos(folder: Path, names: Sequence[str], on_error: OnError) -> dict[
             raise DataError(f"{told}; get them again, or leave them out with {SKIP}.")
         warnings.warn(f"{told}; they are left out.", stacklevel=3)
     return videos
+
+
+def _worse_first(file: Path) -> tuple[int, str]:
+    ending = file.suffix.lower()
+    return -(ENDINGS.index(ending) if ending in ENDINGS else len(ENDINGS)), file.name

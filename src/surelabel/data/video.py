@@ -9,6 +9,7 @@ them, and a square within its frames; a test takes the middle.
 Frames are taken as they come, one after another, also where their rate varies. Pixels count as square.
 """
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +24,13 @@ from surelabel.errors import DataError, SurelabelError
 
 if TYPE_CHECKING:
     from av import VideoFrame
+    from av.container import InputContainer
 
 Clip = npt.NDArray[np.uint8]
 """Red, green and blue, (3, T, H, W)."""
 
 COMPLETE = 0.9
-"""The share of the frames that a file announces which it has to have; some files announce one too many."""
+"""The share of the frames, or seconds, that a file announces which it has to have; some announce one too many."""
 
 
 class ClipSettings(Settings):
@@ -82,9 +84,9 @@ def kept_frames(count: int, settings: ClipSettings) -> npt.NDArray[np.int64]:
 def read_clip(path: str | os.PathLike[str], settings: ClipSettings | None = None) -> Clip:
     """Return what is kept of a video, uint8 (3, T, H, W).
 
-    A video that is turned by its metadata is turned upright, to the nearest quarter. One without a video stream, one
-    that cannot be decoded to its end or has damaged frames, and one that lacks a tenth of the frames that it announces
-    is refused.
+    A video that is turned or mirrored by its metadata is set right, to the nearest quarter. One without a video stream,
+    one that cannot be decoded to its end or has damaged frames, and one that lacks a tenth of the frames that it
+    announces, or, as Matroska and WebM announce none, of the seconds, is refused.
 
     Args:
         path: a file that FFmpeg reads: .avi, .mp4, .mkv, .webm, ...
@@ -125,7 +127,7 @@ def _decode(
     Which ones to keep depends on how many there are, which is known for certain at the end only. Scaling all of them
     takes longer than decoding. So the number that the file announces is believed; it is nearly always right.
     """
-    av, kept, count = import_av(), {}, 0
+    av, kept, count, end = import_av(), {}, 0, 0.0
     try:
         with av.open(str(path.absolute()), **_options(av.__version__)) as container:
             if not container.streams.video:
@@ -134,12 +136,19 @@ def _decode(
             stream.thread_count = 1  # videos are decoded beside each other
             expected = stream.frames if expected is None else expected
             wanted = set(kept_frames(expected, settings).tolist()) if expected else set()
-            for frame in container.decode(stream):
-                if frame.is_corrupt:
-                    raise _unreadable(path, f"its frame {count + 1} is damaged")
-                if count in wanted:
-                    kept[count] = _fitted(frame, settings)
-                count += 1
+            seconds = _announced_seconds(container, av.time_base)
+            for packet in container.demux():
+                # Sound may go on after the last frame: a file that was cut off ends early in all of its streams.
+                if packet.pts is not None:
+                    end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
+                if packet.stream.index != stream.index:
+                    continue
+                for frame in packet.decode():
+                    if frame.is_corrupt:
+                        raise _unreadable(path, f"its frame {count + 1} is damaged")
+                    if count in wanted:
+                        kept[count] = _fitted(frame, settings)
+                    count += 1
     except (av.FFmpegError, OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -147,6 +156,8 @@ def _decode(
         raise _unreadable(path, f"{reason}, after {count} frames") from error
     if not count or count < COMPLETE * expected:
         raise _unreadable(path, f"it has {count} of the {expected} frames that it announces")
+    if end < COMPLETE * seconds:
+        raise _unreadable(path, f"it has {end:.1f} of the {seconds:.1f} seconds that it announces")
     return kept, count, expected
 
 
@@ -158,9 +169,14 @@ def _options(version: str) -> dict[str, Any]:
     return options
 
 
+def _announced_seconds(container: "InputContainer", time_base: int) -> float:
+    """Return how long a Matroska or WebM file says that it is; 0 for others, whose length can be an estimate."""
+    return (container.duration or 0) / time_base if "matroska" in container.format.name else 0.0
+
+
 def _fitted(frame: "VideoFrame", settings: ClipSettings) -> npt.NDArray[np.uint8]:
     """Return a frame's middle at the size of the settings, (height, width, 3), upright."""
-    quarters = round(frame.rotation / 90)
+    mirrored, quarters = _display(frame)
     across = (settings.width, settings.height) if quarters % 2 == 0 else (settings.height, settings.width)
     scale = max(across[0] / frame.width, across[1] / frame.height)
     # Rounding must not leave a side too short.
@@ -169,7 +185,23 @@ def _fitted(frame: "VideoFrame", settings: ClipSettings) -> npt.NDArray[np.uint8
     )
     pixels = frame.to_ndarray(width=width, height=height, format="rgb24")
     left, top = (width - across[0]) // 2, (height - across[1]) // 2
-    return np.rot90(pixels[top : top + across[1], left : left + across[0]], quarters)
+    middle = pixels[top : top + across[1], left : left + across[0]]
+    return np.rot90(middle[:, ::-1] if mirrored else middle, quarters)
+
+
+def _display(frame: "VideoFrame") -> tuple[bool, int]:
+    """Return whether a frame is to be mirrored, left and right, and then how many quarters to turn to the left."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return False, 0
+    # A point (x, y), y downwards, is shown at (a x + c y, b x + d y).
+    a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5].tolist()  # type: ignore[call-overload]
+    area = a * d - b * c
+    if not area:  # shows nothing at all: left out of account
+        return False, 0
+    if area < 0:
+        a, b = -a, -b
+    return area < 0, round(-math.atan2(b, a) / (math.pi / 2))
 
 
 def _unreadable(path: Path, reason: str) -> DataError:

@@ -155,7 +155,8 @@ def ucf101(
             stacklevel=2,
         )
     place = root / "ucf101-clips" if cache is None else Path(cache).expanduser()
-    kept = decode_clips(lists.videos, place, ClipSettings(**clips), on_error=on_error, progress=progress).clips
+    settings = ClipSettings(**clips)
+    kept = decode_clips(lists.videos, place, settings, names=lists.listed, on_error=on_error, progress=progress).clips
     return clip_data(lists, kept, seed, share, validation_share, groups)
 
 

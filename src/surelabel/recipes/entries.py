@@ -117,6 +117,24 @@ class Entry:
             **{name: parameter for name, parameter in of_recipe if name not in ("network", "num_validation")},
         }
 
+    def defaults(self) -> dict[str, Any]:
+        """Return what holds where settings leave it out: arguments of the data's function and of the network's.
+
+        Example:
+            >>> from surelabel.recipes.cifar import CIFAR10
+            >>> Entry("UPS", CIFAR10, 1000).defaults()["learner.model_parameters.weight_norm"]
+            False
+        """
+        settings = self.base(0, "paper")
+        assert isinstance(settings.data, FunctionData)
+        model = settings.network.model
+        parts = {"data.arguments": settings.data.function, **({"learner.model_parameters": model} if model else {})}
+        return {
+            f"{part}.{name}": parameter.default
+            for part, function in parts.items()
+            for name, parameter in _parameters(resolve(function)).items()
+        }
+
     def _changed(self, arguments: Arguments) -> dict[str, JSONScalar]:
         known = self.settable()
         given = {name: value for name, value in arguments.items() if name in known}

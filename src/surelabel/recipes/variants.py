@@ -135,6 +135,10 @@ def without_augmentation(ups: RunSettings) -> RunSettings:
     return ups.with_training(augment=plain).replace(name="UPS, no augmentation")
 
 
+WITH_RATES = ("mc-spatial-dropout", "mc-dropblock")
+"""Estimators that put layers with the paper's rates in the place of the network's dropout, whatever its rate is."""
+
+
 def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
     """UPS with another estimator of p and u, by its name.
 
@@ -143,6 +147,9 @@ def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
         'augmentation'
     """
     learner = ups.network.replace(uncertainty=uncertainty, uncertainty_parameters={})
+    if uncertainty in WITH_RATES:
+        parameters = {name: value for name, value in learner.model_parameters.items() if name != "dropout"}
+        learner = learner.replace(model_parameters=parameters)
     return ups.replace(name=f"UPS, {uncertainty}", learner=learner)
 
 

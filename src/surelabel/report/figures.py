@@ -19,6 +19,7 @@ from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judg
 NOT_DRAWN = "Not drawn: "
 NO_TRUTH = f"{NOT_DRAWN}the true labels of the pool are not known."
 NO_UNCERTAINTY = f"{NOT_DRAWN}the runs estimated no uncertainty (one deterministic pass)."
+NONE_JUDGED = f"{NOT_DRAWN}no round selected a positive label whose truth is known."
 NO_ROUND = f"{NOT_DRAWN}nothing was selected, round 0 is the only one."
 GRID_STEPS = 26
 

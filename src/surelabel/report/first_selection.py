@@ -212,6 +212,13 @@ def paper_counts(run: RunFolder) -> dict[str, int]:
     return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
 
 
+def paper_accuracy(run: RunFolder, method: str, tau: float) -> float | None:
+    """Return the share of the paper's first labels that is right; None where it has none for a run like this one."""
+    name, labels = paper_experiment(run) or ("", 0)
+    found: float | None = PAPER["accuracy"].get((name, labels), {}).get(method, {}).get(tau)
+    return found
+
+
 def share(right: Mask) -> float | None:
     """Return the share of True; None of nothing."""
     return float(right.mean()) if len(right) else None

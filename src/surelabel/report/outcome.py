@@ -106,9 +106,7 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
     recipe = whole[kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
-    settable = entry.settable() if plans.options.arguments else {}
-    defaults = {name: parameter.default for name, parameter in settable.items()}
-    found = differences(_comparable(runs[0].settings), _comparable(paper), defaults)
+    found = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
     return Result(entry, runs, cut_text(runs[0].settings, recipe), found, asked_for in groups)
 
 
@@ -168,25 +166,24 @@ def slug(text: str) -> str:
     return safe.replace(".-", "-").strip("-.")
 
 
-def differences(ours: Settings, paper: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
+def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
 
     Args:
-        ours: of a run.
-        paper: of the paper's recipe.
-        defaults: what an argument of the data's function is where the paper's recipe does not set it, by name.
+        run: those of a run.
+        recipe: those of the paper's recipe.
+        defaults: what holds where settings leave it out, by its full name.
 
     Example:
         >>> from surelabel.recipes.cifar import fast_recipe, paper_recipe
         >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
         'max_rounds 6 (paper 20)'
     """
-    first, second = dict(_flat(ours.model_dump(mode="json"))), dict(_flat(paper.model_dump(mode="json")))
-    names = {key: key.rpartition(".")[2] for key in {**first, **second}}
+    first, second = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
+    left_out = defaults or {}
+    values = {key: [one.get(key, left_out.get(key)) for one in (first, second)] for key in {**first, **second}}
     return tuple(
-        f"{name} {first.get(key)} (paper {second.get(key, (defaults or {}).get(name))})"
-        for key, name in names.items()
-        if first.get(key) != second.get(key)
+        f"{key.rpartition('.')[2]} {ours} (paper {paper})" for key, (ours, paper) in values.items() if ours != paper
     )
 
 

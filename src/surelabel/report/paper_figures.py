@@ -18,6 +18,7 @@ from surelabel.report.figures import (
     NO_ROUND,
     NO_TRUTH,
     NO_UNCERTAINTY,
+    NONE_JUDGED,
     ReportFigure,
     calibration_figure,
     distribution_panels,
@@ -322,7 +323,7 @@ def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportF
     if not any(lines.values()):
         return ReportFigure(title, note=NO_ROUND if rows else f"Not drawn. {note}")
     if not any(value is not None for line in lines.values() for value in line):
-        return ReportFigure(title, note=NO_TRUTH)
+        return ReportFigure(title, note=NONE_JUDGED if any(row.has_truth for row in rows) else NO_TRUTH)
     caption = f"The {label}, by round; bands are one standard deviation over the seeds."
     return ReportFigure(title, caption, [lines_by_round(lines, label, 1)], note=note)
 

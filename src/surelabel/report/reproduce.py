@@ -21,7 +21,17 @@ from surelabel.recipes.entries import Entry, Experiment, labels_text, metric_tex
 from surelabel.recipes.plans import Options, Plans
 from surelabel.records import RoundRecord
 from surelabel.report.equal_counts import compare_at_equal_counts
-from surelabel.report.first_selection import METHODS, STAGES, NetworkPair, find_pairs, first_selection, paper_counts
+from surelabel.report.first_selection import (
+    METHODS,
+    STAGES,
+    TAUS,
+    NetworkPair,
+    find_pairs,
+    first_round_accuracy,
+    first_selection,
+    paper_accuracy,
+    paper_counts,
+)
 from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
 from surelabel.report.pictures import keep_pictures
 from surelabel.report.record import Figure, record_run
@@ -267,6 +277,13 @@ def _first_selection(pair: NetworkPair) -> Iterator[Figure]:
             yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
         if positives.accuracy is not None:
             yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
+    for method, found in first_round_accuracy(pair).items():
+        for tau, (number, accuracy) in zip(TAUS, found, strict=True):
+            what = f"first labels by {method}, {f'tau_p {tau:g}' if tau else 'no tau_p'}"
+            yield Figure(f"{what}, number", number)
+            if accuracy is not None:
+                known = paper_accuracy(pair.stochastic, method, tau)
+                yield Figure(f"{what}, accuracy %", 100 * accuracy, None if known is None else 100 * known)
     for balanced, other in itertools.product((False, True), METHODS[:2]):
         compared = compare_at_equal_counts([pair], other, balanced=balanced)
         if compared is None:
