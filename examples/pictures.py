@@ -42,7 +42,8 @@ def main() -> None:
             optimizer="adamw", learning_rate=0.003, batch_size=64, steps=200, augment=augment
         )
         learner = sl.TorchLearner(small_image_network, training=training)
-        # Every finished round is kept in the folder; `surelabel report` and `surelabel thresholds` read it.
+        # Every finished round is kept in the folder; `surelabel report` reads it, and with validation=(samples, labels)
+        # `surelabel thresholds` too.
         for record in sl.run(
             root / "run",
             learner,
@@ -56,6 +57,8 @@ def main() -> None:
         table = sl.RunFolder.open(root / "run").pool_table()
         for row in table.select(["id", "label", "confidence", "uncertainty", "selected"]).slice(0, 5).to_pylist():
             print(row)
+        # The learner has the last network: files that come later, decoded in the same way, get their classes from it.
+        print(classes[learner.predict_proba(Subset(pictures, pool[:5])).argmax(axis=1)])
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ FLOORS = {
     "models": 2,
     "uncertainty": 3,
     "records": 3,
+    "transduction": 4,
     "rules": 4,
     "engine": 4,
     "learners": 5,

@@ -156,9 +156,10 @@ def test_an_unexpected_error_without_message_is_named():
     assert describe(AssertionError())[0].startswith("unexpected AssertionError: no message; set SURELABEL_DEBUG=1")
 
 
-def test_a_warning_is_one_line_on_standard_error(command, monkeypatch):
+def test_a_warning_is_one_line_on_standard_error_and_told_once(command, monkeypatch):
     def warn() -> dict[str, str]:
-        warnings.warn("the labeled classes\nare far from even", UserWarning, stacklevel=1)
+        for _ in range(3):
+            warnings.warn("the labeled classes\nare far from even", UserWarning, stacklevel=1)
         return {}
 
     monkeypatch.setattr("surelabel.cli.env.environment", warn)

@@ -215,6 +215,7 @@ def test_a_label_can_mean_unlabeled(command):
     assert RunFolder.open("runs/pets").settings.classes == ("cat", "dog")
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_a_test_file_is_scored(command):
     write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
     result = command(*pets(*LOGISTIC, "--test", "test.csv"))

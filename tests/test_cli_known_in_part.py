@@ -62,6 +62,7 @@ def test_a_question_mark_says_that_a_class_may_be_there(tmp_path: Path, ending: 
     assert labels_read(tmp_path / f"t.{ending}", cells) == expected
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 @pytest.mark.parametrize("form", FORMS)
 def test_all_forms_of_a_table_say_the_same(tmp_path: Path, form: str) -> None:
     path = write(tmp_path, form)
@@ -129,6 +130,7 @@ def test_question_marks_in_lists_are_told_with_their_place(tmp_path: Path, label
 # --- runs
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_a_run_is_the_same_in_all_forms_and_leaves_unknown_entries_out_of_scores(
     command: Command, tmp_path: Path
 ) -> None:
@@ -158,9 +160,21 @@ def test_unknown_entries_are_enough_to_learn_from_and_a_run_is_resumed(command: 
 
 
 def test_names_with_a_question_mark_are_parted_labels(command: Command, tmp_path: Path) -> None:
-    cells = ["cat|?dog", "dog"] * 4 + [None] * 52
+    cells = ["cat|?dog", "dog", "|"] * 4 + [None] * 48
     path = write_table(tmp_path / "t.csv", {**FEATURES, "tags": cells})
     assert command(*fit(path, "cells")) == (0, "", "")
+
+
+def test_classes_that_are_always_or_never_there_are_warned_of(command: Command, tmp_path: Path) -> None:
+    cells = ["cat|owl|?dog", "cat|?owl|?dog", "cat|owl"] * 4 + [None] * 48
+    path = write_table(tmp_path / "t.csv", {**FEATURES, "tags": cells})
+    result = command(*fit(path, "cells"))
+    assert result.code == 0
+    assert result.err.splitlines() == [
+        "warning: 'cat' is present in every row where it is known; label rows without it.",
+        "warning: 'dog' is absent in every row where it is known; label rows with it.",
+        "warning: 'owl' is present in every row where it is known; label rows without it.",
+    ]
 
 
 def test_a_class_of_which_nothing_is_known_is_refused(command: Command, tmp_path: Path) -> None:

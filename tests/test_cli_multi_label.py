@@ -237,6 +237,7 @@ def test_a_class_that_is_called_as_another_column_needs_entries(command: Command
 # --- scores
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_a_column_of_lists_is_learned_from_as_cells_with_a_separator_are(
     command: Command, home: Path, tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ def test_a_column_of_lists_is_learned_from_as_cells_with_a_separator_are(
     assert "must have labels of the kind that" in message
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(command: Command, tmp_path: Path) -> None:
     path = write_tags(tmp_path / "tags.csv", [cell.replace("big", "Big") for cell in CELLS])
     test = write_tags(tmp_path / "test.csv", ["cat", "dog", "cat", "dog", "dog|cat"])

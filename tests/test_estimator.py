@@ -9,13 +9,16 @@ import torch
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_multilabel_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import surelabel as sl
+from surelabel.data.source import ArraySource
+from surelabel.errors import NotStochasticError
 
 X, Y = load_iris(return_X_y=True)
 LABELED = np.arange(len(X)) % 10 == 0
@@ -254,12 +257,56 @@ def test_transduction_is_what_the_last_model_learned_from() -> None:
     assert (classifier.transduction_[classifier.labeled_iter_ == -1] == -1).all()
 
 
+def test_a_network_without_randomness_is_refused_before_it_is_trained() -> None:
+    calls = []
+
+    class Plain(torch.nn.Module):
+        def __init__(self, num_features: int, num_classes: int) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(num_features, num_classes)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            calls.append(self.training)
+            return self.linear(x.float())
+
+    classifier = sl.UPSClassifier(model=lambda shape, num_classes: Plain(shape[0], num_classes), random_state=0)
+    state = torch.get_rng_state()
+    with pytest.raises(NotStochasticError, match="Dropout"):
+        classifier.fit(X, FEW)
+    assert len(calls) <= classifier.passes + 1
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_source_of_samples_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"takes arrays. Got a source of samples \(ArraySource\) instead; train on it"):
+        sl.UPSClassifier().fit(ArraySource(X), FEW)
+
+
+def test_a_classifier_that_takes_gaps_gets_them() -> None:
+    gaps = X.copy()
+    gaps[::7, 0] = np.nan
+    classifier = sl.UPSClassifier(HistGradientBoostingClassifier(max_iter=5), passes=2, max_rounds=1, random_state=0)
+    assert classifier.fit(gaps, FEW).predict(gaps).shape == Y.shape
+    with pytest.raises(ValueError, match="contains NaN"):
+        sl.UPSClassifier(LogisticRegression()).fit(gaps, FEW)
+
+
+def test_labels_that_every_row_has_or_lacks_are_warned_of() -> None:
+    y = np.full((len(X), 3), -1)
+    y[:9] = [[0, 1, 0], [1, 1, 0], [0, 1, -1]] * 3
+    with (
+        pytest.warns(UserWarning, match="Class 1 is present in every row of y where it is known"),
+        pytest.warns(UserWarning, match="Class 2 is absent in every row of y where it is known"),
+    ):
+        sl.UPSClassifier(max_rounds=0, epochs=1, min_steps=1, random_state=0).fit(X, y)
+
+
 def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
     """A row that is selected in rounds 1 and 3, but not in 2, has been labeled since round 3."""
     from surelabel.data.pool import Entries, PoolLabels
-    from surelabel.estimator import _Tracker
+    from surelabel.transduction import Transduction
 
-    tracker = _Tracker(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
+    tracker = Transduction(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
     selected_by_round = [[1, 1, 0], [0, 1, 0], [1, 1, 0], None]
     for number, selected in enumerate(selected_by_round):
         pool = None

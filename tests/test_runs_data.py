@@ -76,6 +76,7 @@ def test_test_and_validation_files_take_the_training_columns(tmp_path: Path) -> 
         settings.load()
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     columns = {"x": [1.0, 2.0, 3.0], "wet": [1, 0, None], "cold": [0, None, None]}
     path = write_table(tmp_path / "t.parquet", columns)
@@ -83,6 +84,19 @@ def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     assert (data.classes, data.task) == (["wet", "cold"], "multi")
     assert data.labeled[1].tolist() == data.test[1].tolist() == [[1, 0], [0, -1]]
     assert data.unlabeled.ids.tolist() == [2]
+
+
+def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> None:
+    rows = {"x": [1.0, 2.0, 3.0, 4.0], "y": ["a", "b", "a", None]}
+    train = write_table(tmp_path / "train.csv", rows)
+    # One labeled row, one of the pool, which is not learned from with a label, and a new one.
+    test = write_table(tmp_path / "test.csv", {"x": [2.0, 4.0, 5.0], "y": ["b", "a", "b"]})
+    new = write_table(tmp_path / "new.csv", {"x": [4.0, 5.0], "y": ["a", "b"]})
+    for name in ("test_path", "validation_path"):
+        settings = TableData(path=train, labels=("y",), **{name: test})
+        with pytest.warns(UserWarning, match=r"1 of the 3 labeled rows of '.*test.csv' have the very features of"):
+            settings.load()
+        settings.replace(**{name: new}).load()
 
 
 def test_arrays_keep_their_shape(tmp_path: Path) -> None:
@@ -111,6 +125,7 @@ def test_a_table_without_labels_is_refused(tmp_path: Path) -> None:
         TableData(path=tmp_path / "x.npy").load()
 
 
+@pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_paths_become_absolute_and_changed_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("pets.csv", "more.csv"):

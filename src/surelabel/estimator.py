@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from surelabel.config import Settings, mistakes
-from surelabel.data.encoding import EncodedLabels, encode_labels, label_array
-from surelabel.data.pool import PoolLabels
+from surelabel.data.encoding import EncodedLabels, decode_labels, encode_labels, label_array, one_sided
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.engine.settings import TrainingSettings
@@ -24,10 +23,12 @@ from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.learners.ensemble import SklearnLearner
 from surelabel.learners.network import ModelFactory, TorchLearner
+from surelabel.learners.trial import check_random
 from surelabel.loop import Callback, rounds
 from surelabel.models.table import table_network
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
+from surelabel.transduction import Transduction
 from surelabel.uncertainty import MCDropout
 
 
@@ -174,6 +175,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
+        if self.model is not None:
+            check_random(self._learner(encoded), problem.source, len(encoded.classes))
         self._run(problem, config, encoded, row_of_pool)
         return self
 
@@ -231,13 +234,30 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
+        tags.input_tags.allow_nan = self._allows_nan()
         return tags
 
+    def _allows_nan(self) -> bool:
+        return self.estimator is not None and bool(get_tags(self.estimator).input_tags.allow_nan)
+
     def _validate(self, X: Any, reset: bool) -> Any:
+        if hasattr(X, "sample_shape"):
+            raise InvalidInputError(
+                f"UPSClassifier takes arrays. Got a source of samples ({type(X).__name__}) instead; train on it with "
+                "surelabel.run, as examples/pictures.py does, or make an array of it: X[np.arange(len(X))]."
+            )
         _check_columns(X)
         # A network of one's own may want integers or bytes as they are; everything else takes floats.
         dtype = "numeric" if self.model is not None else (np.float64, np.float32)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype, allow_nd=self.model is not None)
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=dtype,
+            allow_nd=self.model is not None,
+            ensure_all_finite="allow-nan" if self._allows_nan() else True,
+        )
 
     def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
         if y is None:
@@ -281,7 +301,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
-        tracker = _Tracker(encoded.codes, row_of_pool)
+        tracker = Transduction(encoded.codes, row_of_pool)
         self.history_: list[RoundRecord] = []
         stop: str | None = None
         finished = self.learner_
@@ -302,7 +322,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.termination_condition_ = stop
         self.n_iter_ = self.history_[-1].round
         self.labeled_iter_ = tracker.labeled_iter
-        self.transduction_ = _decode(tracker.codes, encoded, self.unlabeled)
+        self.transduction_ = decode_labels(tracker.codes, encoded, self.unlabeled)
 
 
 def _check_columns(X: Any) -> None:
@@ -314,41 +334,9 @@ def _check_columns(X: Any) -> None:
     ]
     if wrong:
         raise InvalidInputError(
-            f"Column {wrong[0]!r} of X has dtype {X.dtypes[wrong[0]]}; encode it as numbers (for categories "
-            "pandas.get_dummies or OneHotEncoder), or leave it out."
+            f"Column {wrong[0]!r} of X has dtype {X.dtypes[wrong[0]]}; encode it as numbers before they come to "
+            "UPSClassifier (for categories pandas.get_dummies or OneHotEncoder), or leave it out."
         )
-
-
-class _Tracker:
-    """Follows, round by round, which labels the latest model learned from and since when."""
-
-    def __init__(self, codes: npt.NDArray[np.int64], row_of_pool: npt.NDArray[np.int64]) -> None:
-        self.given, self.row_of_pool = codes, row_of_pool
-        self.codes = codes
-        self.labeled_iter = np.where(codes >= 0, 0, -1)
-        self._next: PoolLabels | None = None
-
-    def add(self, record: RoundRecord) -> None:
-        learned_from, self._next = self._next, record.pool
-        if learned_from is None:
-            return
-        labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
-        codes, since = self.given.copy(), np.where(self.given >= 0, 0, -1)
-        unknown = self.given[self.row_of_pool] < 0
-        at_pool = np.where(unknown & selected, labels, codes[self.row_of_pool])
-        before = self.labeled_iter[self.row_of_pool]
-        began = np.where(before > 0, before, record.round)
-        codes[self.row_of_pool] = at_pool
-        since[self.row_of_pool] = np.where(unknown & selected, began, since[self.row_of_pool])
-        self.codes, self.labeled_iter = codes, since
-
-
-def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The pool's labels and which of them may be learned from, (N,) or (N, C)."""
-    positive, negative = pool.selection
-    if multi:
-        return positive.astype(np.int64), positive | negative
-    return pool.label, positive.any(axis=1)
 
 
 def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[np.int64]]:
@@ -374,26 +362,12 @@ def _check_labels(encoded: EncodedLabels) -> None:
             f"unlabeled={encoded.mark!r}.",
             stacklevel=3,
         )
+    if encoded.task == "multi":
+        for code, what in one_sided(encoded.codes).items():
+            warnings.warn(f"Class {code} is {what} in every row of y where it is known.", stacklevel=3)
     if encoded.task == "single" and len(encoded.classes) < 2:
         rest = int((~encoded.labeled).sum())
         hint = f" {rest} entries count as unlabeled; if their mark is a class, use unlabeled=None." if rest else ""
         raise InvalidInputError(
             f"The labels hold one class only ({encoded.classes.tolist()[0]!r}); at least two classes are needed.{hint}"
         )
-
-
-def _decode(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any) -> npt.NDArray[Any]:
-    """Turn class indices back into labels, with the marker where there is none."""
-    missing = codes < 0
-    if encoded.task == "multi":
-        return codes if unlabeled == -1 else np.where(missing, np.nan if unlabeled is None else unlabeled, codes)
-    labels = encoded.classes[np.where(missing, 0, codes)]
-    if not missing.any():
-        return np.asarray(labels)
-    if isinstance(unlabeled, (int, float, np.number)) and labels.dtype.kind in "if":
-        return np.where(missing, np.asarray(unlabeled, dtype=labels.dtype), labels)
-    if unlabeled is None and labels.dtype.kind == "f":
-        return np.where(missing, np.nan, labels)
-    marked = labels.astype(object)
-    marked[missing] = unlabeled
-    return marked

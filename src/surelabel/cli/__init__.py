@@ -109,10 +109,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def _warnings_on_one_line() -> Iterator[None]:
-    """Show a warning as `warning: text`, without the line of our code that gave it."""
+    """Show a warning once, as `warning: text`, without the line of our code that gave it."""
+    shown = set[str]()
 
     def show(message: Warning | str, *rest: Any, **more: Any) -> None:
-        complain("warning", one_line(str(message)), style="bold yellow")
+        text = one_line(str(message))
+        if text not in shown:  # each of many models may have the same to say
+            shown.add(text)
+            complain("warning", text, style="bold yellow")
 
     before = warnings.showwarning
     warnings.showwarning = show

@@ -36,7 +36,7 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         raise DataError(
             f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
         )
-    from surelabel.data.encoding import MARKS
+    from surelabel.data.encoding import MARKS, one_sided
 
     marks = [name for name in data.classes if name.lower() in MARKS]
     if marks:
@@ -49,6 +49,12 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
             f"File '{path}' has no unlabeled row, so there is nothing to self-train on; add rows with an empty label "
             "cell, or say with --unlabeled which label means unlabeled."
         )
+    if data.task == "multi":
+        for code, what in one_sided(codes).items():
+            name, other = data.classes[code], "without" if what == "present" else "with"
+            complain(
+                "warning", f"{name!r} is {what} in every row where it is known; label rows {other} it.", style="bold"
+            )
 
 
 def warn_of_flattening(data: "RunData") -> None:

@@ -89,6 +89,37 @@ def label_array(y: Any) -> npt.NDArray[Any]:
     return values
 
 
+def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any) -> npt.NDArray[Any]:
+    """Turn class indices back into labels, with the marker where there is none."""
+    missing = codes < 0
+    if encoded.task == "multi":
+        return codes if unlabeled == -1 else np.where(missing, np.nan if unlabeled is None else unlabeled, codes)
+    labels = encoded.classes[np.where(missing, 0, codes)]
+    if not missing.any():
+        return np.asarray(labels)
+    if isinstance(unlabeled, (int, float, np.number)) and labels.dtype.kind in "if":
+        return np.where(missing, np.asarray(unlabeled, dtype=labels.dtype), labels)
+    if unlabeled is None and labels.dtype.kind == "f":
+        return np.where(missing, np.nan, labels)
+    marked = labels.astype(object)
+    marked[missing] = unlabeled
+    return marked
+
+
+def one_sided(codes: npt.NDArray[np.integer[Any]]) -> dict[int, str]:
+    """Return the classes that every row has or lacks where it is known, and which of the two, "present" or "absent".
+
+    Args:
+        codes: 0, 1 or -1 (unknown), shape (N, C).
+
+    >>> one_sided(np.array([[1, 0, 1], [-1, 0, 0]]))
+    {0: 'present', 1: 'absent'}
+    """
+    words = {(True, False): "present", (False, True): "absent"}
+    seen = zip((codes == 1).any(axis=0).tolist(), (codes == 0).any(axis=0).tolist(), strict=True)
+    return {code: words[pair] for code, pair in enumerate(seen) if pair in words}
+
+
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:
     codes = np.full(values.shape, -1, dtype=np.int64)
     known = values[~missing]

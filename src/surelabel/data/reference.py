@@ -1,5 +1,6 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
+import warnings
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from surelabel.config import Settings
 from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
 from surelabel.data.draws import draw, sample_keys
-from surelabel.data.source import ArraySource
+from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
@@ -156,7 +157,7 @@ class TableData(Settings):
         labeled, unlabeled = np.flatnonzero(known), np.flatnonzero(~known)
         if not len(labeled):
             raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
-        validation = self._held_out_file("validation_path", table, classes, task)
+        validation = self._held_out_file("validation_path", table, labeled, classes, task)
         if self.validation:
             held_out = _held_out_rows(table, codes, labeled, self.validation, self.validation_seed)
             validation = _part(table, codes, held_out)
@@ -167,12 +168,12 @@ class TableData(Settings):
             classes=classes,
             task=task,
             validation=validation,
-            test=self._held_out_file("test_path", table, classes, task),
+            test=self._held_out_file("test_path", table, labeled, classes, task),
             feature_names=list(table.feature_names) or None,
         )
 
     def _held_out_file(
-        self, name: str, table: Table, classes: list[str], task: Task
+        self, name: str, table: Table, labeled: Index, classes: list[str], task: Task
     ) -> tuple[ArraySource, Codes] | None:
         path = getattr(self, name)
         if path is None:
@@ -187,6 +188,7 @@ class TableData(Settings):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
         if task == "multi" and codes.shape[1] != len(classes):
             raise DataError(f"File '{path}' has {codes.shape[1]} label columns; '{self.path}' has {len(classes)}.")
+        _warn_of_learned_rows(path, other.x[rows], self.path, table.x[labeled])
         return _part(other, codes, rows)
 
 
@@ -219,6 +221,18 @@ class FunctionData(Settings):
                 f"{type(data).__name__} instead."
             )
         return data
+
+
+def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, learned: npt.NDArray[Any]) -> None:
+    """Warn of held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
+    known = {row.tobytes() for row in learned}
+    same = sum(row.tobytes() in known for row in held_out)
+    if same:
+        warnings.warn(
+            f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of "
+            f"'{data}'; if they are the same samples, remove them: a model cannot be judged by what it learned from.",
+            stacklevel=2,
+        )
 
 
 def _sorted_classes(names: set[str]) -> list[str]:

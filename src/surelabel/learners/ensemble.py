@@ -77,9 +77,10 @@ class SklearnLearner:
                 f"{estimator!r} instead."
             )
         if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
+            remedy = "; wrap it in sklearn.calibration.CalibratedClassifierCV" if is_classifier(estimator) else ""
             raise InvalidInputError(
                 f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
-                "instead; wrap it in sklearn.calibration.CalibratedClassifierCV."
+                f"instead{remedy}."
             )
         if members < 2:
             raise InvalidInputError(f"The 'members' argument must be at least 2: the spread of {members} is undefined.")

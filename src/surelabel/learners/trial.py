@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch.nn.init import normal_
 
 from surelabel.data.reference import RunData
@@ -34,15 +35,33 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
     learner.network = learner.build(source.sample_shape, len(data.classes)).eval()
     estimator, learner.uncertainty = learner.uncertainty, Deterministic(task=data.task)
     _label(learner, source, 1)
+    learner.uncertainty = estimator
+    _check_random(learner, learner.network, source)
+
+
+def check_random(learner: "TorchLearner", source: Source, num_classes: int) -> None:
+    """Refuse a learner whose network has nothing random in it where its estimator needs that, before it is trained.
+
+    Args:
+        learner: not trained yet; its network is another one afterwards.
+        source: samples of the kind that it will learn from.
+        num_classes: C.
+    """
+    with torch.random.fork_rng(devices=[learner.device] if learner.device.type == "cuda" else []):
+        learner.network = learner.build(source.sample_shape, num_classes).eval()
+        _check_random(learner, learner.network, source)
+
+
+def _check_random(learner: "TorchLearner", network: torch.nn.Module, source: Source) -> None:
+    estimator = learner.uncertainty
     # With dropout layers untrained passes may well agree, and trained ones differ.
-    if isinstance(estimator, MCDropout) and not stochastic_layers(learner.network, estimator.stochastic_layers):
-        for weights in learner.network.parameters():
-            if (
-                weights.is_floating_point() and not weights.any()
-            ):  # a head that begins with zeros would hide what is random before it
-                normal_(weights, std=0.1)
-        learner.uncertainty = estimator
-        _label(learner, source, _FEW)
+    if not isinstance(estimator, MCDropout) or stochastic_layers(network, estimator.stochastic_layers):
+        return
+    for weights in network.parameters():
+        # A head that begins with zeros would hide what is random before it.
+        if weights.is_floating_point() and not weights.any():
+            normal_(weights, std=0.1)
+    _label(learner, source, _FEW)
 
 
 def _label(learner: "TorchLearner", source: Source, rows: int) -> None:
