@@ -1,8 +1,10 @@
 """What the fast recipe for CIFAR-10 is chosen by: changes of it, scored on 5,000 training pictures held out for that.
 
+    surelabel reproduce experiments/cifar_trials.py:ALL_LABELS
     surelabel reproduce experiments/cifar_trials.py:TRIALS --labels 4000
 
-Rows are equal in all but what they are called by; the labels of the held-out pictures come on top.
+ALL_LABELS trains one network on all other pictures, TRIALS a few rounds with few labels. Rows are equal in all but what
+they are called by; the labels of the held-out pictures come on top.
 """
 
 import functools
@@ -11,6 +13,7 @@ from surelabel.recipes import variants
 from surelabel.recipes.cifar import CIFAR10
 from surelabel.recipes.entries import Experiment, rows
 from surelabel.recipes.variants import Variant
+from surelabel.runs import RunSettings
 
 ROUNDS, STEPS = 2, 10_000
 
@@ -35,6 +38,35 @@ def dropout(rate: float) -> Variant:
     """Return the variant with another dropout, in training and in the passes."""
     return lambda ups: ups.replace(learner=ups.network.replace(model_parameters={"dropout": rate}))
 
+
+def augmentation(operations: int, magnitude: int | None) -> Variant:
+    """Return the variant with so many RandAugment operations, of one magnitude or of random ones."""
+
+    def change(ups: RunSettings) -> RunSettings:
+        augment = ups.network.training.augment
+        assert augment is not None
+        return ups.with_training(augment=augment.replace(operations=operations, magnitude=magnitude))
+
+    return change
+
+
+one_network = functools.partial(trial, rounds=0, steps=4000)
+ALL_LABELS = Experiment(
+    "cifar10-all-labels",
+    "Trials of the fast recipe's training, CIFAR-10, all labels",
+    rows(
+        CIFAR10,
+        45_000,
+        ("4,000 steps", one_network()),
+        ("peak rate 0.3", one_network(training(learning_rate=0.3))),
+        ("peak rate 1.6", one_network(training(learning_rate=1.6))),
+        ("cosine", one_network(training(schedule="cosine"))),
+        ("dropout 0.3", one_network(dropout(0.3))),
+        ("3 operations of magnitude 4", one_network(augmentation(3, 4))),
+        num_validation=5000,
+    ),
+    "validation error",
+)
 
 CHANGES: tuple[tuple[str, Variant], ...] = (
     (f"{ROUNDS} rounds of {STEPS:,} steps", trial()),

@@ -376,8 +376,9 @@ def test_a_recipe_can_be_chosen_by_validation_errors(small: Experiment, tmp_path
     assert write_outcome(trial, [cell], tmp_path)[0].read_text().splitlines()[2].startswith("Validation error in %")
 
 
-def test_trials_of_the_recipe_differ_in_what_they_say() -> None:
-    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:TRIALS")
+@pytest.mark.parametrize("name", ["TRIALS", "ALL_LABELS"])
+def test_trials_of_the_recipe_differ_in_what_they_say(name: str) -> None:
+    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:{name}")
     settings = [entry.of(entry.base(0, "fast")).replace(name="") for entry in trials.entries]
     assert all(settings.count(one) == 1 for one in settings)
     assert {one.data.arguments["num_validation"] for one in settings if isinstance(one.data, FunctionData)} == {5000}
