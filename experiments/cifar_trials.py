@@ -24,7 +24,7 @@ def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS, growth: f
     return lambda ups: functools.reduce(lambda settings, change: change(settings), changes, ups)
 
 
-def training(**settings: float) -> Variant:
+def training(**settings: float | str) -> Variant:
     """Return the variant whose networks are trained by these settings."""
     return lambda ups: ups.with_training(**settings)
 

@@ -256,21 +256,24 @@ def first_labels_by_tau(results: Path, dataset: str) -> str:
     """Return how many of a first network's labels are right, and of how many, by method and tau_p."""
     rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset]
     pattern = re.compile(r"first labels by (?P<method>.*), (?P<tau>(?:no )?tau_p.*), (?P<what>number|accuracy %)")
-    newest = {row["metric"]: row for row in rows if pattern.fullmatch(row["metric"])}
-    if not newest:
+    found = [(row, match) for row in rows if (match := pattern.fullmatch(row["metric"]))]
+    if not found:
         return "Not run."
+    last, _ = found[-1]
     cells: dict[str, dict[str, dict[str, float]]] = {}
-    for metric, row in newest.items():
-        found = pattern.fullmatch(metric)
-        assert found is not None
-        by_tau = cells.setdefault(found["method"], {}).setdefault(found["tau"], {})
-        by_tau[found["what"]] = float(row["value"])
+    for row, match in found:
+        if all(row[name] == last[name] for name in ("experiment", "row", "labels", "seed", "commit", "settings")):
+            by_tau = cells.setdefault(match["method"], {}).setdefault(match["tau"], {})
+            by_tau[match["what"]] = float(row["value"])
     taus = list(next(iter(cells.values())))
     lines = ["| | " + " | ".join(taus) + " |", "|---|" + "---|" * len(taus)]
     for method, by_tau in cells.items():
-        texts = (f"{cell['accuracy %']:.2f} of {cell['number']:,.0f}" for cell in (by_tau[tau] for tau in taus))
+        # Of no label at all no share is right, and there is no row for it.
+        texts = [
+            f"{cell['accuracy %']:.2f} of {cell['number']:,.0f}" if "accuracy %" in cell else "none"
+            for cell in (by_tau[tau] for tau in taus)
+        ]
         lines.append(f"| {method} | " + " | ".join(texts) + " |")
-    last = list(newest.values())[-1]
     return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, seed {last['seed']}, commit {last['commit'][:7]}."])
 
 

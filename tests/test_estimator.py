@@ -1,6 +1,7 @@
 """UPSClassifier as scikit-learn's users know estimators."""
 
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -19,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import surelabel as sl
 from surelabel.data.source import ArraySource
 from surelabel.errors import NotStochasticError
+from surelabel.learners.network import reproducible
 
 X, Y = load_iris(return_X_y=True)
 LABELED = np.arange(len(X)) % 10 == 0
@@ -275,6 +278,24 @@ def test_a_network_without_randomness_is_refused_before_it_is_trained() -> None:
         classifier.fit(X, FEW)
     assert len(calls) <= classifier.passes + 1
     assert torch.equal(torch.get_rng_state(), state)
+    # Where there is nothing to label, nothing need be random.
+    assert classifier.fit(X, Y).termination_condition_ == "no_unlabeled"
+
+
+def test_a_network_is_tried_while_no_other_thread_trains() -> None:
+    """Torch's generator belongs to the process: what is drawn for the trial must not be missing elsewhere."""
+    made = threading.Event()
+
+    def network(shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        made.set()
+        return torch.nn.Sequential(torch.nn.Dropout(0.3), torch.nn.Linear(shape[0], num_classes))
+
+    fit = threading.Thread(target=lambda: quick(model=network, max_rounds=0).fit(X, FEW))
+    with reproducible(0, torch.device("cpu")):
+        fit.start()
+        assert not made.wait(0.5)
+    fit.join()
+    assert made.is_set()
 
 
 def test_a_source_of_samples_is_refused_with_what_to_do() -> None:
@@ -287,18 +308,23 @@ def test_a_classifier_that_takes_gaps_gets_them() -> None:
     gaps[::7, 0] = np.nan
     classifier = sl.UPSClassifier(HistGradientBoostingClassifier(max_iter=5), passes=2, max_rounds=1, random_state=0)
     assert classifier.fit(gaps, FEW).predict(gaps).shape == Y.shape
+    filled = make_pipeline(SimpleImputer(), LogisticRegression(max_iter=500))
+    sl.UPSClassifier(filled, passes=2, max_rounds=1, random_state=0).fit(gaps, FEW)
     with pytest.raises(ValueError, match="contains NaN"):
         sl.UPSClassifier(LogisticRegression()).fit(gaps, FEW)
+    with pytest.raises(ValueError, match="contains NaN"):
+        sl.UPSClassifier().fit(gaps, FEW)
 
 
 def test_labels_that_every_row_has_or_lacks_are_warned_of() -> None:
     y = np.full((len(X), 3), -1)
     y[:9] = [[0, 1, 0], [1, 1, 0], [0, 1, -1]] * 3
     with (
-        pytest.warns(UserWarning, match="Class 1 is present in every row of y where it is known"),
-        pytest.warns(UserWarning, match="Class 2 is absent in every row of y where it is known"),
+        pytest.warns(UserWarning, match="No row is known to lack '1'; label some that do"),
+        pytest.warns(UserWarning, match="No row is known to have '2'; label some that do") as told,
     ):
         sl.UPSClassifier(max_rounds=0, epochs=1, min_steps=1, random_state=0).fit(X, y)
+    assert {warning.filename for warning in told} == {__file__}
 
 
 def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:

@@ -97,6 +97,17 @@ def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> No
         with pytest.warns(UserWarning, match=r"1 of the 3 labeled rows of '.*test.csv' have the very features of"):
             settings.load()
         settings.replace(**{name: new}).load()
+    # Features that many samples share do not say which sample it is.
+    coarse = write_table(tmp_path / "coarse.csv", {"x": [0.0, 1.0] * 4, "y": ["a", "b"] * 3 + [None] * 2})
+    TableData(path=coarse, labels=("y",), test_path=coarse).load()
+
+
+def test_held_out_rows_of_another_dtype_are_recognized(tmp_path: Path) -> None:
+    x, y = np.arange(8).reshape(4, 2), np.array([0, 1, 0, -1])
+    np.savez(tmp_path / "train.npz", x=x.astype(np.uint8), y=y)
+    np.savez(tmp_path / "test.npz", x=x.astype(np.float32), y=y)
+    with pytest.warns(UserWarning, match="3 of the 3 labeled rows"):
+        TableData(path=tmp_path / "train.npz", test_path=tmp_path / "test.npz").load()
 
 
 def test_arrays_keep_their_shape(tmp_path: Path) -> None:

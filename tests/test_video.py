@@ -188,7 +188,7 @@ def test_a_video_that_cannot_be_decoded_is_named(tmp_path: Path, kind: str, mess
         read_clip(broken(tmp_path, kind), SMALL)
 
 
-@pytest.mark.parametrize(("share", "seconds"), [(0.6, r"1\.\d"), (0.3, r"0\.\d")])
+@pytest.mark.parametrize(("share", "seconds"), [(0.6, r"1\.\d\d"), (0.3, r"0\.\d\d")])
 def test_a_file_that_announces_seconds_and_not_frames_is_refused_where_it_ends_early(
     tmp_path: Path, share: float, seconds: str
 ) -> None:
@@ -196,9 +196,20 @@ def test_a_file_that_announces_seconds_and_not_frames_is_refused_where_it_ends_e
     assert levels(read_clip(path, SMALL)) == [4, 8, 12, 232, 236, 240]
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    message = rf"Video '.*cut.mkv' cannot be read: it has {seconds} of the 2.4 seconds that it announces"
+    message = rf"Video '.*cut.mkv' cannot be read: it has {seconds} of the 2.40 seconds that it announces"
     with pytest.raises(DataError, match=message):
         read_clip(path, SMALL)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_a_short_file_that_does_not_say_how_long_its_last_frame_is_is_whole(tmp_path: Path, count: int) -> None:
+    path = write_video(tmp_path / "short.mkv", numbered(count, 64, 64), "libvpx")
+    # An EBML void in the place of DefaultDuration.
+    data = path.read_bytes()
+    place = data.index(b"\x23\xe3\x83")
+    length = 4 + (data[place + 3] & 0x7F)
+    path.write_bytes(data[:place] + b"\xec" + bytes([0x80 | (length - 2)]) + bytes(length - 2) + data[place + length :])
+    assert read_clip(path, SMALL).shape == (3, *SMALL.shape[1:])
 
 
 def test_a_playlist_does_not_make_the_decoder_read_elsewhere(tmp_path: Path) -> None:
@@ -460,6 +471,27 @@ def test_options_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
         decode_clips(videos, tmp_path / "cache", SMALL, **options)
+
+
+@pytest.mark.parametrize(("names", "wrong"), [(["v1", "v2"], "'v0', 'v3'"), ([*"aab", "v0"], "'v1', 'v2'")])
+def test_names_that_do_not_fit_the_videos_are_refused(
+    tmp_path: Path, videos: dict[str, Path], names: list[str], wrong: str
+) -> None:
+    with pytest.raises(
+        InvalidInputError, match=rf"name each clip once, all those of 'videos' among them. Check {wrong}"
+    ):
+        decode_clips(videos, tmp_path / "cache", SMALL, names=names)
+    with pytest.raises(InvalidInputError, match="Check 'v0'"):
+        decode_clips(videos, tmp_path / "cache", SMALL, names=[*videos, "v0"])
+
+
+def test_space_is_needed_for_what_is_decoded_and_not_for_what_is_listed(
+    tmp_path: Path, videos: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = namedtuple("Usage", "free")(8 * math.prod(SMALL.shape))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    names = [*videos, *(f"other{number}" for number in range(1000))]
+    assert len(decode_clips(videos, tmp_path / "cache", SMALL, names=names, workers=1).clips) == 7
 
 
 def test_no_videos_and_missing_videos_are_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
@@ -175,7 +175,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None:
+        if self.model is not None and len(row_of_pool):
             check_random(self._learner(encoded), problem.source, len(encoded.classes))
         self._run(problem, config, encoded, row_of_pool)
         return self
@@ -234,11 +234,9 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
-        tags.input_tags.allow_nan = self._allows_nan()
+        # A classifier that takes no gaps says so itself.
+        tags.input_tags.allow_nan = self.estimator is not None
         return tags
-
-    def _allows_nan(self) -> bool:
-        return self.estimator is not None and bool(get_tags(self.estimator).input_tags.allow_nan)
 
     def _validate(self, X: Any, reset: bool) -> Any:
         if hasattr(X, "sample_shape"):
@@ -256,7 +254,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             accept_sparse="csr",
             dtype=dtype,
             allow_nd=self.model is not None,
-            ensure_all_finite="allow-nan" if self._allows_nan() else True,
+            ensure_all_finite=True if self.estimator is None else "allow-nan",
         )
 
     def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
@@ -360,11 +358,11 @@ def _check_labels(encoded: EncodedLabels) -> None:
         warnings.warn(
             f"No entry of y is unlabeled, and {encoded.mark!r} is a class; if it marks them, use "
             f"unlabeled={encoded.mark!r}.",
-            stacklevel=3,
+            stacklevel=4,
         )
     if encoded.task == "multi":
-        for code, what in one_sided(encoded.codes).items():
-            warnings.warn(f"Class {code} is {what} in every row of y where it is known.", stacklevel=3)
+        for text in one_sided(encoded.codes, encoded.classes.tolist()):
+            warnings.warn(text, stacklevel=4)
     if encoded.task == "single" and len(encoded.classes) < 2:
         rest = int((~encoded.labeled).sum())
         hint = f" {rest} entries count as unlabeled; if their mark is a class, use unlabeled=None." if rest else ""

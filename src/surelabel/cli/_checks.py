@@ -50,11 +50,8 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
             "cell, or say with --unlabeled which label means unlabeled."
         )
     if data.task == "multi":
-        for code, what in one_sided(codes).items():
-            name, other = data.classes[code], "without" if what == "present" else "with"
-            complain(
-                "warning", f"{name!r} is {what} in every row where it is known; label rows {other} it.", style="bold"
-            )
+        for text in one_sided(codes, data.classes):
+            complain("warning", text, style="bold")
 
 
 def warn_of_flattening(data: "RunData") -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
@@ -92,8 +93,9 @@ def decode_clips(
     _check(videos, names, on_error, workers)
     cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
-    if cache.missing(videos):
+    if missing := cache.missing(videos):
         with _locked(cache.path):
+            cache.check_space(len(missing))
             cache.create()
             faults = cache.fill(videos, on_error, workers, progress or tell("videos"))
     if faults:
@@ -121,18 +123,21 @@ class _Cache:
         there = self._lines()
         return {name: line for name, line in lines.items() if there.get(name) != line}
 
+    def check_space(self, number: int) -> None:
+        """Refuse a disk that has no space for so many more clips."""
+        needed, free = number * math.prod(self.settings.shape), shutil.disk_usage(self.path).free
+        if needed > free:
+            raise DataError(
+                f"'{self.path}' needs {needed / 1e9:.1f} GB for {number} decoded clips, and the disk has "
+                f"{free / 1e9:.1f} GB free; name a folder on a larger one for the cache, or keep fewer frames."
+            )
+
     def create(self) -> None:
         """Make the array at its full size, if it is not there; it takes the disk's space as it is filled."""
         array = self.path / _ARRAY
         if array.exists():
             return
         shape = (len(self.names), *self.settings.shape)
-        needed, free = math.prod(shape), shutil.disk_usage(self.path).free
-        if needed > free:
-            raise DataError(
-                f"'{self.path}' needs {needed / 1e9:.1f} GB for {len(self.names)} decoded clips, and the disk has "
-                f"{free / 1e9:.1f} GB free; name a folder on a larger one for the cache, or keep fewer frames."
-            )
         about = {"surelabel": __version__, "av": import_av().__version__, "settings": self.settings.model_dump()}
         with _writing(self.path):
             write_whole(self.path / _ABOUT, lambda stream: stream.write(json.dumps(about, indent=2).encode()))
@@ -197,11 +202,10 @@ class _Cache:
 def _check(videos: Mapping[str, Path], names: tuple[str, ...], on_error: str, workers: int | None) -> None:
     if not videos:
         raise InvalidInputError("The 'videos' argument must have at least one video. Got none; check the folder.")
-    unnamed = videos.keys() - set(names)
-    if unnamed or len(set(names)) < len(names):
+    wrong = sorted(videos.keys() - set(names)) or [name for name, count in Counter(names).items() if count > 1]
+    if wrong:
         raise InvalidInputError(
-            "The 'names' argument must name each clip once, and all those of 'videos'. "
-            + (f"Got none for {listed(sorted(unnamed))}." if unnamed else "Got one twice.")
+            f"The 'names' argument must name each clip once, all those of 'videos' among them. Check {listed(wrong)}."
         )
     if on_error not in ("stop", "skip"):
         raise InvalidInputError(f"The 'on_error' argument must be 'stop' or 'skip'. Got {on_error!r} instead.")

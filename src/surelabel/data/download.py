@@ -78,7 +78,7 @@ DATASETS = {
 
 _OFFICIAL = "checksums verified"
 _UNCHANGED = "unchanged since it was stored"
-_COUNTED = "only the pictures of each class are counted, since no checksum of this file is known"
+_COUNTED = "not the official archive, so that only the pictures of each class were counted"
 
 
 class Got(NamedTuple):
@@ -122,6 +122,7 @@ def get_dataset(
             warnings.warn(f"{error} It is got again now.", stacklevel=2)
     checked = _OFFICIAL
     if source is not None:
+        source = Path(source)
         store(target, _verified(known, read_cifar(source, known.name)))
         if not known.sha256 and not (source.is_file() and md5_of(source) == known.md5):
             checked = _COUNTED

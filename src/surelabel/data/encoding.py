@@ -1,11 +1,13 @@
 """Labels as people write them (numbers, strings, gaps) to class indices, and back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.data.wording import listed
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 
@@ -106,18 +108,22 @@ def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabele
     return marked
 
 
-def one_sided(codes: npt.NDArray[np.integer[Any]]) -> dict[int, str]:
-    """Return the classes that every row has or lacks where it is known, and which of the two, "present" or "absent".
+def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list[str]:
+    """Name the classes that every row has, and those that every row lacks, where it is known; say what to do about it.
 
     Args:
         codes: 0, 1 or -1 (unknown), shape (N, C).
+        names: what the classes are called, C.
 
-    >>> one_sided(np.array([[1, 0, 1], [-1, 0, 0]]))
-    {0: 'present', 1: 'absent'}
+    >>> one_sided(np.array([[1, 0, 1], [-1, 0, 0]]), ["cat", "dog", "owl"])[1]
+    "No row is known to have 'dog'; label some that do."
     """
-    words = {(True, False): "present", (False, True): "absent"}
-    seen = zip((codes == 1).any(axis=0).tolist(), (codes == 0).any(axis=0).tolist(), strict=True)
-    return {code: words[pair] for code, pair in enumerate(seen) if pair in words}
+    present, absent = ((codes == value).any(axis=0) for value in (1, 0))
+    those = {
+        verb: [names[code] for code in np.flatnonzero(only).tolist()]
+        for verb, only in (("lack", present & ~absent), ("have", absent & ~present))
+    }
+    return [f"No row is known to {verb} {listed(found)}; label some that do." for verb, found in those.items() if found]
 
 
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:

@@ -225,9 +225,14 @@ class FunctionData(Settings):
 
 def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, learned: npt.NDArray[Any]) -> None:
     """Warn of held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
-    known = {row.tobytes() for row in learned}
-    same = sum(row.tobytes() in known for row in held_out)
-    if same:
+
+    def features(row: npt.NDArray[Any]) -> bytes:
+        return (row.astype(np.float64) + 0.0).tobytes()  # -0.0 is 0.0
+
+    known = {features(row) for row in learned}
+    same = sum(features(row) in known for row in held_out)
+    # Where labeled samples share their features anyway, these say little about which sample it is.
+    if same and len(known) > 0.9 * len(learned):
         warnings.warn(
             f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of "
             f"'{data}'; if they are the same samples, remove them: a model cannot be judged by what it learned from.",

@@ -25,7 +25,7 @@ SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 
 LISTS, VIDEOS = "ucfTrainTestlist", "UCF-101"
 
-ENDINGS = (".avi", ".mp4", ".mkv", ".webm", ".mov", ".mpg")
+ENDINGS = (".avi", ".mp4", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts")
 """Of videos; of files of one clip the first of these is taken, and any other one after them."""
 
 _CLIP = re.compile(r"(?P<label>[^/\\\s]+)/(?P<stem>[^/\\\s]+?_g(?P<group>\d+)_c\d+)\.\w+(?:\s+(?P<number>\d+))?")
@@ -174,7 +174,8 @@ def _find_videos(folder: Path, names: Sequence[str], on_error: OnError) -> dict[
         label, _, stem = name.partition("/")
         if label not in there:
             place = folder / VIDEOS / label if (folder / VIDEOS).is_dir() else folder / label
-            there[label] = {file.stem.lower(): file for file in sorted(place.glob("*"), key=_worse_first)}
+            files = sorted(filter(Path.is_file, place.glob("*")), key=_worse_first)
+            there[label] = {file.stem.lower(): file for file in files}
         found = there[label].get(stem.lower())
         if found is None:
             missing.append(name)

@@ -127,7 +127,7 @@ def _decode(
     Which ones to keep depends on how many there are, which is known for certain at the end only. Scaling all of them
     takes longer than decoding. So the number that the file announces is believed; it is nearly always right.
     """
-    av, kept, count, end = import_av(), {}, 0, 0.0
+    av, kept, count, times, end = import_av(), {}, 0, list[float](), 0.0
     try:
         with av.open(str(path.absolute()), **_options(av.__version__)) as container:
             if not container.streams.video:
@@ -137,12 +137,14 @@ def _decode(
             expected = stream.frames if expected is None else expected
             wanted = set(kept_frames(expected, settings).tolist()) if expected else set()
             seconds = _announced_seconds(container, av.time_base)
+            one_frame = 1 / float(stream.average_rate or 25)
             for packet in container.demux():
                 # Sound may go on after the last frame: a file that was cut off ends early in all of its streams.
                 if packet.pts is not None:
                     end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
                 if packet.stream.index != stream.index:
                     continue
+                times += [] if packet.pts is None else [float(packet.pts * packet.time_base)]
                 for frame in packet.decode():
                     if frame.is_corrupt:
                         raise _unreadable(path, f"its frame {count + 1} is damaged")
@@ -156,8 +158,10 @@ def _decode(
         raise _unreadable(path, f"{reason}, after {count} frames") from error
     if not count or count < COMPLETE * expected:
         raise _unreadable(path, f"it has {count} of the {expected} frames that it announces")
+    # Some files do not say how long their last frame is: as long as the longest one before it.
+    end = max(end, max(times, default=0.0) + max(np.diff(sorted(times)), default=one_frame))
     if end < COMPLETE * seconds:
-        raise _unreadable(path, f"it has {end:.1f} of the {seconds:.1f} seconds that it announces")
+        raise _unreadable(path, f"it has {end:.2f} of the {seconds:.2f} seconds that it announces")
     return kept, count, expected
 
 

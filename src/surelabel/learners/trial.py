@@ -1,20 +1,16 @@
 """A few samples through a fresh network: what cannot work is told before there is the folder of a run."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch.nn.init import normal_
 
 from surelabel.data.reference import RunData
 from surelabel.data.source import Source, Subset, as_source
+from surelabel.learners.network import TorchLearner, reproducible
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.stochastic import stochastic_layers
 from surelabel.uncertainty.deterministic import Deterministic
 from surelabel.uncertainty.mc_dropout import MCDropout
-
-if TYPE_CHECKING:
-    from surelabel.learners.network import TorchLearner
 
 _FEW = 8
 """How many samples show whether a network without dropout layers is random in another way."""
@@ -39,7 +35,7 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
     _check_random(learner, learner.network, source)
 
 
-def check_random(learner: "TorchLearner", source: Source, num_classes: int) -> None:
+def check_random(learner: TorchLearner, source: Source, num_classes: int) -> None:
     """Refuse a learner whose network has nothing random in it where its estimator needs that, before it is trained.
 
     Args:
@@ -47,12 +43,12 @@ def check_random(learner: "TorchLearner", source: Source, num_classes: int) -> N
         source: samples of the kind that it will learn from.
         num_classes: C.
     """
-    with torch.random.fork_rng(devices=[learner.device] if learner.device.type == "cuda" else []):
+    with reproducible(0, learner.device):
         learner.network = learner.build(source.sample_shape, num_classes).eval()
         _check_random(learner, learner.network, source)
 
 
-def _check_random(learner: "TorchLearner", network: torch.nn.Module, source: Source) -> None:
+def _check_random(learner: TorchLearner, network: torch.nn.Module, source: Source) -> None:
     estimator = learner.uncertainty
     # With dropout layers untrained passes may well agree, and trained ones differ.
     if not isinstance(estimator, MCDropout) or stochastic_layers(network, estimator.stochastic_layers):
@@ -64,6 +60,8 @@ def _check_random(learner: "TorchLearner", network: torch.nn.Module, source: Sou
     _label(learner, source, _FEW)
 
 
-def _label(learner: "TorchLearner", source: Source, rows: int) -> None:
-    for _ in learner.predict(Subset(source, np.arange(min(rows, len(source)))), seed=0):
+def _label(learner: TorchLearner, source: Source, rows: int) -> None:
+    # Spread over the source: the first samples may be all alike.
+    chosen = np.unique(np.linspace(0, len(source) - 1, rows).astype(np.int64))
+    for _ in learner.predict(Subset(source, chosen), seed=0):
         pass

@@ -133,6 +133,7 @@ class Entry:
             f"{part}.{name}": parameter.default
             for part, function in parts.items()
             for name, parameter in _parameters(resolve(function)).items()
+            if parameter.default is not inspect.Parameter.empty
         }
 
     def _changed(self, arguments: Arguments) -> dict[str, JSONScalar]:
