@@ -93,9 +93,8 @@ def decode_clips(
     _check(videos, names, on_error, workers)
     cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
-    if missing := cache.missing(videos):
+    if cache.missing(videos):
         with _locked(cache.path):
-            cache.check_space(len(missing))
             cache.create()
             faults = cache.fill(videos, on_error, workers, progress or tell("videos"))
     if faults:
@@ -123,15 +122,6 @@ class _Cache:
         there = self._lines()
         return {name: line for name, line in lines.items() if there.get(name) != line}
 
-    def check_space(self, number: int) -> None:
-        """Refuse a disk that has no space for so many more clips."""
-        needed, free = number * math.prod(self.settings.shape), shutil.disk_usage(self.path).free
-        if needed > free:
-            raise DataError(
-                f"'{self.path}' needs {needed / 1e9:.1f} GB for {number} decoded clips, and the disk has "
-                f"{free / 1e9:.1f} GB free; name a folder on a larger one for the cache, or keep fewer frames."
-            )
-
     def create(self) -> None:
         """Make the array at its full size, if it is not there; it takes the disk's space as it is filled."""
         array = self.path / _ARRAY
@@ -151,6 +141,7 @@ class _Cache:
         import_av()
         # Asked again: another process may have decoded them while this one waited for it.
         missing, faults = self.missing(videos), {}
+        self._check_space(len(missing))
         row = {name: number for number, name in enumerate(self.names)}
         start, size = mapped(self.path / _ARRAY, _damaged).offset, math.prod(self.settings.shape)
         jobs = {
@@ -172,6 +163,15 @@ class _Cache:
         finally:
             self._append(waiting)
         return faults
+
+    def _check_space(self, number: int) -> None:
+        """Refuse a disk that has no space for so many more clips."""
+        needed, free = number * math.prod(self.settings.shape), shutil.disk_usage(self.path).free
+        if needed > free:
+            raise DataError(
+                f"'{self.path}' needs {needed / 1e9:.1f} GB for {number} decoded clips, and the disk has "
+                f"{free / 1e9:.1f} GB free; name a folder on a larger one for the cache, or keep fewer frames."
+            )
 
     def _lines(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each decoded clip; what follows a line that was cut off is not."""

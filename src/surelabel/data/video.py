@@ -139,12 +139,14 @@ def _decode(
             seconds = _announced_seconds(container, av.time_base)
             one_frame = 1 / float(stream.average_rate or 25)
             for packet in container.demux():
+                is_video = packet.stream.index == stream.index
                 # Sound may go on after the last frame: a file that was cut off ends early in all of its streams.
                 if packet.pts is not None:
                     end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
-                if packet.stream.index != stream.index:
+                    if is_video:
+                        times.append(float(packet.pts * packet.time_base))
+                if not is_video:
                     continue
-                times += [] if packet.pts is None else [float(packet.pts * packet.time_base)]
                 for frame in packet.decode():
                     if frame.is_corrupt:
                         raise _unreadable(path, f"its frame {count + 1} is damaged")
