@@ -221,12 +221,13 @@ def rerun(results: Path, dataset: str) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, the last network's, {devices}."])
 
 
-def first_labels(results: Path) -> str:
-    """Return the first selection on CIFAR-10, and what uncertainty adds to confidence at equal counts."""
-    found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "first-selection"]
+def first_labels(results: Path, dataset: str) -> str:
+    """Return the newest first selection for each number of labels, and what uncertainty adds at equal counts."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset]
+    found = [row for row in rows if row["metric"].startswith("first selection")]
     if not found:
         return "Not run."
-    newest = {(row["labels"], row["metric"]): row for row in found if row["metric"].startswith("first selection")}
+    newest = {(row["labels"], row["metric"]): row for row in found}
     lines = []
     for labels in dict.fromkeys(labels for labels, _ in newest):
         value = {metric: float(row["value"]) for (n, metric), row in newest.items() if n == labels}
@@ -240,14 +241,14 @@ def first_labels(results: Path) -> str:
                 mean, low, high = (value[f"{what}{end}"] for end in ("", ", 95 % low", ", 95 % high"))
                 cells.append(f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
             lines.append("| " + " | ".join(cells) + " |")
-    commit = found[-1]["commit"][:7]
+    origin = sorted({f"{row['experiment']}, seed {row['seed']}, commit {row['commit'][:7]}" for row in newest.values()})
     return "\n".join(
         [
             "| labels | balancing | positive labels | right (%) | against confidence | against confidence (Cal.) |",
             "|---|---|---|---|---|---|",
             *lines,
             "",
-            f"`results/runs.csv`, experiment `first-selection`, seed {found[-1]['seed']}, commit {commit}.",
+            f"`results/runs.csv`, {dataset}: {'; '.join(origin)}.",
         ]
     )
 
@@ -277,6 +278,18 @@ def first_labels_by_tau(results: Path, dataset: str) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, seed {last['seed']}, commit {last['commit'][:7]}."])
 
 
+def trials(results: Path, experiment: str) -> str:
+    """Return the scores on a validation set that a recipe was chosen by."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
+    if not rows:
+        return "Not run."
+    lines = [f"| trial | {rows[-1]['metric']} | epochs | minutes |", "|---|---|---|---|"]
+    for row in rows:
+        lines.append(f"| {row['row']} | {float(row['value']):.2f} | {row['epochs']} | {float(row['minutes']):.1f} |")
+    origin = ", ".join(sorted({f"seed {row['seed']}, commit {row['commit'][:7]}" for row in rows}))
+    return "\n".join([*lines, "", f"`results/runs.csv`, experiment `{experiment}`: {origin}."])
+
+
 def _speed(per_second: str, ratio: str = "") -> str:
     if not per_second:
         return ""
@@ -297,8 +310,9 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "speeds": speeds,
     "selection": selection,
     "kernels": kernels,
-    "first-selection": first_labels,
+    "first-selection": functools.partial(first_labels, dataset="cifar10"),
     "first-labels": functools.partial(first_labels_by_tau, dataset="tin100"),
+    "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
