@@ -27,6 +27,8 @@ from surelabel.data.source import ArraySource
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task
+from surelabel.learners.network import TorchLearner
+from surelabel.learners.trial import check_random
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.uncertainty import (
     DeepEnsemble,
@@ -207,6 +209,17 @@ def test_each_view_is_flipped_and_shifted_by_draws_of_its_own() -> None:
     assert only_shifts < seen
 
 
+def test_all_frames_of_a_clip_are_flipped_and_shifted_alike() -> None:
+    batch, estimator = torch.from_numpy(pictures()[0][:20]), RandomAugmentation(crop=3)
+    views = []
+    for samples in (batch, batch.unsqueeze(2).repeat(1, 1, 5, 1, 1)):
+        torch.manual_seed(1)
+        views.append(estimator.view(samples))
+    assert views[1].shape == (20, 1, 5, SIDE, SIDE)
+    assert all(torch.equal(views[1][:, :, frame], views[0]) for frame in range(5))
+    assert not torch.equal(views[0], batch)
+
+
 def test_normalizing_before_or_after_shows_the_same_views() -> None:
     """The learner normalizes before it labels; training shifts grey levels and normalizes then."""
     levels = torch.randint(256, (20, 2, SIDE, SIDE), dtype=torch.uint8)
@@ -284,6 +297,40 @@ class Noisy(UncertaintyEstimator):
 def test_an_estimator_of_ones_own_needs_one_method() -> None:
     _, u, _, _ = labeled(fitted(Noisy()))
     assert u.std() > 0.2
+
+
+@each
+def test_an_estimator_for_the_other_task_is_refused(make: Callable[..., UncertaintyEstimator]) -> None:
+    with pytest.raises(InvalidInputError, match=r"is for task='single', and the learner for task='multi'; make it as"):
+        learner(make(), task="multi")
+
+
+class Useless(UncertaintyEstimator):
+    """Lacks `estimate`."""
+
+
+class Memberless(Noisy):
+    members = 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        (Useless(), "Useless has no 'estimate' of its own"),
+        (Memberless(), "'members of Memberless' argument must be a whole number of at least 1. Got 0"),
+    ],
+)
+def test_an_estimator_that_lacks_something_is_refused_before_training(wrong: Any, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        learner(wrong)
+
+
+def test_samples_that_an_estimator_does_not_take_are_refused_before_training() -> None:
+    rows = ArraySource(np.ones((9, 4), np.float32))
+    with pytest.raises(InvalidInputError, match=r"must be pictures .* Got shape \(1, 4\) instead"):
+        check_random(TorchLearner(uncertainty=RandomAugmentation(), device="cpu"), rows, 3)
+    for uncertainty in (DeepEnsemble(), Deterministic(), Noisy()):
+        check_random(TorchLearner(uncertainty=uncertainty, device="cpu"), rows, 3)
 
 
 @pytest.mark.parametrize("wrong", [MCDropout, "mc-dropout", object()])

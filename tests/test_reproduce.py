@@ -245,6 +245,27 @@ def test_rows_are_run_recorded_and_shared(small: Experiment, tmp_path: Path, mon
     assert read_rows(results) == rows
 
 
+def test_another_estimator_takes_the_place_of_the_recipes(small: Experiment, tmp_path: Path) -> None:
+    chosen_rows = ("UPS", "UPS, no NL")
+    options = Options(device="cpu", rows=chosen_rows, uncertainty="augmentation")
+    one = dataclasses.replace(small.entries[-1], row="UPS, no UA", variant=variants.confidence_based)
+    both = dataclasses.replace(small, entries=(*small.entries, one))
+    cells = {cell.entry.row: cell for cell in reproduce(both, tmp_path / "runs", options)}
+    for row in chosen_rows:
+        (run,) = cells[row].runs
+        assert run.settings.network.uncertainty == "augmentation"
+        assert "uncertainty augmentation (paper mc-dropout)" in cells[row].differences
+    # A row that has an estimator of its own, or needs none, keeps that.
+    plan = plans.Plans(None, options)
+    assert plan.settings(one, 0).network.uncertainty == "none"
+    own = plan.settings(next(e for e in experiment("table6").entries if e.row == "MC-DropBlock"), 0)
+    assert own.network.uncertainty == "mc-dropblock"
+    with pytest.raises(ValueError, match="'uncertainty' setting must be one of"):
+        reproduce(small, tmp_path / "runs", options._replace(uncertainty="dropout"))
+    with pytest.raises(InvalidInputError, match="'mine.py:Mine'"):
+        reproduce(small, tmp_path / "runs", options._replace(uncertainty="mine.py:Mine"))
+
+
 def test_figure_4_is_drawn_from_the_folders_alone(
     small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,10 +16,7 @@ import surelabel.runs.sharing
 from surelabel.data.source import ArraySource
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import make_problem
-from surelabel.errors import (
-    InvalidInputError,
-    RunError,
-)
+from surelabel.errors import InvalidInputError, RunError
 from surelabel.records import RoundRecord
 from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, environment, resume, run, start
 from surelabel.runs.checks import complete, split_of
@@ -268,6 +265,15 @@ def test_a_config_for_other_data_is_refused(tmp_path: Path) -> None:
     data = RunData((x[:9], y[:9]), x[9:], ["a", "b", "a"])
     with pytest.raises(InvalidInputError, match="classes must have different names"):
         start(tmp_path / "run", RunSettings(learner=LEARNER, config=CONFIG), data=data)
+
+
+def test_thresholds_on_an_uncertainty_that_nothing_estimates_are_refused() -> None:
+    none = LEARNER.replace(uncertainty="none")
+    with pytest.raises(ValueError, match="uncertainty='none' leaves nothing for kappa_p and kappa_n to judge"):
+        RunSettings(learner=none)
+    with pytest.raises(ValueError, match="leaves nothing for kappa_n to judge"):
+        RunSettings(learner=none, config=CONFIG.replace(kappa_p=math.inf))
+    assert RunSettings(learner=none, config=CONFIG.replace(max_rounds=0)).network == none
 
 
 def test_settings_that_name_too_little_are_refused(tmp_path: Path) -> None:

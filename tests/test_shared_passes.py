@@ -562,6 +562,14 @@ def test_a_plan_holds_for_the_layers_that_were_switched_on():
     assert estimator().plan(model, batch).way == "vectorized"
 
 
+def test_a_plan_holds_as_long_as_the_layers_are_of_the_same_kind():
+    model, batch = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, CLASSES)), torch.randn(5, 4)
+    assert MCDropout().plan(model, batch).way == "repeated"
+    MCDropout().estimate(model, batch)
+    model[1] = type("SharedMask", (BatchDropout, nn.Dropout), {})()
+    assert MCDropout().plan(model, batch).way != "repeated"
+
+
 @pytest.mark.parametrize("name", ["perceptron", "residual"])
 def test_a_network_that_diverged_is_tried_again_when_it_is_initialized_anew(name):
     model, batch = network_and_batch(name)
@@ -599,6 +607,12 @@ def test_channels_last_survives_the_repetition():
 def test_a_chunk_that_is_not_a_number_of_passes_is_refused(chunk):
     with pytest.raises(InvalidInputError, match=r"'chunk' argument must be a whole number of at least 1.* Got"):
         MCDropout(chunk=chunk)
+
+
+@pytest.mark.parametrize("rows", [0, -1, 2.5])
+def test_batches_of_no_rows_are_refused(rows):
+    with pytest.raises(InvalidInputError, match=r"'rows' argument must be a whole number of at least 1.* Got"):
+        MCDropout(rows=rows)
 
 
 @pytest.mark.parametrize(("passes", "chunk"), [(2, 10), (10, 10), (11, 10), (25, 10), (7, 2), (5, 1)])

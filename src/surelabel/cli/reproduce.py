@@ -29,6 +29,8 @@ surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
 
 surelabel reproduce table3 --labels 20% --set split=2
 
+surelabel reproduce table5 --labels 1000 --rows UPS --uncertainty deep-ensemble
+
 surelabel reproduce mine.py:TABLE"""
 
 
@@ -70,6 +72,15 @@ def command(
             "--pretrained",
             "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
             "FILE",
+        ),
+    ] = None,
+    uncertainty: Annotated[
+        str | None,
+        _option(
+            "--uncertainty",
+            "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or FILE.py:CLASS of your own; "
+            "in rows that do not name another.",
+            "ESTIMATOR",
         ),
     ] = None,
     arguments: Annotated[
@@ -118,6 +129,7 @@ def command(
         datasets=tuple(data or ()),
         rounds=rounds,
         arguments=parse_arguments(arguments or ()),
+        uncertainty=uncertainty,
     )
     _run(experiment, named(experiment), options, out, None if no_results else results or RESULTS)
 

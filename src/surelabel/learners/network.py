@@ -35,7 +35,7 @@ from surelabel.learners.settings import warn_of_changed
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.system import Progress
-from surelabel.uncertainty import MCDropout, UncertaintyEstimator, predict_proba
+from surelabel.uncertainty import MCDropout, UncertaintyEstimator, check_estimator, predict_proba
 
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
@@ -76,12 +76,7 @@ class TorchLearner:
         self.make_model = model or table_network
         self.training = training or TrainingSettings()
         self.uncertainty: UncertaintyEstimator = uncertainty or MCDropout(task=task)
-        if isinstance(uncertainty, type) or not isinstance(self.uncertainty, UncertaintyEstimator):
-            raise InvalidInputError(
-                "The 'uncertainty' argument must be an estimator, such as MCDropout(), with 'estimate', 'prepare' and "
-                f"'members'. Got {uncertainty!r} instead; derive your own from surelabel.uncertainty."
-                "UncertaintyEstimator, which has all but the first."
-            )
+        check_estimator(self.uncertainty, task)
         if not negative_weight >= 0:
             raise InvalidInputError(f"The 'negative_weight' argument must be at least 0. Got {negative_weight}.")
         if isinstance(model, torch.nn.Module):
@@ -341,7 +336,7 @@ class TorchLearner:
     def _arithmetic(self, batch: torch.Tensor) -> Iterator[None]:
         """Compute as in training: in its precision, with its choice of algorithms; name samples of a wrong kind."""
         half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16")
-        with algorithms(self.training.deterministic), half, kind_named(batch, self.training):
+        with algorithms(self.training.deterministic), half, torch.no_grad(), kind_named(batch, self.training):
             yield
 
 

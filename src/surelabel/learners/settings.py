@@ -16,7 +16,7 @@ from surelabel.labels import Task
 from surelabel.models.pretrained import SUFFIXES
 from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
 from surelabel.system import Progress
-from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator
+from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator, check_estimator
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -196,7 +196,9 @@ class TorchLearnerSettings(Settings):
             told["stochastic_layers"] = self._layers()
         made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters="
         _check_call(f"{made}{self.uncertainty_parameters}", make, **told, **self.uncertainty_parameters)
-        return make(**told, **self.uncertainty_parameters)
+        estimator = make(**told, **self.uncertainty_parameters)
+        check_estimator(estimator, task)
+        return estimator
 
     def _estimator_class(self) -> type[UncertaintyEstimator]:
         if self.uncertainty in ESTIMATORS:

@@ -1,5 +1,7 @@
 """A few samples through a fresh network: what cannot work is told before there is the folder of a run."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch.nn.init import normal_
@@ -8,9 +10,9 @@ from surelabel.data.reference import RunData
 from surelabel.data.source import Source, Subset, as_source
 from surelabel.learners.network import TorchLearner, reproducible
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import stochastic_layers
-from surelabel.uncertainty.deterministic import Deterministic
-from surelabel.uncertainty.mc_dropout import MCDropout
+from surelabel.uncertainty import Deterministic, MCDropout, Uncertainty, UncertaintyEstimator
 
 _FEW = 8
 """How many samples show whether a network without dropout layers is random in another way."""
@@ -32,11 +34,13 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
     estimator, learner.uncertainty = learner.uncertainty, Deterministic(task=data.task)
     _label(learner, source, 1)
     learner.uncertainty = estimator
-    _check_random(learner, learner.network, source)
+    _try_estimator(learner, learner.network, source)
 
 
 def check_random(learner: TorchLearner, source: Source, num_classes: int) -> None:
-    """Refuse a learner whose network has nothing random in it where its estimator needs that, before it is trained.
+    """Refuse a learner whose estimator could not label what it will have trained, before it is trained.
+
+    That is one that does not take such samples, or needs a network in which something is random.
 
     Args:
         learner: not trained yet; its network is another one afterwards.
@@ -45,19 +49,35 @@ def check_random(learner: TorchLearner, source: Source, num_classes: int) -> Non
     """
     with reproducible(0, learner.device):
         learner.network = learner.build(source.sample_shape, num_classes).eval()
-        _check_random(learner, learner.network, source)
+        _try_estimator(learner, learner.network, source)
 
 
-def _check_random(learner: TorchLearner, network: torch.nn.Module, source: Source) -> None:
+def _try_estimator(learner: TorchLearner, network: torch.nn.Module, source: Source) -> None:
     estimator = learner.uncertainty
+    if not isinstance(estimator, MCDropout):
+        learner.network = network if estimator.members == 1 else Ensemble([network] * estimator.members, learner.task)
+        learner.uncertainty = _Unchecked(estimator)
+        _label(learner, source, 1)
+        learner.uncertainty = estimator
+        return
     # With dropout layers untrained passes may well agree, and trained ones differ.
-    if not isinstance(estimator, MCDropout) or stochastic_layers(network, estimator.stochastic_layers):
+    if stochastic_layers(network, estimator.stochastic_layers):
         return
     for weights in network.parameters():
         # A head that begins with zeros would hide what is random before it.
         if weights.is_floating_point() and not weights.any():
             normal_(weights, std=0.1)
     _label(learner, source, _FEW)
+
+
+@dataclass(frozen=True)
+class _Unchecked(UncertaintyEstimator):
+    """An estimator that does not look whether u means anything: that of an untrained network need not."""
+
+    of: UncertaintyEstimator
+
+    def estimate(self, model: torch.nn.Module, batch: torch.Tensor, *, check: bool = False) -> Uncertainty:
+        return self.of.estimate(model, batch)
 
 
 def _label(learner: TorchLearner, source: Source, rows: int) -> None:

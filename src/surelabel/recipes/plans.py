@@ -15,6 +15,7 @@ from surelabel.recipes.budget import Cut, Speed, cut_to, measure
 from surelabel.recipes.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.recipes.portable import portable
 from surelabel.recipes.ucf101 import MODEL, TORCHVISION
+from surelabel.recipes.variants import with_estimator
 from surelabel.runs import RunSettings
 from surelabel.runs.files import read_json, write_json
 
@@ -34,6 +35,8 @@ class Options(NamedTuple):
         datasets: names of the data sets to be run; empty: all.
         arguments: what is set of the data sets, see `Entry.settable`; None: nothing.
         rounds: how many follow round 0 at most; None: as many as the recipe has.
+        uncertainty: the estimator of p and u, "deep-ensemble" or "file.py:Class", of rows that do not name their own;
+            None: the recipe's.
     """
 
     seeds: Sequence[int] = (0,)
@@ -46,6 +49,7 @@ class Options(NamedTuple):
     datasets: Sequence[str] = ()
     arguments: Arguments | None = None
     rounds: int | None = None
+    uncertainty: str | None = None
 
 
 class Plans:
@@ -81,6 +85,8 @@ class Plans:
 
     def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
         base = entry.base(seed, recipe, self.options.arguments)
+        if self.options.uncertainty is not None:
+            base = with_estimator(base, self.options.uncertainty)
         learner = base.network.replace(device=self.options.device)
         if self.options.pretrained is not None:
             learner = self._begun(learner, self.options.pretrained)

@@ -142,10 +142,15 @@ def check_request(
         check_arguments(entries, options.arguments)
     if results is not None:
         read_rows(results)
-    if options.pretrained is not None:
+    if _names_network(options):
         for _, settings in _beginnings(entries, options):
             settings.network.build(settings.config.task)  # refuses parameters that the network has not
     return entries
+
+
+def _names_network(options: Options) -> bool:
+    """Whether the user has named files that what is trained is made of."""
+    return options.pretrained is not None or options.uncertainty is not None
 
 
 def _check_lengths(entries: Sequence[Entry]) -> None:
@@ -170,7 +175,7 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
             with _others_named(entry, entries):
                 loaded[key] = settings.data.load()
         _check_metric(experiment, entry, loaded[key])
-        if options.pretrained is not None:
+        if _names_network(options):
             try_network(settings.network, loaded[key])
 
 
@@ -187,13 +192,14 @@ def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
 
 
 def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
-    """Yield an entry for each data set, network and metric, with the settings of its first run."""
+    """Yield an entry for each data set, network, estimator and metric, with the settings of its first run."""
     plans = Plans(None, options)
-    different = {
-        (entry.dataset.function, entry.num_validation, entry.network, entry.metric): entry for entry in entries
-    }
-    for entry in different.values():
-        yield entry, plans.whole(entry, options.recipe, options.seeds[0])
+    different = {}
+    for entry in entries:
+        settings = plans.whole(entry, options.recipe, options.seeds[0])
+        made_of = entry.dataset.function, entry.num_validation, entry.network, settings.network.uncertainty
+        different[*made_of, entry.metric] = entry, settings
+    yield from different.values()
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:

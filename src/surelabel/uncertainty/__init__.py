@@ -6,7 +6,13 @@ A new estimator is a class that derives from `UncertaintyEstimator` and has its 
 
 from surelabel.uncertainty.augmentation import RandomAugmentation
 from surelabel.uncertainty.deep_ensemble import DeepEnsemble
-from surelabel.uncertainty.deterministic import Deterministic, Uncertainty, UncertaintyEstimator, predict_proba
+from surelabel.uncertainty.deterministic import (
+    Deterministic,
+    Uncertainty,
+    UncertaintyEstimator,
+    check_estimator,
+    predict_proba,
+)
 from surelabel.uncertainty.mc_dropblock import MCDropBlock
 from surelabel.uncertainty.mc_dropout import MCDropout
 from surelabel.uncertainty.mc_spatial_dropout import MCSpatialDropout
@@ -37,5 +43,6 @@ __all__ = [
     "Uncertainty",
     "UncertaintyEstimator",
     "Way",
+    "check_estimator",
     "predict_proba",
 ]

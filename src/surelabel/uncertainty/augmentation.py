@@ -29,8 +29,8 @@ class RandomAugmentation(UncertaintyEstimator):
     """Mean and spread over random views of each picture, by a network without anything random; views are not kept.
 
     Each pass sees each picture mirrored with probability 1/2 and moved by up to `crop` pixels each way, the border
-    filled by reflection. Moving pixels and normalizing them can be done in either order, so the views are those of
-    training. A pass needs the memory of a plain one.
+    filled by reflection; all frames of a clip alike. Moving pixels and normalizing them can be done in either order, so
+    the views are those of training. A pass needs the memory of a plain one.
 
     The draws come from torch's global generator, batch by batch: under one seed, p and u of a sample are equal in
     batches of the same size (a learner's `predict_batch_size`), and differ within their Monte-Carlo error in batches of
@@ -69,7 +69,7 @@ class RandomAugmentation(UncertaintyEstimator):
 
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
-        """Return p, u, p_soft and u_soft (N, C) for pictures (N, channels, height, width).
+        """Return p, u, p_soft and u_soft (N, C) for pictures (N, channels, height, width) or clips (N, C, T, H, W).
 
         Args:
             model: returns logits (N, C). Each module's mode is as before afterwards, also after an exception.
@@ -91,23 +91,25 @@ class RandomAugmentation(UncertaintyEstimator):
         return tally.uncertainty()
 
     def view(self, batch: Tensor) -> Tensor:
-        """Return the pictures (N, channels, height, width), each flipped and shifted by draws of its own."""
+        """Return the pictures (N, channels, height, width) or clips, each flipped and shifted by draws of its own."""
         count, device = len(batch), batch.device
         chance = 0.5 if self.flip else 0.0
         flipped = torch.rand(count, device=device) < chance
         right, down = (torch.randint(-self.crop, self.crop + 1, (count,), device=device) for _ in range(2))
         # In the batch's memory format, which gathering does not keep.
-        return torch.empty_like(batch).copy_(flip_and_crop(batch, flipped, right, down))
+        return torch.empty_like(batch).copy_(
+            flip_and_crop(batch.flatten(1, -3), flipped, right, down).reshape(batch.shape)
+        )
 
     def _check_pictures(self, batch: Tensor) -> None:
-        if batch.ndim != 4:
+        if batch.ndim not in (4, 5):
             raise InvalidInputError(
-                f"The 'batch' argument must be pictures (N, channels, height, width), which can be flipped and "
-                f"shifted. Got shape {tuple(batch.shape)} instead; use another estimator, such as "
-                f"uncertainty='mc-dropout'."
+                f"The 'batch' argument must be pictures (N, channels, height, width) or clips (N, channels, frames, "
+                f"height, width), which can be flipped and shifted. Got shape {tuple(batch.shape)} instead; use "
+                f"another estimator, such as uncertainty='mc-dropout'."
             )
-        if self.crop >= min(batch.shape[2:]):
+        if self.crop >= min(batch.shape[-2:]):
             raise InvalidInputError(
-                f"The 'crop' argument must be smaller than the pictures' sides, {tuple(batch.shape[2:])}. Got "
+                f"The 'crop' argument must be smaller than the pictures' sides, {tuple(batch.shape[-2:])}. Got "
                 f"{self.crop} instead; an eighth of a side is usual."
             )

@@ -47,6 +47,26 @@ class UncertaintyEstimator(Protocol):
         ...
 
 
+def check_estimator(estimator: object, task: Task) -> None:
+    """Refuse what is no estimator, or one for the other task, whose probabilities would mean something else."""
+    if isinstance(estimator, type) or not isinstance(estimator, UncertaintyEstimator):
+        raise InvalidInputError(
+            "The 'uncertainty' argument must be an estimator, such as MCDropout(), with 'estimate', 'prepare' and "
+            f"'members'. Got {estimator!r} instead; derive your own from surelabel.uncertainty."
+            "UncertaintyEstimator, which has all but the first."
+        )
+    name = type(estimator).__name__
+    if type(estimator).estimate is UncertaintyEstimator.estimate:
+        raise InvalidInputError(f"The estimator {name} has no 'estimate' of its own, which returns p and u; write it.")
+    require_count(f"members of {name}", estimator.members, 1)
+    its_task = getattr(estimator, "task", task)
+    if its_task != task:
+        raise InvalidInputError(
+            f"The 'uncertainty' argument is for task={its_task!r}, and the learner for task={task!r}; make it as "
+            f"{name}(task={task!r})."
+        )
+
+
 @dataclass(frozen=True)
 class Deterministic(UncertaintyEstimator):
     """One pass in evaluation mode and no uncertainty: the selection of eq. 2.

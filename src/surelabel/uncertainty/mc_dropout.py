@@ -81,6 +81,8 @@ class MCDropout(UncertaintyEstimator):
         check_layer_types(self.stochastic_layers)
         check_task(self.task)
         require_count("chunk", self.chunk, 1, remedy="1 runs plain passes, 10 is the default")
+        if self.rows is not None:
+            require_count("rows", self.rows, 1, remedy="None takes those of each batch")
 
     # Not inference_mode: no later training could use its tensors, nor those that a network caches in itself.
     @torch.no_grad()
@@ -193,7 +195,7 @@ class MCDropout(UncertaintyEstimator):
         return ("repeated", "vectorized") if self._compiles(batch) else ("repeated", "aligned", "vectorized")
 
     def _key(self, layers: Mapping[str, nn.Module], batch: Tensor) -> Key:
-        return (*self._ways(batch), *layers)
+        return (*self._ways(batch), *layers, *map(type, layers.values()))
 
     def _compiles(self, batch: Tensor) -> bool:
         return batch.is_cuda if self.compile is None else self.compile

@@ -22,8 +22,8 @@ from surelabel.models.stochastic import draws_for_each_row, evaluation_mode
 from surelabel.uncertainty.deterministic import logits
 from surelabel.uncertainty.sharing import NotSharedError, Way, growth_of, repeated_logits, repeating, vectorized
 
-Key: TypeAlias = tuple[str, ...]
-"""What a plan holds for besides the network: the ways that it could choose, and the names of the layers switched on."""
+Key: TypeAlias = tuple[str | type[nn.Module], ...]
+"""What a plan holds for besides the network: the ways that it could choose; names and types of layers switched on."""
 
 
 @dataclass(frozen=True)
