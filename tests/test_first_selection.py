@@ -30,9 +30,11 @@ from surelabel.report.first_selection import (
     first_round_table,
     first_selection,
     first_selection_table,
+    paper_accuracy,
     paper_counts,
     paper_experiment,
 )
+from surelabel.report.sections import pool_use_section
 from surelabel.report.tables import Row
 from surelabel.runs import FunctionData, RunFolder, TorchLearnerSettings
 
@@ -49,7 +51,9 @@ def changed(run: RunFolder, **settings: Any) -> RunFolder:
 
 def on(run: RunFolder, name: str, labels: int | None = None) -> RunFolder:
     arguments = {} if labels is None else {"labels": labels}
-    return changed(run, data=FunctionData(function=f"surelabel.recipes.datasets:{name}", arguments=arguments))
+    learner = run.settings.network.replace(model="surelabel.models.cnn13:cnn13", hidden=(128, 128))
+    data = FunctionData(function=f"surelabel.recipes.datasets:{name}", arguments=arguments)
+    return changed(run, data=data, learner=learner)
 
 
 def test_classes_and_accuracy_of_the_first_selection_before_and_after_balancing(pair: NetworkPair) -> None:
@@ -102,6 +106,23 @@ def test_the_table_of_classes_has_the_papers_counts_for_its_experiments_alone(pa
     for other in (pair.stochastic, on(pair.stochastic, "cifar10", 250), on(pair.stochastic, "cifar100", 4000)):
         assert paper_counts(other) == {}
         assert len(class_counts_table(Row("UPS", (other,))).header) == 3
+
+
+def test_the_papers_figures_are_not_set_beside_other_thresholds_networks_or_estimators(pair: NetworkPair) -> None:
+    run = on(pair.stochastic, "cifar10")
+    config, network = run.settings.config, run.settings.network
+    assert paper_counts(run)
+    for other in (
+        changed(run, config=config.replace(kappa_p=0.01)),
+        changed(run, config=config.replace(tau_p=0.5)),
+        changed(run, learner=network.replace(model="surelabel.models.wide_resnet:wide_resnet")),
+        changed(run, learner=network.replace(uncertainty="augmentation")),
+    ):
+        assert paper_counts(other) == {}
+        assert paper_accuracy(other, "UPS", 0.7) is None
+        assert len(first_selection_table(Row("UPS", (other,))).lines) == 2
+        assert pool_use_section(Row("UPS", (other,))).tables[0].header[-1] == "before balancing"
+    assert pool_use_section(Row("UPS", (run,))).tables[0].header[-1] == "paper, round 10"
 
 
 def test_accuracy_over_thresholds_and_methods(pair: NetworkPair) -> None:

@@ -17,6 +17,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.recipes.datasets import cifar10
 from surelabel.report.figures import ReportFigure
 from surelabel.report.paper_figures import (
+    close_row,
     figure_1,
     figure_2,
     figure_3,
@@ -105,6 +106,20 @@ def test_figure_1_says_which_variants_are_missing(runs: list[RunFolder]) -> None
     plain = figure_1(group_runs(runs[1:3]))
     assert "no uncertainty" in plain["a"].note
     assert not plain["a"].caption
+
+
+def test_ups_by_the_papers_thresholds_is_looked_at_closely(runs: list[RunFolder], tmp_path: Path) -> None:
+    strict = scripted_run(tmp_path / "strict", kappa_p=0.01).called("kappa_p 0.01")
+    papers = scripted_run(tmp_path / "papers").called("kappa_p 0.05")
+    assert close_row(group_runs([strict, papers])).name == "kappa_p 0.05"
+    assert close_row(group_runs([strict])).name == "kappa_p 0.01"
+    write_figures([strict, papers], tmp_path / "figures")
+    assert "are of the row “kappa_p 0.05”." in (tmp_path / "figures" / "figures.md").read_text()
+    # Without UPS, the supervised network's uncertainties count for more than rounds without any.
+    supervised = scripted_run(tmp_path / "supervised", max_rounds=0).called("Supervised")
+    rows = group_runs([supervised, runs[2]])
+    assert close_row(rows).name == "Supervised"
+    assert figure_1(rows)["a"].panels
 
 
 def test_figures_of_a_pool_without_truth_say_so(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from surelabel.report.paper_figures import paper_figures
 from surelabel.report.reproduce import chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import FunctionData, RunFolder, RunSettings
+from surelabel.runs.files import read_json, write_json
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -198,6 +199,14 @@ def test_a_budget_is_kept_and_split_over_the_rounds() -> None:
         cut_to(settings, 0.001, speed, 49_000)
 
 
+def test_a_network_without_rounds_fills_the_minutes_by_the_papers_recipe_too() -> None:
+    """Its batches have no negatives on top, which the fast recipe fills up with labels."""
+    for recipe, batch in ((paper_recipe(), 128), (fast_recipe(paper_recipe()), 640)):
+        supervised = variants.supervised(recipe)
+        cut = cut_to(supervised, 6.0, Speed(80_000.0, 50_000.0), 49_000)
+        assert cut.steps * batch == pytest.approx(80_000 * (360 * MARGIN - 49_000 / 50_000), rel=0.01)
+
+
 def test_an_ensemble_gets_fewer_steps_for_the_same_minutes() -> None:
     one = fast_recipe(paper_recipe())
     several = variants.with_estimator(one, "deep-ensemble")
@@ -335,6 +344,38 @@ def test_other_settings_get_a_folder_of_their_own_and_equal_ones_are_run_once(
     assert reproduce(Experiment("wide", "Wide", wide), out, Options(device="cpu"))[0].runs[0].path != first.path
 
 
+def test_runs_that_another_table_made_go_by_the_name_of_this_ones_row(small: Experiment, tmp_path: Path) -> None:
+    out, results = tmp_path / "runs", tmp_path / "runs.csv"
+    other = Experiment("other", "Other tables", (Entry("MC-Dropout", SMALL, 20, None, variants.full_ups),))
+    reproduce(other, out, Options(device="cpu"))
+    options = Options(device="cpu", rows=("UPS",), seeds=(0, 1))
+    cells = reproduce(small, out, options, results=results)
+    assert [run.settings.name for run in cells[3].runs] == ["UPS", "UPS"]
+    assert len({row["settings"] for row in read_rows(results)}) == 1
+    write_outcome(small, cells, out)
+    figures = (out / "small-cifar10-20" / "figures.md").read_text()
+    assert "MC-Dropout" not in figures
+    assert "before balancing | " in figures
+    assert " ± " in figures.partition("Classes of the first selection")[2]
+
+
+def test_what_is_finished_needs_no_data(small: Experiment, tmp_path: Path) -> None:
+    options = Options(device="cpu", rows=("Supervised",))
+    first = reproduce(small, tmp_path / "runs", options)
+    shutil.rmtree(tmp_path / "data")
+    again = reproduce(small, tmp_path / "runs", options)
+    assert again[1].value("error") == first[1].value("error")
+    with pytest.raises(DataError, match="CIFAR-10 is not in"):
+        reproduce(small, tmp_path / "runs", options._replace(seeds=(1,)))
+
+
+def test_where_all_are_labeled_a_budget_is_planned(small: Experiment, tmp_path: Path) -> None:
+    every = Entry("all labels", SMALL, 60, None, variants.supervised)
+    (cell,) = reproduce(Experiment("all", "All", (every,)), tmp_path / "runs", Options(device="cpu", minutes=0.02))
+    assert len(cell.runs) == 1
+    assert not cell.runs[0].has_pool
+
+
 def test_rows_that_were_run_before_stay_in_the_table(small: Experiment, tmp_path: Path) -> None:
     reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("UPS",)))
     cells = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("Supervised",)))
@@ -342,8 +383,13 @@ def test_rows_that_were_run_before_stay_in_the_table(small: Experiment, tmp_path
 
 
 def test_time_that_a_shared_round_took_counts_for_every_run(small: Experiment, tmp_path: Path) -> None:
-    cells = reproduce(small, tmp_path / "runs", Options(device="cpu", rows=("Supervised", "UPS")))
-    assert cells[3].runs[0].records()[0].minutes > 0.9 * cells[1].runs[0].records()[0].minutes - 0.01
+    options = Options(device="cpu", rows=("Supervised",))
+    reproduce(small, tmp_path / "runs", options)
+    (made,) = (tmp_path / "runs" / ".shared").glob("*.json")
+    write_json(made, {**read_json(made), "seconds": 600.0})
+    cells = reproduce(small, tmp_path / "runs", options._replace(rows=("UPS",)))
+    assert cells[3].runs[0].records()[0].minutes > 10
+    assert cells[1].runs[0].records()[0].minutes < 10
 
 
 def test_a_damaged_shared_network_is_trained_again(
@@ -369,6 +415,12 @@ def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkey
     assert 0 <= found["first selection, accuracy % before balancing"] <= 100
     again = [row for row in read_rows(results) if row["metric"] == "first selection, positives before balancing"]
     assert len(again) == 1
+    # Nor again where another of them was run first.
+    some, few = tmp_path / "some.csv", tuple(row for row, _ in paper.FIRST if row != "Supervised")
+    for chosen_rows in ((*few, "UPS"), ()):
+        reproduce(first, tmp_path / "some", Options(device="cpu", rows=chosen_rows), results=some)
+    again = [row for row in read_rows(some) if row["metric"] == "first selection, positives before balancing"]
+    assert [row["row"] for row in again] == ["UPS"]
     for stage in ("before", "after"):
         each = [found[f"first selection, positives of {name} {stage} balancing"] for name in CIFAR10_CLASSES]
         assert sum(each) == found[f"first selection, positives {stage} balancing"]
@@ -505,7 +557,11 @@ def test_runs_of_other_minutes_stay_in_the_table(
     assert [(len(cell.runs), cell.asked_for) for cell in cells] == [(0, True), (1, True), (0, True), (2, False)]
     assert cells[1].cut == "4 steps in place of 2 steps"
     assert cells[3].cut == "1 round of 3 to 4 steps in place of 2 rounds of 2 to 4 steps"
-    assert "steps 3 (paper None)" in cells[3].differences
+    assert "steps 3 (paper 1024 epochs)" in cells[3].differences
+    (written, *_) = write_outcome(small, cells, out)
+    lines = [line for line in written.read_text().splitlines() if "cifar10 | 20 |" in line]
+    assert [line.count("*") for line in lines] == [0, 0, 0, 1]
+    assert "* of another recipe, length or machine than is asked for now." in written.read_text()
     # Those of the options count where there are some, though another has more seeds.
     cells = reproduce(small, out, other._replace(rows=("UPS",)))
     assert (cells[3].cut[:23], len(cells[3].runs), cells[3].asked_for) == ("1 round of 4 to 6 steps", 1, True)
@@ -722,7 +778,7 @@ def test_wrong_use_leaves_what_is_there_alone(
     table.mkdir()
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "nowhere"))
     capsys.readouterr()
-    assert main(words) == 1
+    assert main([*words, "--seed", "1"]) == 1
     shown = " ".join(capsys.readouterr().err.split())
     assert "warning: the finished runs cannot be shown: " in shown
     assert "error: " in shown
@@ -797,7 +853,8 @@ def test_the_command_shows_the_papers_figures_beside_ours(
     assert "8.14" in shown
     written = (tmp_path / "runs" / "small.md").read_text()
     assert "| Other | cifar10 | 20 | 12.50 ± 0.50 | not run |  |" in written
-    assert "steps 2 (paper None)" in written
+    assert "steps 2 (paper 1024 epochs)" in written
+    assert "*" not in written.split("**")[0]
     assert (tmp_path / "runs" / "small-cifar10-20" / "figures.md").exists()
     assert list((tmp_path / "runs" / "small-cifar10-20").glob("figure-3-*.svg"))
 

@@ -1,5 +1,6 @@
 """`surelabel reproduce`: the paper's tables and figures, run again."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -57,7 +58,7 @@ def command(
     seed: Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")] = None,
     recipe: Annotated[
         Literal["fast", "paper"],
-        typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so. paper: days."),
+        typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so; paper: hours."),
     ] = "fast",
     budget: Annotated[
         float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
@@ -177,22 +178,22 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         out: where the table and the figures go.
         own: the user named the file with the experiment, and so the function with its data.
     """
-    from surelabel.recipes.entries import ELEVEN
-    from surelabel.report.outcome import BOTH_MEANS, scores_text, without_positives, write_outcome
+    from surelabel.report.outcome import notes, scores_text, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
     say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
     screen.print(drawn(experiment, cells))
-    if ELEVEN in experiment.metrics:
-        say(BOTH_MEANS)
-    for text in without_positives(cells):
+    for text in notes(experiment, cells):
         say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
-        say(f"Rounds: {text}.")
-    longest = max((run.records()[-1].minutes for cell in cells if cell.asked_for for run in cell.runs), default=0.0)
-    if options.minutes is not None and longest > options.minutes:
-        complain("warning", f"the longest run took {longest:.1f} minutes.", style="bold yellow")
+        rows = dict.fromkeys(cell.entry.row for cell in cells if cell.cut == text)
+        say(f"{'; '.join(rows)}: {text}.")
+    limit = math.inf if options.minutes is None else options.minutes
+    for run in (run for cell in cells if cell.asked_for for run in cell.runs):
+        if (took := run.records()[-1].minutes) > limit:
+            name = f"{run.settings.name}, seed {run.settings.config.seed}"
+            complain("warning", f"{name}, took {took:.1f} minutes.", style="bold yellow")
     for path in write_outcome(experiment, cells, out, call_functions=own):
         say(f"Written: {path}")
 

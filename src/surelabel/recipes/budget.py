@@ -150,11 +150,14 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
 def batch_of(settings: RunSettings) -> int:
     """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most.
 
-    Several labels a sample: negatives are learned together with the positives.
+    A run without rounds has no negatives to add, but fills the places that have a number. Several labels a sample:
+    negatives are learned together with the positives.
     """
     training = settings.network.training
     with_label = training.batch_size + training.labeled_batch_size
     if settings.config.task == "multi":
+        return with_label
+    if training.negative_batch_size is None and settings.config.max_rounds == 0:
         return with_label
     return with_label + (training.negative_batch_size or training.batch_size)
 

@@ -198,11 +198,11 @@ def run_data(images: ImageSet, seed: int, labels: int, num_validation: int) -> R
     split = balanced_split(train.y, labels, seed, num_validation)
     return RunData(
         labeled=_part(train, split.labeled),
-        unlabeled=_part(train, split.pool)[0],
+        unlabeled=_part(train, split.pool)[0] if len(split.pool) else None,
         classes=classes,
         validation=_part(train, split.validation) if num_validation else None,
         test=_part(test, np.arange(len(test.y))),
-        truth=np.asarray(train.y[split.pool]),
+        truth=np.asarray(train.y[split.pool]) if len(split.pool) else None,
     )
 
 

@@ -17,6 +17,9 @@ Channels: TypeAlias = tuple[float, float, float]
 Labels: TypeAlias = int | float
 """How much is labeled: a number of samples or, as a float, a share of them; 0.2 is 20 %."""
 
+PLACES = ("folder", "cache")
+"""Arguments of data sets that say where files lie, and not what is learned from."""
+
 Paper: TypeAlias = tuple[float, float | None] | None
 """The paper's mean and standard deviation, None where it gives none."""
 
@@ -140,7 +143,8 @@ class Entry:
         known = self.settable()
         given = {name: value for name, value in arguments.items() if name in known}
         # A run may be opened from another folder.
-        given |= {name: os.path.abspath(str(given[name])) for name in ("folder", "cache") if given.get(name)}
+        paths = {name: os.path.expanduser(str(given[name])) for name in PLACES if given.get(name)}
+        given |= {name: os.path.abspath(path) for name, path in paths.items()}
         return {name: value for name, value in given.items() if value != known[name].default}
 
     def of(self, base: RunSettings) -> RunSettings:

@@ -62,7 +62,8 @@ class Plans:
 
     def __init__(self, path: Path | None, options: Options) -> None:
         self.path, self.options = path, options
-        self._kept: dict[str, Any] = read_json(path) if path is not None and path.exists() else {}
+        planned = options.minutes is not None and path is not None and path.exists()
+        self._kept: dict[str, Any] = read_json(path) if planned and path is not None else {}
         self._speeds: dict[str, Speed] = {}
         self._pretrained_hash: str | None = None
 

@@ -53,6 +53,9 @@ _DATA = "surelabel.recipes.datasets:"
 _LABELS = {"cifar10": 1000, "cifar100": 4000}
 """How many labels the functions in `surelabel.recipes.datasets` give where a run does not say."""
 
+_PAPER_NETWORK = ("surelabel.models.cnn13:cnn13", "mc-dropout")
+"""The network of the paper's selections, and what its uncertainties come from."""
+
 _ONE_NETWORK = ("mc-dropout", "augmentation", "none")
 """Estimators that label with one network as it is trained without them."""
 _LABELING = {
@@ -205,16 +208,32 @@ def paper_experiment(run: RunFolder) -> tuple[str, int] | None:
     return (name, int(data.arguments.get("labels") or _LABELS[name])) if name in _LABELS else None
 
 
+def has_paper_thresholds(run: RunFolder) -> bool:
+    """Whether a run selects positives by the paper's thresholds for CIFAR."""
+    config, choice = run.settings.config, PAPER["validation_choice"]
+    return (config.tau_p, config.kappa_p) == (choice["tau_p"], choice["kappa_p"])
+
+
+def paper_selection(run: RunFolder) -> tuple[str, int]:
+    """Return data set and number of labels where the paper's figures of selections are of runs like this one.
+
+    Their network is CNN-13, its passes are MC-dropout's, and the thresholds 0.7 and 0.05; ("", 0) for other runs.
+    """
+    learner = run.settings.learner
+    alike = isinstance(learner, TorchLearnerSettings) and (learner.model, learner.uncertainty) == _PAPER_NETWORK
+    return (paper_experiment(run) or ("", 0)) if alike and has_paper_thresholds(run) else ("", 0)
+
+
 def paper_counts(run: RunFolder) -> dict[str, int]:
     """Return the positives of each class in the paper's first selection, by its name; empty where it has no such."""
-    name, labels = paper_experiment(run) or ("", 0)
+    name, labels = paper_selection(run)
     counts = PAPER["class_counts"].get(labels) if name == "cifar10" else None
     return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
 
 
 def paper_accuracy(run: RunFolder, method: str, tau: float) -> float | None:
     """Return the share of the paper's first labels that is right; None where it has none for a run like this one."""
-    name, labels = paper_experiment(run) or ("", 0)
+    name, labels = paper_selection(run)
     found: float | None = PAPER["accuracy"].get((name, labels), {}).get(method, {}).get(tau)
     return found
 
@@ -235,7 +254,7 @@ def first_selection_table(row: Row) -> TextTable:
         assert number is not None
         right = "–" if accuracy is None else f"{percent(accuracy):.2f}"
         lines.append([f"{stage} balancing", f"{number:,.0f}", _ratio([one.imbalance for one in found]), right])
-    name, labels = paper_experiment(row.runs[0]) or ("", 0)
+    name, labels = paper_selection(row.runs[0])
     if counts := paper_counts(row.runs[0]):
         ratio = PAPER["imbalance"][labels]
         lines.append(["paper, table of classes", f"{sum(counts.values()):,}", f"{ratio:g}", "–"])
@@ -254,7 +273,7 @@ def class_counts_table(row: Row) -> TextTable:
         found: list[Positives] = [getattr(selection, stage) for selection in selections]
         cells = [f"{statistic(of_class):,.0f}" for of_class in zip(*(one.counts for one in found), strict=True)]
         columns[f"{stage} balancing"] = [*cells, _ratio([one.imbalance for one in found])]
-    _, labels = paper_experiment(row.runs[0]) or ("", 0)
+    _, labels = paper_selection(row.runs[0])
     if counts := paper_counts(row.runs[0]):
         cells = [f"{counts[name]:,}" if name in counts else "–" for name in names[:-1]]
         columns["paper"] = [*cells, f"{PAPER['imbalance'][labels]:g}"]
@@ -268,7 +287,7 @@ def first_round_table(pairs: Sequence[NetworkPair], taus: Sequence[float] = TAUS
     for method in METHODS:
         cells = [[one[method][index] for one in found] for index in range(len(taus))]
         lines.append([method, *map(_accuracy_cell, cells)])
-    name, labels = paper_experiment(pairs[0].stochastic) or ("", 0)
+    name, labels = paper_selection(pairs[0].stochastic)
     paper = PAPER["accuracy"].get((name, labels), {})
     for method, shares in paper.items():
         lines.append([f"paper: {method}", *(f"{100 * shares[tau]:.2f}" if tau in shares else "–" for tau in taus)])

@@ -14,7 +14,7 @@ from surelabel.config import Settings
 from surelabel.data.reference import FunctionData
 from surelabel.errors import RunError
 from surelabel.recipes.budget import cut_text
-from surelabel.recipes.entries import ELEVEN, RECIPES, Entry, Experiment, labels_text, metric_text
+from surelabel.recipes.entries import ELEVEN, PLACES, RECIPES, Entry, Experiment, labels_text, metric_text
 from surelabel.recipes.plans import Options, Plans
 from surelabel.recipes.portable import portable_settings
 from surelabel.report.classes import left_out
@@ -28,10 +28,15 @@ PLANS = "plans.json"
 
 _logger = logging.getLogger("surelabel")
 
+OTHER = "*"
+OTHERS = f"{OTHER} of another recipe, length or machine than is asked for now."
 BOTH_MEANS = (
     f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
     "does not say which of them its figures are."
 )
+
+
+_STEPS, _EPOCHS = "learner.training.steps", "learner.training.epochs"
 
 
 class Result(NamedTuple):
@@ -103,11 +108,13 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     if not groups:
         return Result(entry, [])
     asked_for = settings_hash(plans.settings(entry, 0)) if plans.knows(entry) else None
-    runs = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
+    found = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
+    # Another table may have made them, and called them otherwise.
+    runs = [run.called(entry.row) for run in found]
     recipe = whole[kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
-    found = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
-    return Result(entry, runs, cut_text(runs[0].settings, recipe), found, asked_for in groups)
+    different = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
+    return Result(entry, runs, cut_text(runs[0].settings, recipe), different, asked_for in groups)
 
 
 def _minutes(runs: Sequence[RunFolder]) -> float:
@@ -115,14 +122,15 @@ def _minutes(runs: Sequence[RunFolder]) -> float:
 
 
 def _comparable(settings: RunSettings) -> RunSettings:
-    """Return the settings without what follows from the data, the seed and the machine."""
+    """Return the settings without what follows from the data, where they lie, the seed and the machine."""
     settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.pinned().to_json())))
     data = settings.data
     assert isinstance(data, FunctionData)
+    what = {name: value for name, value in data.arguments.items() if name not in PLACES}
     return RunSettings(
         config=settings.config.replace(seed=0, num_classes=None),
         learner=settings.network.replace(device=None, model_hash=None),
-        data=data.replace(sha256=None, arguments={**data.arguments, "seed": 0}),
+        data=data.replace(sha256=None, arguments={**what, "seed": 0}),
     )
 
 
@@ -182,8 +190,11 @@ def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] 
     first, second = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
     left_out = defaults or {}
     values = {key: [one.get(key, left_out.get(key)) for one in (first, second)] for key in {**first, **second}}
+    epochs = {_STEPS: f"{second.get(_EPOCHS)} epochs"}  # what None stands for there
     return tuple(
-        f"{key.rpartition('.')[2]} {ours} (paper {paper})" for key, (ours, paper) in values.items() if ours != paper
+        f"{key.rpartition('.')[2]} {ours} (paper {epochs.get(key) if paper is None and key in epochs else paper})"
+        for key, (ours, paper) in values.items()
+        if ours != paper
     )
 
 
@@ -227,13 +238,24 @@ def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
     entry, own = cell.entry, experiment.metrics_of(cell.entry)
     paper = "" if entry.paper is None else _figure(*entry.paper)
     values = {metric: cell.value(metric) for metric in own}
-    texts = {metric: "not run" if ours is None else _figure(ours.mean, ours.std) for metric, ours in values.items()}
+    mark = "" if cell.asked_for else OTHER
+    texts = {
+        metric: "not run" if ours is None else f"{_figure(ours.mean, ours.std)}{mark}"
+        for metric, ours in values.items()
+    }
     figures = [texts.get(metric, "") for metric in experiment.metrics]
     return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
 
 
 def _figure(mean: float, std: float | None) -> str:
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
+    """Return what a reader of the table must know: whose figures are not what was asked for, and what is left out."""
+    both = [BOTH_MEANS] if ELEVEN in experiment.metrics else []
+    others = any(cell.runs and not cell.asked_for for cell in cells)
+    return [*both, *([OTHERS] if others else []), *without_positives(cells)]
 
 
 def without_positives(cells: Sequence[Result]) -> list[str]:
@@ -260,19 +282,17 @@ def write_outcome(
     are not ours.
     """
     header = header_texts(experiment)
-    both = ["", BOTH_MEANS] if ELEVEN in experiment.metrics else []
     what = scores_text(experiment)
     lines = [
         f"# {experiment.title}",
         "",
         f"{what[0].upper()}{what[1:]}, the last network's; mean ± standard deviation over the seeds.",
-        *both,
         "",
         "| " + " | ".join(header) + " |",
         "|---" * len(header) + "|",
         *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
         "",
-        *(text for line in without_positives(cells) for text in (line, "")),
+        *(text for line in notes(experiment, cells) for text in (line, "")),
         *(text for cell in cells if cell.runs for text in (_about(cell), "")),
     ]
     path = Path(out) / f"{slug(experiment.name)}.md"

@@ -26,7 +26,7 @@ from surelabel.report.figures import (
     first_selection_figure,
     uncertainty_grid,
 )
-from surelabel.report.first_selection import PAPER, class_counts_table, paper_experiment
+from surelabel.report.first_selection import PAPER, class_counts_table, has_paper_thresholds, paper_experiment
 from surelabel.report.pictures import LIMIT, pictures_figure
 from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
 from surelabel.report.sections import first_labels_section, pool_use_section
@@ -38,7 +38,6 @@ from surelabel.report.tables import (
     by_round,
     group_runs,
     judged_labels,
-    main_row,
     percent,
     statistic,
     variant_of,
@@ -68,12 +67,15 @@ def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
     """Return figure 1 by its letters: a the ECE of what has u <= t, b accuracy and c number of positives.
 
     Args:
-        rows: of each variant the first one counts; which it is, its settings say.
+        rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
     """
     found: dict[str, Row] = {}
     for row in rows:
         found.setdefault(variant_of(row.runs[0]), row)
-    calibration = calibration_figure(found.get("UPS", main_row(rows)))
+    close = close_row(rows)
+    calibration = calibration_figure(close)
+    if "UPS" in found:
+        found["UPS"] = close
     caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
     if _is_multi(rows[0].runs[0]):
         caption = f"The expected calibration error of the entries with an uncertainty of at most t. {ENTRIES}"
@@ -96,7 +98,7 @@ def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
     """
     lines, missing = {}, []
     for name, runs in groups.items():
-        row = _ups_row(group_runs(runs))
+        row = close_row(group_runs(runs))
         if not (row.has_truth and row.has_uncertainty):
             missing.append(name)
             continue
@@ -231,21 +233,17 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
     have figure 1 a alone, with a curve for each.
 
     Args:
-        runs: of one experiment; runs of one name are seeds of one row. The first row of UPS is looked at closely, else
-            the last one with uncertainties.
+        runs: of one experiment; runs of one name are seeds of one row, and `close_row` is looked at closely.
         call_functions: for figure 4, also load data by calling a function of yours that a run's settings name.
     """
-    groups: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        if run.has_pool or not run.num_rounds:  # the latter is refused below
-            groups.setdefault(_data_name(run), []).append(run)
+    groups = _by_data(runs)
     for group in groups.values():
         for row in group_runs(group):
             _check_one_experiment(row)
     if len(groups) > 1:
         return {"figure-1-a": figure_1_a(groups)}
     rows = group_runs(next(iter(groups.values()), []))
-    ups = _ups_row(rows)
+    ups = close_row(rows)
     return {
         **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
         "figure-2-kappa": figure_2(runs, "kappa_p"),
@@ -284,7 +282,10 @@ def write_figures(
     folder = Path(folder)
     figures = paper_figures(runs, call_functions=call_functions)
     make_folder(folder)
-    written, lines = [], ["# Figures"]
+    written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
+    if len(groups) == 1:
+        name = close_row(group_runs(groups[0])).name
+        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{name}”.")
     for name, figure in figures.items():
         files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
         for file in files:
@@ -297,8 +298,21 @@ def write_figures(
     return [*written, folder / INDEX]
 
 
-def _ups_row(rows: Sequence[Row]) -> Row:
-    return next((row for row in rows if variant_of(row.runs[0]) == "UPS"), main_row(rows))
+def _by_data(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
+    """Return the runs that have a pool by what they learned from; those without a round are left to be refused."""
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        if run.has_pool or not run.num_rounds:
+            groups.setdefault(_data_name(run), []).append(run)
+    return groups
+
+
+def close_row(rows: Sequence[Row]) -> Row:
+    """Return the row that is looked at closely: UPS, by the paper's thresholds if one is, else the last that has u."""
+    ups = [row for row in rows if variant_of(row.runs[0]) == "UPS"]
+    if ups:
+        return next((row for row in ups if has_paper_thresholds(row.runs[0])), ups[0])
+    return max(rows, key=lambda row: (row.has_uncertainty, row.num_rounds > 1, rows.index(row)))
 
 
 def _is_multi(run: RunFolder) -> bool:

@@ -91,9 +91,9 @@ def reproduce(
         results: append a row for each finished run to this CSV file, unless it is there already.
     """
     folder, entries = Path(out), check_request(experiment, options, results)
-    _check_data(experiment, entries, options)
-    make_folder(folder)
     plans = Plans(folder / PLANS, options)
+    _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
+    make_folder(folder)
     planned = [(entry, plans.settings(entry, seed)) for entry in entries for seed in options.seeds]
     counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
     for entry, settings in planned:
@@ -103,7 +103,7 @@ def reproduce(
         for record in _rounds(place, settings, folder / SHARED, counter):
             counter.add(record)
         counter.end()
-        run = RunFolder.open(place)
+        run = RunFolder.open(place).called(entry.row)
         if results is not None:
             _record(results, experiment, entry, run, _scores(experiment, entry, run))
         _keep_pictures(run)
@@ -151,6 +151,14 @@ def check_request(
 def _names_network(options: Options) -> bool:
     """Whether the user has named files that what is trained is made of."""
     return options.pretrained is not None or options.uncertainty is not None
+
+
+def _is_done(folder: Path, entry: Entry, plans: Plans) -> bool:
+    """Whether the runs of all seeds are finished, so that nothing has to be loaded."""
+    if not plans.knows(entry):
+        return False
+    places = [place_of(folder, entry, plans.settings(entry, seed)) for seed in plans.options.seeds]
+    return all((place / RUN).exists() and RunFolder.open(place).finished for place in places)
 
 
 def _check_lengths(entries: Sequence[Entry]) -> None:
@@ -266,10 +274,24 @@ def _num_labeled(entry: Entry, run: RunFolder) -> int:
 def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
     """Append what the first selections of networks are, where a run labels the same network in one plain pass too.
 
-    Rows that select alike from the same network have one first selection, which the first of them stands for.
+    Rows that select alike from the same network have one first selection, which one of them stands for: that which is
+    recorded already, when more of them are run, else the first.
     """
-    first = {_selector(pair): (entry, pair) for entry, pair in reversed(list(_pairs(cells)))}
-    for entry, pair in reversed(first.values()):
+    alike: dict[tuple[object, ...], list[tuple[Entry, NetworkPair]]] = {}
+    for entry, pair in _pairs(cells):
+        alike.setdefault(_selector(pair), []).append((entry, pair))
+    told = {
+        tuple(row[name] for name in ("row", "dataset", "labels", "seed"))
+        for row in read_rows(results)
+        if row["experiment"] == experiment.name and row["metric"].startswith("first selection")
+    }
+
+    def is_told(entry: Entry, pair: NetworkPair) -> bool:
+        seed = str(pair.stochastic.settings.config.seed)
+        return (entry.row, entry.dataset.name, labels_text(entry.labels), seed) in told
+
+    for found in alike.values():
+        entry, pair = next((one for one in found if is_told(*one)), found[0])
         _record(results, experiment, entry, pair.stochastic, _first_selection(pair))
 
 

@@ -6,7 +6,7 @@ from surelabel.report.analysis import PAPER, analysis_table
 from surelabel.report.classes import classes_table, left_out
 from surelabel.report.equal_counts import comparison_table
 from surelabel.report.figures import NO_ROUND, NO_TRUTH, ReportFigure
-from surelabel.report.first_selection import find_pairs, first_round_table, paper_experiment
+from surelabel.report.first_selection import find_pairs, first_round_table, paper_selection
 from surelabel.report.tables import Row
 from surelabel.runs import RunFolder
 
@@ -42,12 +42,17 @@ def first_labels_section(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:
         )
     caption = (
         "The first network's labels by the confidence of one deterministic pass, by the mean confidence of its "
-        "stochastic passes (Cal.), and by UPS, before balancing. The second table gives confidence as many labels of "
-        "each class as UPS selects: a difference above 0 says that the uncertainty ranks labels better (95 % interval "
-        "by a bootstrap over the pool's samples)."
+        "stochastic passes (Cal.), and by UPS, before balancing."
     )
-    tables = [first_round_table(pairs), comparison_table(pairs)]
-    return ReportFigure(title, caption, tables=[table for table in tables if table.lines])
+    tables = [first_round_table(pairs)]
+    compared = comparison_table(pairs)
+    if compared.lines:
+        tables.append(compared)
+        caption += (
+            " The second table gives confidence as many labels of each class as UPS selects: a difference above 0 says "
+            "that the uncertainty ranks labels better (95 % interval by a bootstrap over the pool's samples)."
+        )
+    return ReportFigure(title, caption, tables=tables)
 
 
 def pool_use_section(row: Row) -> ReportFigure:
@@ -55,7 +60,7 @@ def pool_use_section(row: Row) -> ReportFigure:
     title = "Use of the pool"
     if problem := _problem(row) or (NO_ROUND if row.num_rounds < 2 else ""):
         return ReportFigure(title, note=problem)
-    paper = PAPER if paper_experiment(row.runs[0]) == ("cifar10", 1000) else None
+    paper = PAPER if paper_selection(row.runs[0]) == ("cifar10", 1000) else None
     caption = "What becomes of the pool: samples without a positive label may still teach by their negative ones."
     return ReportFigure(title, caption, tables=[analysis_table(row, paper)])
 

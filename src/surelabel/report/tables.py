@@ -148,7 +148,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
 
 
 def main_row(rows: Sequence[Row]) -> Row:
-    """Return the row that is looked at closely: the last one with uncertainties, else the last one with rounds."""
+    """Return the row that is looked at closely: of those with rounds the last one with uncertainties."""
     return max(rows, key=lambda row: (row.num_rounds > 1, row.has_uncertainty, rows.index(row)))
 
 

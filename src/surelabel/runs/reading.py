@@ -58,6 +58,10 @@ class RunFolder:
         settings, version = _read_settings(path / RUN)
         return cls(path, settings, version, read_json(path / HISTORY)["rounds"])
 
+    def called(self, name: str) -> Self:
+        """Return the run under another name, the row's of the table that shows it."""
+        return type(self)(self.path, self.settings.replace(name=name), self.version, self.entries)
+
     @property
     def environment(self) -> list[dict[str, Any]]:
         """Versions, machine and command line, an entry for each start and resume."""
