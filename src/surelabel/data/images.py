@@ -168,12 +168,15 @@ def _read_list(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         complete = (
-            set(content["sha256"]) == set(_PARTS) and isinstance(content["classes"], list) and "origin" in content
+            set(content["sha256"]) == set(_PARTS)
+            and isinstance(content["classes"], list)
+            and all(isinstance(name, str) for name in content["classes"])
+            and "origin" in content
         )
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, shown(error, quote=False, limit=120)) from error
     if not complete:
-        raise _damaged(path, "an entry is missing")
+        raise _damaged(path, "an entry is missing or of another kind")
     return content
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from surelabel.data.clip_cache import decode_clips
-from surelabel.data.download import DATASETS
+from surelabel.data.download import DATASETS, get_command
 from surelabel.data.images import ImageSet, Pictures, data_folder, is_stored, open_stored
 from surelabel.data.picture_cache import cached_pictures
 from surelabel.data.pictures import Counted, Fit, OnError
@@ -184,9 +184,8 @@ def clip_data(
 def _stored(name: str, folder: str | None) -> ImageSet:
     path = data_folder(folder) / name
     if not is_stored(path):
-        to = f" --to {folder}" if folder else ""
         raise DataError(
-            f"{DATASETS[name].title} is not in '{path}'; get it with: surelabel data get {name}{to}. Where it is "
+            f"{DATASETS[name].title} is not in '{path}'; get it with: {get_command(name, folder)}. Where it is "
             "elsewhere, name the folder that holds it in SURELABEL_DATA."
         )
     return open_stored(path)
