@@ -1,9 +1,12 @@
 """CIFAR: every official format gives the same arrays, files that are not whole are named, no code is run."""
 
+import gzip
 import io
+import lzma
 import os
 import pickle
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +77,36 @@ def test_pickles_of_python_3_are_read_too(protocol: int, order: Literal["C", "F"
     content = unpickle("test_batch", pickle.dumps(whole, protocol=protocol))
     assert np.array_equal(content["data"], rows)
     assert (content["labels"], content["batch_label"]) == ([1, 2], b"")
+
+
+NESTED, DOUBLED = b")" + b"\x85" * 500_000, b")" + b"2\x86" * 60
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        b"}" + NESTED + b"K\x01s.",  # as a key of a dictionary, in each of three ways
+        b"}(" + NESTED + b"K\x01u.",
+        b"(" + NESTED + b"K\x01d.",
+        b"\x8f(" + NESTED + b"\x90.",  # in a set
+        b"(" + NESTED + b"\x91.",
+        b"})" + b"\x85" * 2000 + b"K\x01s.",
+        b"}" + DOUBLED + b"K\x01s.",
+        b"}X\x01\0\0\0acnumpy.core.multiarray\n_reconstruct\n)R(K\x01)cnumpy\ndtype\n" + DOUBLED + b"R\x89C\0tbs.",
+    ],
+)
+def test_pickles_that_would_exhaust_the_machine_are_refused(attack: bytes) -> None:
+    with pytest.raises(DataError, match="File 'meta' (is damaged or not a pickle|holds an array that is not one of)"):
+        unpickle("meta", b"\x80\x05" + attack)
+
+
+def test_a_bytearray_is_as_long_as_its_bytes_whatever_it_claims() -> None:
+    tracemalloc.start()
+    with pytest.raises(DataError, match="File 'meta' is damaged or not a pickle"):
+        unpickle("meta", b"\x80\x05\x96" + (2**30).to_bytes(8, "little") + b"abc.")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
 
 
 @pytest.mark.parametrize("changes", [{0: "text"}, {1: np.dtype("int64")}, {2: (7, 7)}, {3: "K"}, {4: (0, 1)}])
@@ -183,6 +216,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ({"test_batch.png": npm["test_batch.png"][:9000]}, "npm", r"test_batch.png' is damaged or not really a PNG"),
         ({"test_batch.png": png(64, 64)}, "npm", r"test_batch.png' must be a color picture of 1024 x .* Got 64 x 64"),
         ({"test_lables.json": b"[1, 2"}, "npm", r"test_lables.json' is damaged or not really a JSON list"),
+        ({"test_lables.json": b"[" * 100_000}, "npm", r"test_lables.json' is damaged or not really a JSON list"),
         ({"test_lables.json": b"[1, true]"}, "npm", r"test_lables.json' must hold a list of class indices"),
     ):
         with pytest.raises(DataError, match=problem):
@@ -200,6 +234,11 @@ def test_archives_that_are_not_whole_or_not_cifar_are_named(tmp_path: Path) -> N
     whole = packed("cifar-10-batches-py", FORMATS["python"][2])
     for data, problem in (
         (whole[: len(whole) // 2], "cifar.tar.gz' is damaged or not really a .tar.gz archive"),
+        (whole[:-8] + bytes(4) + whole[-4:], r"cifar.tar.gz' is damaged .* \(CRC check failed"),
+        (
+            lzma.compress(gzip.decompress(whole))[:90_000] + bytes(9000),
+            "cifar.tar.gz' is damaged or not really a .tar.gz archive",
+        ),
         (b"<html>not found</html>", "cifar.tar.gz' is damaged or not really a .tar.gz archive"),
         (packed("cifar-100-python", FORMATS["100 python"][2]), "holds no file of 'cifar-10-batches-py' or 'cifar-10-b"),
     ):
@@ -210,6 +249,15 @@ def test_archives_that_are_not_whole_or_not_cifar_are_named(tmp_path: Path) -> N
         read_cifar(tmp_path, "cifar100")
     with pytest.raises(InvalidInputError, match="'name' argument must be one of 'cifar10', 'cifar100'. Got 'cifar'"):
         read_cifar(tmp_path, "cifar")
+
+
+def test_a_file_larger_than_any_of_cifar_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cifar.tar.gz").write_bytes(packed("cifar-10-batches-bin", FORMATS["binary"][2]))
+    monkeypatch.setattr("surelabel.data.cifar._LARGEST_FILE", 20 * 3073)
+    read_cifar(tmp_path / "cifar.tar.gz")
+    monkeypatch.setattr("surelabel.data.cifar._LARGEST_FILE", 20 * 3073 - 1)
+    with pytest.raises(DataError, match=r"'cifar-10-batches-bin/data_batch_1.bin' has 61460 bytes, more than any file"):
+        read_cifar(tmp_path / "cifar.tar.gz")
 
 
 def test_a_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
@@ -298,6 +346,9 @@ def test_a_recipe_has_labels_pool_and_test_set(name: str, function: Any, images:
     assert np.array_equal(data.test[0].x, images.test.x)
     assert np.array_equal(data.test[1], images.test.y)
     assert tuple(data.classes) == images.classes
+    per_class = {"cifar10": 100, "cifar100": 40}[name]
+    with pytest.raises(InvalidInputError, match=rf"; {per_class} were to be drawn for labels"):
+        function(folder=str(tmp_path))  # as many labels as in the first column of the paper's table
 
 
 def test_a_run_names_a_recipe_and_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,9 +369,9 @@ def test_missing_data_say_how_to_get_them(tmp_path: Path, monkeypatch: pytest.Mo
     ):
         cifar10()
     with pytest.raises(
-        DataError, match=r"CIFAR-100 is not in 'here/cifar100'; .* surelabel data get cifar100 --to here"
+        DataError, match=r"CIFAR-100 is not in 'my data/cifar100'; .* surelabel data get cifar100 --to 'my data'"
     ):
-        cifar100(folder="here")
+        cifar100(folder="my data")
 
 
 def test_the_real_cifar10_is_the_official_one() -> None:

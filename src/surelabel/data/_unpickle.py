@@ -9,7 +9,8 @@ been checked.
 import io
 import pickle
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ _KNOWN = {
     ("_codecs", _ENCODE),
     ("__builtin__", _BYTES),
 }
+_STEPS = pickle._Unpickler.dispatch
+"""What Python's unpickler does at each code of a pickle."""
+
 _FAILURES = (
     pickle.UnpicklingError,
     ArithmeticError,
@@ -65,8 +69,30 @@ def unpickle(name: str, data: bytes) -> dict[str, Any]:
     return {_text(key): _made(name, value) for key, value in content.items()}
 
 
+def _with_text_keys(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
+    """Return a step of the reader that looks at the keys on its stack first: tuples are hashed as deep as they go."""
+
+    def checked(reader: Any) -> None:
+        if not all(isinstance(key, (bytes, str)) for key in reader.stack[keys]):
+            raise pickle.UnpicklingError("a dictionary has a key that is no text")
+        load(reader)
+
+    return checked
+
+
 class _Reader(pickle._Unpickler):
-    """Python's unpickler in Python: a damaged number makes the one in C ask for gigabytes (its memo is an array)."""
+    """Python's unpickler in Python: a damaged number makes the one in C ask for gigabytes (its memo is an array).
+
+    Sets are not read, and keys are text. A bytearray, whose length Python believes, is read as bytes.
+    """
+
+    dispatch: ClassVar = {
+        **{code: step for code, step in _STEPS.items() if code not in (pickle.EMPTY_SET[0], pickle.FROZENSET[0])},
+        pickle.DICT[0]: _with_text_keys(_STEPS[pickle.DICT[0]], slice(None, None, 2)),
+        pickle.SETITEM[0]: _with_text_keys(_STEPS[pickle.SETITEM[0]], slice(-2, -1)),
+        pickle.SETITEMS[0]: _with_text_keys(_STEPS[pickle.SETITEMS[0]], slice(None, None, 2)),
+        pickle.BYTEARRAY8[0]: _STEPS[pickle.BINBYTES8[0]],
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
@@ -92,11 +118,11 @@ class _Name:
             return b""
         if self.name in (_ARRAY, _TYPE):
             return _Record(self.name, arguments)
-        if self.name == _BUFFER and len(arguments) >= 4 and isinstance(arguments[0], (bytes, bytearray)):
+        if self.name == _BUFFER and len(arguments) >= 4 and isinstance(arguments[0], bytes):
             values, kind, shape, order, *axes = arguments
             if order in ("C", "F") and axes in ([], [None]):
                 array = _Record(_ARRAY, ())
-                array.state = (1, shape, kind, order == "F", bytes(values))
+                array.state = (1, shape, kind, order == "F", values)
                 return array
         raise pickle.UnpicklingError(f"{self.name} is called with arguments that no array has")
 
@@ -124,11 +150,10 @@ def _array(name: str, record: _Record) -> npt.NDArray[np.uint8]:
     if record.kind != _ARRAY or not isinstance(record.state, tuple) or len(record.state) != 5:
         raise problem
     _, shape, kind, by_column, values = record.state
-    if (
-        not isinstance(kind, _Record)
-        or kind.kind != _TYPE
-        or _text(next(iter(kind.arguments), "")) not in ("u1", "|u1")
-    ):
+    if not isinstance(kind, _Record) or kind.kind != _TYPE:
+        raise problem
+    first = next(iter(kind.arguments), None)
+    if not isinstance(first, (bytes, str)) or _text(first) not in ("u1", "|u1"):
         raise problem
     if not isinstance(values, bytes) or not isinstance(shape, tuple):
         raise problem
@@ -138,5 +163,5 @@ def _array(name: str, record: _Record) -> npt.NDArray[np.uint8]:
         raise problem from None
 
 
-def _text(value: Any) -> str:
-    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+def _text(value: bytes | str) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else value
