@@ -30,6 +30,12 @@ def test_the_hash_never_changes() -> None:
     assert int(draw(0, "order", 1)) == 0xE5BB12E013F4FBA0
 
 
+def test_seeds_of_numpy_draw_what_pythons_do() -> None:
+    for kind in (np.int64, np.uint64, np.int32):
+        assert draw(kind(7), "order") == draw(7, "order")
+    assert draw(np.int64(-7), "order") == draw(-7, "order")
+
+
 def test_string_ids_have_keys() -> None:
     keys = sample_keys(np.array(["a", "b", "a"]))
     assert keys[0] == keys[2] != keys[1]

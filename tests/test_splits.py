@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surelabel.data.draws import draw, sample_keys
-from surelabel.data.splits import LabeledKFold, balanced_split, few_labels, multi_label_split, split_hash
+from surelabel.data.splits import (
+    LabeledKFold,
+    balanced_split,
+    few_labels,
+    multi_label_split,
+    share_split,
+    split_hash,
+)
 from surelabel.errors import InvalidInputError
 
 Y = np.random.default_rng(0).permutation(np.arange(5000) % 10)
@@ -81,9 +88,11 @@ def test_the_hash_is_of_the_sorted_ids_a_line_each() -> None:
             0,
             r"'labels' argument must be a multiple of the number of classes, 10, .* Got 1005 .* take 1000 or 1010",
         ),
-        (0, 0, r"'labels' argument .* Got 0 instead; take 10 or 20"),
-        (-10, 0, r"'labels' argument .* Got -10 instead; take 10 or 20"),
-        (100.0, 0, r"'labels' argument .* Got 100.0 instead; take 100 or 110"),
+        (0, 0, r"'labels' argument must be a whole number of at least 10. Got 0 instead; take a multiple of 10, the n"),
+        (-10, 0, r"'labels' argument .* Got -10 instead; take a multiple of 10"),
+        (100.0, 0, r"'labels' argument .* Got 100.0 instead; take a multiple of 10"),
+        (None, 0, r"'labels' argument .* Got None instead; take a multiple of 10"),
+        ("x", 0, r"'labels' argument .* Got 'x' instead; take a multiple of 10"),
         (100, 7, r"'num_validation' argument .* Got 7 instead; take 0 or 10"),
         (6000, 0, r"Class 0 has 500 samples; 600 were to be drawn for labels. Ask for fewer"),
         (4000, 2000, r"Class 0 has 100 samples; 200 were to be drawn for validation. Ask for fewer"),
@@ -92,6 +101,20 @@ def test_the_hash_is_of_the_sorted_ids_a_line_each() -> None:
 def test_numbers_that_cannot_be_balanced_are_refused(labels: int, num_validation: int, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         balanced_split(Y, labels, seed=0, num_validation=num_validation)
+
+
+def test_few_labels_are_one_of_each_class_at_least() -> None:
+    for count in (-1, 0, 1.5):
+        with pytest.raises(
+            InvalidInputError, match=rf"'per_class' argument must be .* at least 1. Got {count} instead"
+        ):
+            few_labels(Y, count, 0)
+
+
+def test_no_samples_cannot_be_split() -> None:
+    for split in (few_labels, balanced_split, share_split):
+        with pytest.raises(InvalidInputError, match="'y' argument must not be empty"):
+            split(Y[:0], 1, 0)
 
 
 # Eight videos of each of ten classes, of one to nine clips.
@@ -282,11 +305,12 @@ def test_groups_with_several_labels_stay_whole() -> None:
 def test_splits_of_several_labels_that_cannot_be_are_refused() -> None:
     y = several(40, (0.5, 0.2))
     for options, problem in (
-        ({"labels": 0}, r"'labels' argument must be from 1 to the number of samples, 40. Got 0"),
+        ({"labels": 0}, r"'labels' argument must be a whole number of at least 1. Got 0"),
+        ({"labels": None}, r"'labels' argument must be a whole number of at least 1. Got None"),
         ({"labels": 41}, r"'labels' argument must be from 1 to the number of samples, 40. Got 41"),
         ({"labels": 1}, r"'labels' argument must be at least \d for seed 0, so that each of the 2 classes has a pos"),
         ({"labels": 30, "num_validation": 11}, r"'num_validation' argument must be at most 10, .* Got 11"),
-        ({"labels": 30, "num_validation": -1}, r"'num_validation' argument must be at least 0. Got -1"),
+        ({"labels": 30, "num_validation": -1}, r"'num_validation' argument must be .* at least 0. Got -1"),
         ({"labels": 30, "ids": np.arange(39)}, r"'ids' argument must name each of the 40 samples. Got 39"),
         ({"labels": 30, "y": y[:, 0]}, r"'y' argument must hold 1, 0 and -1 .* Got int64 of shape \(40,\)"),
         ({"labels": 30, "y": y * 2}, r"'y' argument must hold 1, 0 and -1 \(unknown\), shape \(N, C\)"),

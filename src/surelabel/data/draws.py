@@ -6,6 +6,7 @@ resumed changes. A hash does not. The mixer is splitmix64's finalizer (Steele, L
 """
 
 import hashlib
+import operator
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +25,9 @@ def _finalize(h: UInt64Array) -> UInt64Array:
 def _as_key(part: int | str | UInt64Array) -> UInt64Array:
     if isinstance(part, str):
         part = int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
-    if isinstance(part, int):
-        return np.asarray(part % 2**64, dtype=np.uint64)
-    return part
+    if isinstance(part, np.ndarray):
+        return part
+    return np.asarray(operator.index(part) % 2**64, dtype=np.uint64)
 
 
 def draw(*parts: int | str | UInt64Array) -> UInt64Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.arrays import require_count, require_shape
 from surelabel.data.draws import UInt64Array, draw, sample_keys
 from surelabel.data.encoding import encode_labels, label_array
 from surelabel.data.source import Ids, Index
@@ -52,6 +53,8 @@ def few_labels(y: npt.NDArray[np.integer], per_class: int, seed: int, groups: An
     >>> few_labels(np.array([0, 0, 0, 1, 1, 1]), 1, seed=0, groups=list("aabccd"))[0].tolist()
     [0, 1, 5]
     """
+    require_shape("y", np.asarray(y), 1)
+    require_count("per_class", per_class, 1)
     rows = np.arange(len(y))
     labeled = _draw_of_each_class(y, rows, per_class, seed, "labels", _group_keys(groups, len(y)))
     return labeled, np.setdiff1d(rows, labeled)
@@ -77,6 +80,7 @@ def balanced_split(
     >>> [len(part) for part in split], np.bincount(split.labeled % 2).tolist()
     ([4, 2, 14], [2, 2])
     """
+    require_shape("y", np.asarray(y), 1)
     num_classes = len(np.unique(y))
     labeled, rest = few_labels(y, _share("labels", labels, num_classes, 1), seed, groups)
     share = _share("num_validation", num_validation, num_classes, 0)
@@ -105,6 +109,7 @@ def share_split(
     >>> [len(part) for part in split], np.bincount(split.labeled // 10).tolist()  # rows 0–9, 10–19, 20–29
     ([6, 0, 24], [2, 1, 3])
     """
+    require_shape("y", np.asarray(y), 1)
     if not (0 < share <= 1 and 0 <= validation_share <= 1 - share):
         raise InvalidInputError(
             "The 'share' argument must be above 0 and, with 'validation_share', at most 1. Got "
@@ -186,13 +191,14 @@ def split_hash(labeled: Ids, validation: Ids | Sequence[int] = ()) -> str:
 
 def _share(name: str, total: int, num_classes: int, least: int) -> int:
     """Return a class's share of a total that all classes share alike."""
-    if not isinstance(total, (int, np.integer)) or total % num_classes or total < least * num_classes:
-        below = max(int(total) // num_classes, least) * num_classes
+    remedy = f"take a multiple of {num_classes}, the number of classes"
+    share, left = divmod(require_count(name, total, least * num_classes, remedy=remedy), num_classes)
+    if left:
         raise InvalidInputError(
             f"The '{name}' argument must be a multiple of the number of classes, {num_classes}, so that each has as "
-            f"many. Got {total} instead; take {below} or {below + num_classes}."
+            f"many. Got {total} instead; take {share * num_classes} or {(share + 1) * num_classes}."
         )
-    return total // num_classes
+    return share
 
 
 def _draw_of_each_class(
@@ -260,12 +266,11 @@ def _check_multi(y: npt.NDArray[np.integer], labels: int, num_validation: int, k
         )
     if len(keys) != len(y):
         raise InvalidInputError(f"The 'ids' argument must name each of the {len(y)} samples. Got {len(keys)} instead.")
-    if not 1 <= labels <= len(y):
+    if require_count("labels", labels, 1) > len(y):
         raise InvalidInputError(
             f"The 'labels' argument must be from 1 to the number of samples, {len(y)}. Got {labels} instead."
         )
-    if num_validation < 0:
-        raise InvalidInputError(f"The 'num_validation' argument must be at least 0. Got {num_validation} instead.")
+    require_count("num_validation", num_validation, 0)
 
 
 def _group_keys(groups: Any, count: int) -> UInt64Array | None:
