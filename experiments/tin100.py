@@ -8,7 +8,7 @@ row; `labels.npz` with `train` and `test`, and `classes.json`. SURELABEL_DATA na
 """
 
 import json
-import zipfile
+import tokenize
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
 from surelabel.data.reference import RunData
-from surelabel.data.wording import check_file, damaged
+from surelabel.data.wording import check_file, damage_named, damaged
 from surelabel.errors import DataError
 from surelabel.recipes.cifar import fast_recipe, paper_recipe
 from surelabel.recipes.datasets import run_data
@@ -72,11 +72,14 @@ def _read_grid(path: Path) -> npt.NDArray[np.uint8]:
 
 def _read_labels(path: Path, part: str, count: int, num_classes: int) -> npt.NDArray[np.int64]:
     check_file(path)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            labels = np.asarray(archive[part])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise damaged(path, "an .npz archive of labels", error) from error
+    kind = "an .npz archive of labels"
+    with damage_named(path, kind):
+        try:
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                labels = np.asarray(archive[part])
+        # A damaged header, which numpy reads as a Python literal, fails in some of these ways.
+        except (KeyError, RuntimeError, SyntaxError, ValueError, tokenize.TokenError) as error:
+            raise damaged(path, kind, error) from error
     if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= num_classes:
         raise DataError(
             f"File '{path}': {part} must hold {count} labels from 0 to {num_classes - 1}. Got {labels.dtype} of shape "

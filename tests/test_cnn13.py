@@ -61,7 +61,7 @@ def test_pictures_that_are_too_small_or_no_pictures_are_named(shape):
 
 @pytest.mark.usefixtures("seeded")
 def test_weights_start_as_he_proposes_and_normalization_as_the_identity():
-    model = cnn13(SHAPE, 10, width=16)
+    model = cnn13(SHAPE, 10)
     convolutions = [layer for layer in model.layers if isinstance(layer, nn.Conv2d)]
     for layer in convolutions[1:]:
         fan_in = layer.in_channels * layer.kernel_size[0] ** 2

@@ -1,5 +1,7 @@
 """Wide ResNet and Shake-Shake are the cited networks, with dropout in its published places and random nowhere else."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -143,7 +145,15 @@ def test_pictures_that_are_too_small_or_no_pictures_are_named(name, shape):
     ("call", "message"),
     [
         (lambda: wide_resnet((3, 32, 32), 10, depth=26), r"'depth' argument must be 6 n \+ 4.* Got 26 "),
-        (lambda: wide_resnet((3, 32, 32), 10, depth=4), r"'depth' argument must be 6 n \+ 4.* Got 4 "),
+        (lambda: wide_resnet((3, 32, 32), 10, depth=4), "'depth' argument must be .* at least 10. Got 4 "),
+        (lambda: wide_resnet((3, 32, 32), 10, depth=28.0), "'depth' argument must be a whole number .* Got 28.0 "),
+        (lambda: wide_resnet((3, 32, 32), 10, depth="28"), "'depth' argument must be a whole number .* Got '28' "),
+        (lambda: wide_resnet((3, 32, 32), 10, norm_bias="a"), "'norm_bias' argument must be a number in .* Got 'a'"),
+        (lambda: wide_resnet((3, 32, 32), 10, norm_bias=math.nan), "'norm_bias' argument must be a number .* Got nan"),
+        (lambda: wide_resnet((3, 32, 32), 10, activation=["relu"]), "'activation' argument must be one of .* Got ..re"),
+        (lambda: wide_resnet((3, 32, 32), 0), "'num_classes' argument must be a whole number of at least 1. Got 0"),
+        (lambda: shake_shake((3, 32, 32), 0), "'num_classes' argument must be a whole number of at least 1. Got 0"),
+        (lambda: cnn13((3, 32, 32), -1), "'num_classes' argument must be a whole number of at least 1. Got -1"),
         (lambda: wide_resnet((3, 32, 32), 10, width=0), "'width' argument must be a whole number of at least 1. Got 0"),
         (lambda: cnn13((3, 32, 32), 10, width=0), "'width' argument must be a whole number of at least 1. Got 0"),
         (

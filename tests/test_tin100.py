@@ -81,6 +81,13 @@ def test_tin100_is_read_tile_by_tile_and_broken_files_are_named(
     (folder / "labels.npz").write_bytes(b"PK")
     with pytest.raises(DataError, match="labels.npz' is damaged or not really an .npz archive of labels"):
         read_tin100(folder)
+    np.savez_compressed(folder / "labels.npz", train=np.tile(np.arange(100), 5), test=np.arange(100))
+    whole = (folder / "labels.npz").read_bytes()
+    data, method = whole.index(b"train.npy") + 80, whole.index(b"PK\x01\x02") + 10
+    for changed in (whole[:data] + b"?" * 40 + whole[data + 40 :], whole[:method] + b"c" + whole[method + 1 :]):
+        (folder / "labels.npz").write_bytes(changed)
+        with pytest.raises(DataError, match="labels.npz' is damaged or not really an .npz archive of labels"):
+            read_tin100(folder)
     Image.new("RGB", (3200, 40)).save(folder / "train_2.jpg")
     with pytest.raises(DataError, match="train_2.jpg' must have rows of tiles 32 pixels high. Got 40"):
         read_tin100(folder)

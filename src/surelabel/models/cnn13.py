@@ -58,6 +58,7 @@ class CNN13(nn.Module):
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
+        require_count("num_classes", num_classes, 1, remedy="count the classes again")
         require_count("width", width, 1)
         self.layers = nn.Sequential(
             *_convolution(sample_shape[0], width, 3),

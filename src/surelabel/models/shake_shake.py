@@ -59,6 +59,7 @@ class ShakeShake(nn.Module):
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
+        require_count("num_classes", num_classes, 1, remedy="count the classes again")
         _check_width(width)
         channels = 16
         layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
@@ -120,7 +121,7 @@ class _Block(nn.Module):
 
 
 class _Shortcut(nn.Module):
-    """x with other channels: half of them from every stride-th pixel, half from those one down and right of them."""
+    """x with other channels: half of them from every stride-th pixel, half from those one up and left of them."""
 
     def __init__(self, channels: int, wider: int, stride: int) -> None:
         super().__init__()

@@ -9,6 +9,7 @@ first BatchNorm and ReLU and a convolution of 1 x 1. For 32 x 32 pictures in col
 parameters.
 """
 
+import math
 from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
@@ -71,10 +72,12 @@ class WideResNet(nn.Module):
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
+        require_count("num_classes", num_classes, 1, remedy="count the classes again")
         _check_depth(depth)
         require_count("width", width, 1)
         make_activation = _activation(activation)
         momentum = require_number("norm_momentum", norm_momentum, 0, 1, ends="(]")
+        require_number("norm_bias", norm_bias, -math.inf, math.inf, ends="()")
         channels = 16
         layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
         for group in range(3):
@@ -133,7 +136,7 @@ wide_resnet = WideResNet
 
 def _activation(name: Activation) -> type[nn.Module]:
     activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "mish": nn.Mish}
-    if name not in activations:
+    if name not in get_args(Activation):
         raise InvalidInputError(
             f"The 'activation' argument must be one of {', '.join(map(repr, get_args(Activation)))}. Got {name!r} "
             f"instead; choose one of them."
@@ -142,8 +145,9 @@ def _activation(name: Activation) -> type[nn.Module]:
 
 
 def _check_depth(depth: int) -> None:
-    if depth < 10 or (depth - 4) % 6 != 0:
+    remedy = "choose 10, 16, 22 or 28, for example"
+    if require_count("depth", depth, 10, remedy=remedy) % 6 != 4:
         raise InvalidInputError(
             f"The 'depth' argument must be 6 n + 4, for n blocks in each of three groups. Got {depth!r} instead; "
-            f"choose 10, 16, 22 or 28, for example."
+            f"{remedy}."
         )
