@@ -272,6 +272,8 @@ def test_another_estimator_takes_the_place_of_the_recipes(small: Experiment, tmp
     assert own.network.uncertainty == "mc-dropblock"
     with pytest.raises(ValueError, match="'uncertainty' setting must be one of"):
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="dropout"))
+    with pytest.raises(InvalidInputError, match="leaves nothing for kappa_p and kappa_n to judge"):
+        reproduce(small, tmp_path / "runs", options._replace(uncertainty="none"))
     with pytest.raises(InvalidInputError, match="'mine.py:Mine'"):
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="mine.py:Mine"))
 
@@ -767,6 +769,7 @@ def test_wrong_use_leaves_what_is_there_alone(
         ["--budget", "-1"],
         ["--rows", "FixMatch"],
         ["--seed", "0", "--seed", "0"],
+        ["--uncertainty", "mine.py:Mine"],
         both,
     ):
         capsys.readouterr()

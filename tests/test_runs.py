@@ -267,13 +267,14 @@ def test_a_config_for_other_data_is_refused(tmp_path: Path) -> None:
         start(tmp_path / "run", RunSettings(learner=LEARNER, config=CONFIG), data=data)
 
 
-def test_thresholds_on_an_uncertainty_that_nothing_estimates_are_refused() -> None:
-    none = LEARNER.replace(uncertainty="none")
-    with pytest.raises(ValueError, match="uncertainty='none' leaves nothing for kappa_p and kappa_n to judge"):
-        RunSettings(learner=none)
-    with pytest.raises(ValueError, match="leaves nothing for kappa_n to judge"):
-        RunSettings(learner=none, config=CONFIG.replace(kappa_p=math.inf))
-    assert RunSettings(learner=none, config=CONFIG.replace(max_rounds=0)).network == none
+def test_thresholds_on_an_uncertainty_that_nothing_estimates_are_refused_before_training(tmp_path: Path) -> None:
+    settings = small_settings(tmp_path, learner=LEARNER.replace(uncertainty="none", passes=10))
+    with pytest.raises(InvalidInputError, match="uncertainty='none' leaves nothing for kappa_p and kappa_n to judge"):
+        next(start(tmp_path / "run", settings))
+    assert not (tmp_path / "run").exists()
+    confident = CONFIG.replace(kappa_p=math.inf, kappa_n=math.inf)
+    for config in (CONFIG.replace(max_rounds=0), confident):
+        next(start(tmp_path / f"run-{config.max_rounds}", settings.replace(config=config)))
 
 
 def test_settings_that_name_too_little_are_refused(tmp_path: Path) -> None:

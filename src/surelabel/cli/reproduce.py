@@ -30,7 +30,7 @@ surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
 
 surelabel reproduce table3 --labels 20% --set split=2
 
-surelabel reproduce table5 --labels 1000 --rows UPS --uncertainty deep-ensemble
+surelabel reproduce table5 --rows UPS --uncertainty deep-ensemble
 
 surelabel reproduce mine.py:TABLE"""
 

@@ -37,6 +37,7 @@ from surelabel.report.pictures import keep_pictures
 from surelabel.report.record import Figure, record_run
 from surelabel.report.results import read_rows
 from surelabel.runs import RunFolder, RunSettings, resume, start
+from surelabel.runs.checks import check_uncertainties
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
 from surelabel.system import Progress
@@ -145,6 +146,7 @@ def check_request(
     if _names_network(options):
         for _, settings in _beginnings(entries, options):
             settings.network.build(settings.config.task)  # refuses parameters that the network has not
+            check_uncertainties(settings)
     return entries
 
 

@@ -14,6 +14,7 @@ from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.rules import UPSConfig
 from surelabel.runs.reading import RunFolder
 from surelabel.runs.settings import RunSettings
@@ -24,7 +25,8 @@ _ROWS = 256
 
 
 def complete(settings: RunSettings, data: RunData) -> RunSettings:
-    """Fill in what the settings say of the data, and refuse a config that is for other data."""
+    """Fill in what the settings say of the data, and refuse a config that is for other data or another learner."""
+    check_uncertainties(settings)
     data_fingerprint = fingerprint(data)
     config, classes = settings.config, tuple(str(name) for name in data.classes)
     if config.task != data.task:
@@ -44,6 +46,19 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
         feature_names=None if data.feature_names is None else tuple(data.feature_names),
         fingerprint=data_fingerprint,
     )
+
+
+def check_uncertainties(settings: RunSettings) -> None:
+    """Refuse thresholds on uncertainties that the learner does not estimate, which selection would after training."""
+    config, learner = settings.config, settings.learner
+    if config.max_rounds == 0 or not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
+        return
+    finite = [name for name in ("kappa_p", "kappa_n") if getattr(config, name) < math.inf]
+    if finite:
+        raise InvalidInputError(
+            f"uncertainty='none' leaves nothing for {' and '.join(finite)} to judge; make them infinite to select by "
+            "confidence alone, or use another estimator, such as 'mc-dropout'."
+        )
 
 
 def in_memory_data(

@@ -1,10 +1,9 @@
 """A run's whole settings: how labels are selected, what learns, and from which data."""
 
 import json
-import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData, TableData
@@ -45,19 +44,6 @@ class RunSettings(Settings):
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
     fingerprint: str = ""
-
-    @model_validator(mode="after")
-    def _check_uncertainties(self) -> Self:
-        learner, config = self.learner, self.config
-        if config.max_rounds == 0 or not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
-            return self
-        finite = [name for name in ("kappa_p", "kappa_n") if getattr(config, name) < math.inf]
-        if finite:
-            raise ValueError(
-                f"uncertainty='none' leaves nothing for {' and '.join(finite)} to judge; make them infinite to select "
-                "by confidence alone, or use another estimator, such as 'mc-dropout'"
-            )
-        return self
 
     @property
     def network(self) -> TorchLearnerSettings:
