@@ -26,7 +26,8 @@ _ROWS = 256
 
 def complete(settings: RunSettings, data: RunData) -> RunSettings:
     """Fill in what the settings say of the data, and refuse a config that is for other data or another learner."""
-    check_uncertainties(settings)
+    if data.unlabeled is not None:
+        check_uncertainties(settings)
     data_fingerprint = fingerprint(data)
     config, classes = settings.config, tuple(str(name) for name in data.classes)
     if config.task != data.task:
@@ -51,7 +52,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
 def check_uncertainties(settings: RunSettings) -> None:
     """Refuse thresholds on uncertainties that the learner does not estimate, which selection would after training."""
     config, learner = settings.config, settings.learner
-    if config.max_rounds == 0 or not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
+    if not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
         return
     finite = [name for name in ("kappa_p", "kappa_n") if getattr(config, name) < math.inf]
     if finite:
