@@ -102,6 +102,37 @@ def test_another_rounds_network_can_be_asked(command, home):
     )
 
 
+def test_what_limits_the_promise_is_said_beside_it(command, home):
+    whole = command("thresholds", home / "run", "--max-error", "0.5").out
+    assert "approximate" not in whole
+    assert "has learned from the pool" not in whole
+    later = command("thresholds", home / "run", "--max-error", "0.5", "--round", "-1").out
+    assert "This network has learned from the pool" in later
+    save(Path("held_out.npz"))
+    assert "The probability is approximate" in command("thresholds", "held_out.npz").out
+
+
+def test_low_thresholds_come_with_one_for_negatives_that_fits(command):
+    p = np.full((200, 40), 0.96 / 39)
+    p[:, 0] = 0.04
+    save(Path("many.npz"), p=p, u=None, y=np.zeros(200, dtype=int))
+    assert "--tau-p 0.04 --kappa-p inf --tau-n 0.04" in command("thresholds", "many.npz").out
+
+
+def test_infinite_uncertainties_are_counted_in_the_figure(command):
+    u = np.full((200, 2), 0.02)
+    u[:3] = np.inf
+    save(Path("some.npz"), p=np.tile([0.9, 0.1], (200, 1)), u=u, y=np.zeros(200, dtype=int))
+    result = command("thresholds", "some.npz")
+    assert (result.code, result.err) == (0, "")
+    assert "right (200, 3 infinite)" in " ".join(ElementTree.parse("thresholds-some.svg").getroot().itertext())
+
+
+def test_a_column_that_is_there_twice_is_named(command):
+    Path("twice.csv").write_text("confidence,confidence,label,truth\n0.9,0.8,a,a\n")
+    assert "more than one column 'confidence'" in command.fails(1, "thresholds", "twice.csv")
+
+
 def test_the_table_fits_into_80_columns(command, home):
     lines = command("thresholds", home / "run").out.splitlines()
     table = [line for line in lines if line.strip() and line.split()[0] in ("tau_p", "0.5", "0.95")]
@@ -143,7 +174,7 @@ def test_too_few_labels_are_told_with_how_many_more_it_takes(command):
     save(Path("few.npz"), p=np.tile([0.9, 0.1], (20, 1)), u=None, y=np.zeros(20, dtype=int))
     result = command("thresholds", "few.npz")
     assert (result.code, result.err) == (0, "")
-    assert re.search(r"No thresholds are shown by 20 held-out samples .* About \d+ more labels would", result.out)
+    assert re.search(r"No thresholds are shown by 20 held-out samples .* About \d+ more samples would", result.out)
     assert "surelabel fit" not in result.out
 
 
@@ -153,14 +184,16 @@ def test_several_labels_a_sample_are_counted_by_samples(command, home):
     run = RunFolder.open(home / "both")
     labels = run.validation(0)
     assert result.out.startswith(f"{(labels.label == 1).sum()} held-out labels")
-    expected = sl.thresholds(labels.confidence, labels.uncertainty, run.validation_truth, 0.3, task="multi")
+    pool = run.pool(0).confidence, run.pool(0).uncertainty
+    held_out = labels.confidence, labels.uncertainty, run.validation_truth
+    expected = sl.thresholds(*held_out, 0.3, task="multi", pool=pool)
     assert str(expected) in result.out
 
 
 def test_a_network_that_labels_nothing_is_named(command):
     save(Path("none.npz"), p=np.full((20, 2), 0.1), u=None, y=np.ones((20, 2), dtype=int))
     line = command("thresholds", "none.npz").err
-    assert line == "error: There is nothing to draw: the network gives no held-out sample a positive label.\n"
+    assert line == "error: The network gives no held-out sample a positive label, so there is nothing to choose from.\n"
 
 
 def test_labels_that_are_numbers_in_one_column_and_decimals_in_the_other_are_the_same():

@@ -12,7 +12,7 @@ from strategies import KINDS, masks, probabilities, uncertainties
 
 import surelabel as sl
 from surelabel.errors import InvalidInputError
-from surelabel.threshold_choice import HeldOutLabels, Thresholds, choose, judge
+from surelabel.threshold_choice import HeldOutLabels, Thresholds, _allowed, choose, judge
 
 
 def held_out(confidence, uncertainty, wrong) -> HeldOutLabels:
@@ -29,7 +29,7 @@ def _reference(labels: HeldOutLabels, max_error: float, delta: float, min_covera
     certain = [math.inf] * len(entries)
     if labels.uncertainty is not None:
         certain = sorted(float(labels.uncertainty[e]) for e in entries)
-    last, allowed_before = None, -1
+    tests, allowed_before = [], -1
     for m, (tau, kappa) in enumerate(zip(confident, certain, strict=True)):
         chosen = [e for e in entries if labels.confidence[e] >= tau]
         if labels.uncertainty is not None:
@@ -41,11 +41,16 @@ def _reference(labels: HeldOutLabels, max_error: float, delta: float, min_covera
             allowed += 1
         due = allowed > allowed_before or m == len(entries) - 1
         allowed_before = allowed
-        if not due or allowed < 0 or number < min_coverage * len(rows):
-            continue
-        if wrong > allowed:
+        if due and number > 0 and allowed >= 0:
+            tests.append((tau, kappa, number, wrong, allowed))
+    # They begin with the one nearest to the least coverage, and not below half of it.
+    wide = [test for test in tests if test[2] / len(rows) >= min_coverage / 2] or tests[-1:]
+    gaps = [abs(test[2] / len(rows) - min_coverage) for test in wide]
+    last = None
+    for test in wide[gaps.index(min(gaps)) :] if wide else []:
+        if test[3] > test[4]:
             break
-        last = (tau, kappa, number, wrong)
+        last = test[:4]
     return last
 
 
@@ -56,7 +61,7 @@ def _reference(labels: HeldOutLabels, max_error: float, delta: float, min_covera
     without_u=st.booleans(),
     max_error=st.sampled_from([0.1, 0.3, 0.6]),
     delta=st.sampled_from([0.05, 0.3]),
-    min_coverage=st.sampled_from([0.05, 0.2, 1.0]),
+    min_coverage=st.sampled_from([0.05, 0.2, 0.5, 1.0]),
 )
 def test_the_sequence_of_tests_agrees_with_plain_loops(
     data, shape, multi, without_u, max_error, delta, min_coverage
@@ -162,7 +167,7 @@ def test_with_several_labels_a_sample_is_wrong_once_however_many_of_its_labels_a
 
 # The promise, by simulation. A sample has a rank r, uniform on (0, 1), u = r and confidence = 1 - r / 2, and is wrong
 # with probability error(r), so that the error of all samples with u <= kappa and p >= tau is known exactly.
-MAX_ERROR, DELTA, NUM_SAMPLES, REPEATS = 0.1, 0.1, 200, 250
+MAX_ERROR, DELTA, NUM_SAMPLES, REPEATS = 0.1, 0.1, 200, 2000
 GRID = (np.arange(100_000) + 0.5) / 100_000
 CURVES = {
     "at the limit everywhere": np.full_like(GRID, 1.001 * MAX_ERROR),
@@ -224,6 +229,86 @@ def test_the_promise_holds_where_confidence_and_uncertainty_are_independent() ->
     assert 0 < violations <= binom.ppf(0.9999, REPEATS, DELTA)
 
 
+# Four groups of samples: (confidence, uncertainty, share, wrong or not). Who takes the second or the third with the
+# first, whichever is larger among the held-out samples, takes what is wrong more seldom there.
+GROUPS = np.array([(0.95, 0.01, 1 / 29, 1), (0.95, 0.02, 9 / 29, 0), (0.8, 0.01, 9 / 29, 0), (0.8, 0.02, 10 / 29, 1)])
+
+
+def _of_groups(number: int, generator: np.random.Generator) -> HeldOutLabels:
+    confidence, uncertainty, _, wrong = GROUPS[generator.choice(4, number, p=GROUPS[:, 2])].T
+    return held_out(confidence, uncertainty, wrong == 1)
+
+
+def test_with_a_pool_the_promise_holds_where_the_held_out_samples_would_choose_their_pairs() -> None:
+    generator, violations = np.random.default_rng(0), {"held out": 0, "pool": 0}
+    for _ in range(REPEATS):
+        labels = _of_groups(1000, generator)
+        for path, pool in (("held out", None), ("pool", _of_groups(3000, generator))):
+            # The error of either pair of groups is the limit, and that of all is above it.
+            violations[path] += choose(labels, MAX_ERROR, DELTA, pool=pool).tau_p is not None
+    limit = binom.ppf(0.9999, REPEATS, DELTA)
+    assert violations["pool"] <= limit
+    assert REPEATS * DELTA < violations["held out"] <= 1.5 * REPEATS * DELTA
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_with_a_pool_the_promise_holds_on_every_curve(name) -> None:
+    generator, error, violations, repeats = np.random.default_rng(0), CURVES[name], 0, 500
+    true_error = np.cumsum(error) / np.arange(1, len(GRID) + 1)
+    for _ in range(repeats):
+        rank, of_pool = GRID[(place := generator.integers(0, len(GRID), NUM_SAMPLES))], generator.random(2000)
+        pool = held_out(1 - of_pool / 2, of_pool, np.zeros(2000, dtype=bool))
+        wrong = generator.random(NUM_SAMPLES) < error[place]
+        found = choose(held_out(1 - rank / 2, rank, wrong), MAX_ERROR, DELTA, pool=pool)
+        if found.tau_p is not None:
+            violations += true_error[int(min(found.kappa_p, 2 * (1 - found.tau_p)) * len(GRID))] >= MAX_ERROR
+    assert violations <= binom.ppf(0.9999, repeats, DELTA)
+
+
+def test_the_pool_says_which_pairs_and_the_held_out_samples_whether_they_pass() -> None:
+    generator = np.random.default_rng(0)
+    p, p_pool = (generator.dirichlet([0.2] * 3, number) for number in (300, 900))
+    u, u_pool = (0.3 * np.sqrt(values * (1 - values)) for values in (p, p_pool))
+    found = sl.thresholds(p, u, p.argmax(axis=1), pool=(p_pool, u_pool))
+    assert found.tau_p in p_pool
+    assert found.kappa_p in u_pool
+    chosen = sl.select(p, u, found.tau_p, 0.0, found.kappa_p, math.inf)
+    assert int(chosen.positive.any(axis=1).sum()) == found.num_selected
+    with pytest.raises(InvalidInputError, match="'pool' argument must have uncertainties if 'u' is given"):
+        sl.thresholds(p, u, p.argmax(axis=1), pool=(p_pool, None))
+    several = sl.thresholds(p, u, (p > 0.5).astype(int), task="multi", pool=(p_pool, u_pool))
+    assert several.tau_p in p_pool
+    with pytest.raises(InvalidInputError, match="'pool' argument must have the classes of 'p'. Got 2 and 3"):
+        sl.thresholds(p, u, (p > 0.5).astype(int), task="multi", pool=(p_pool[:, :2], u_pool[:, :2]))
+
+
+@pytest.mark.parametrize("number", [290, 295, 296, 300])
+def test_one_more_label_does_not_undo_the_choice(number: int) -> None:
+    rank = (np.arange(number) + 0.5) / number
+    found = choose(held_out(1 - rank / 2, None, rank > 0.27))
+    assert found.num_selected >= 59
+
+
+def test_labels_of_fewer_samples_than_the_tests_begin_with_are_tested_at_once() -> None:
+    p = np.full((1000, 2), 0.1)
+    p[:150, 0] = 0.9
+    found = sl.thresholds(p, None, (p > 0.5).astype(int), task="multi")
+    assert (found.num_selected, found.num_wrong) == (150, 0)
+
+
+def test_hoeffdings_condition_holds_where_it_is_said_to() -> None:
+    """w <= n max_error - 1 for every w above 0 that a test allows; w = 0 needs no condition."""
+    sizes = np.arange(1, 1500)
+    for max_error in np.linspace(0.01, 0.5, 50):
+        allowed = _allowed(sizes, max_error, 0.3)
+        assert (allowed <= np.maximum(sizes * max_error - 1, 0) + 1e-9).all()
+
+
+def test_printed_thresholds_are_the_very_numbers() -> None:
+    tau, kappa = 0.9999999999306355, 0.1 + 0.2
+    assert f"tau_p={tau!r} and kappa_p=0.30000000000000004 select" in str(Thresholds(tau, kappa, 5, 0, 9, 0.5, 0.5, 0))
+
+
 @pytest.mark.parametrize(("name", "least"), [("rises fast across the limit", 0.35), ("jumps", 0.45)])
 def test_most_of_the_coverage_that_the_limit_allows_is_found(name, least) -> None:
     # The error reaches the limit at a coverage of 0.5 and of 0.57.
@@ -255,7 +340,7 @@ def test_no_number_of_labels_helps_where_the_surest_are_wrong_too_often() -> Non
     wrong = np.arange(500) % 10 == 0
     found = choose(held_out(np.linspace(1, 0.5, 500), None, wrong))
     assert (found.tau_p, found.more_labels) == (None, None)
-    assert "More labels would not show it either" in str(found)
+    assert "More samples would not show it either" in str(found)
 
 
 def test_results_print_as_a_sentence() -> None:
@@ -267,8 +352,8 @@ def test_results_print_as_a_sentence() -> None:
     missing = Thresholds(None, None, 0, 0, 40, 0.05, 0.1, 120)
     assert str(missing) == (
         "No thresholds are shown by 40 held-out samples to have an error below 0.05 with probability 0.9. About 120 "
-        "more labels would, if the share of wrong ones stays as it is. A smaller min_coverage begins with surer ones; "
-        "set it before looking, as every further try costs certainty."
+        "more samples would, if the share of wrong ones stays as it is. A smaller min_coverage begins with surer "
+        "labels, a larger one with more of them; set it before looking, as every further try costs certainty."
     )
 
 

@@ -3,12 +3,14 @@
 H_m: P(wrong | p >= tau_m, u <= kappa_m) >= max_error,  rejected if P(Bin(n_m, max_error) <= w_m) <= delta
 
 Of the labels that (tau_m, kappa_m) select, n_m are held out and w_m of these are wrong. tau_m is the m-th largest
-confidence and kappa_m the m-th smallest uncertainty, so both loosen in step and the order does not depend on y. The
-tests are made in this order and end with the first that does not reject. To reject a true hypothesis, the sequence must
-first of all reject the first true one, which has a chance of delta at most: no test costs another any delta. So with
-probability 1 - delta no rejected hypothesis is true, and the last of them gives the thresholds.
+confidence and kappa_m the m-th smallest uncertainty of the pool's labels, so both loosen in step, and the pairs do not
+depend on the held-out samples. The tests are made in this order and end with the first that does not reject. To reject
+a true hypothesis, the sequence must first of all reject the first true one, which has a chance of delta at most: no
+test costs another any delta. So with probability 1 - delta no rejected hypothesis is true, and the last of them gives
+the thresholds. Where no pool is given, the held-out samples stand in for it, and that probability is approximate.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -46,7 +48,7 @@ class Thresholds(NamedTuple):
     num_selected: int
     """Held-out samples with a selected label; 0 where no thresholds passed."""
     num_wrong: int
-    """How many of these have a wrong one."""
+    """How many of these have a wrong one selected."""
     num_samples: int
     """Held-out samples in all."""
     max_error: float
@@ -65,22 +67,23 @@ class Thresholds(NamedTuple):
         promise = f"an error below {self.max_error:.4g} with probability {1 - self.delta:.4g}"
         if self.tau_p is not None:
             return (
-                f"tau_p={self.tau_p:.9g} and kappa_p={self.kappa_p:.9g} select {self.num_selected} of "
+                f"tau_p={self.tau_p!r} and kappa_p={self.kappa_p!r} select {self.num_selected} of "
                 f"{self.num_samples} held-out samples ({self.coverage:.1%}), {self.num_wrong} of them wrong "
                 f"({self.num_wrong / self.num_selected:.2%}): {promise}."
             )
         if self.more_labels is None:
-            remedy = "More labels would not show it either, unless a smaller share of the surest were wrong."
+            remedy = "More samples would not show it either, unless a smaller share of the surest were wrong."
         else:
-            remedy = f"About {self.more_labels} more labels would, if the share of wrong ones stays as it is."
+            remedy = f"About {self.more_labels} more samples would, if the share of wrong ones stays as it is."
         return (
             f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy} A smaller "
-            "min_coverage begins with surer ones; set it before looking, as every further try costs certainty."
+            "min_coverage begins with surer labels, a larger one with more of them; set it before looking, as every "
+            "further try costs certainty."
         )
 
 
 class HeldOutLabels(NamedTuple):
-    """Positive labels whose truth is known, as numpy arrays (N, K): K is 1, or C for several labels a sample."""
+    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C for several labels a sample."""
 
     confidence: Floats
     uncertainty: Floats | None
@@ -99,24 +102,28 @@ def thresholds(
     task: Task = "single",
     gamma: float = 0.5,
     min_coverage: float = 0.2,
+    pool: tuple[Any, Any] | None = None,
 ) -> Thresholds:
     """Return the tau_p and kappa_p of largest coverage whose error is below max_error with probability 1 - delta.
 
-    The error is the share of wrong labels among those that equation 5 selects. Both thresholds loosen in step, from
-    those that select `min_coverage` of the samples on, while an exact binomial test of each pair rejects an error of
+    The error is the chance that a sample with a label selected by equation 5 has a wrong one selected: what is to be
+    expected of new samples, around which the share in a small pool scatters. Both thresholds loosen in step, from those
+    that select `min_coverage` of the samples on, while an exact binomial test of each pair rejects an error of
     max_error or more. Without any error that takes log(delta) / log(1 - max_error) selected samples (59 for 0.05 and
     0.05); networks that err need several times as many.
 
     The promise holds under three conditions. The held-out samples are exchangeable with those that the thresholds
-    will be used on: drawn the same way, labeled by the same network; a network of a later round is another one. No
-    network was trained, stopped or chosen by their labels. And the choice is made once: whoever tries several
-    arguments and keeps the best has a higher chance of error than delta. It is a promise about all labels together,
-    before balancing, not about each class.
+    will be used on: drawn the same way, labeled by the same network, which was trained on neither. A network of a later
+    round is another one, and has learned from the pool. No network was trained, stopped or chosen by the held-out
+    labels. And the choice is made once: whoever tries several arguments and keeps the best has a higher chance of error
+    than delta. It is a promise about all labels together, before balancing, not about each class.
 
-    Proven is, for any network, that given p and u the expected error of the held-out selection is below max_error
-    (samples that are not equally likely to be wrong make a binomial test more careful: Hoeffding, 1956, here for delta
-    up to 0.4 and max_error up to 0.5). That it carries over to new samples, whose p and u fall differently, is shown by
-    simulation only.
+    With `pool`, the pairs are taken from the pool's p and u, and the promise is proven but for ties (docs/thresholds.md
+    says how). Without it they are taken from the held-out samples themselves. What is proven then is that, given p and
+    u, the expected error of the held-out selection is below max_error (samples that are not equally likely to be wrong
+    make a binomial test more careful: Hoeffding, 1956, here for delta up to 0.3 and max_error up to 0.5). For new
+    samples it fails in simulations with a chance of delta, and of up to 1.5 delta where p and u have few values, which
+    are contrived for it.
 
     Args:
         p: Probabilities (N, C) of held-out samples.
@@ -129,10 +136,13 @@ def thresholds(
         gamma: As in `pseudo_labels`.
         min_coverage: Share of the samples at which the tests begin, in (0, 1]. Smaller ones are for networks that are
             right about few samples only; the test is then made on few.
+        pool: p and u (or None) of samples like the held-out ones, unlabeled and as many as there are; best those that
+            the thresholds will be used on.
 
     Returns:
-        Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates the need, as if
-        (wrong + 1/2) / (selected + 1) were the error of each pair, and 0 if no label is wrong.
+        Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates how many samples
+        let the first test pass in half of all cases, as if (wrong + 1/2) / (selected + 1) were its pair's error, and 0
+        if no label is wrong.
 
     Example:
         >>> import numpy as np
@@ -141,7 +151,8 @@ def thresholds(
         tau_p=0.9 and kappa_p=0.02 select 200 of 200 held-out samples (100.0%), 4 of them wrong (2.00%): an error below
         0.05 with probability 0.95.
     """
-    return choose(judge(p, u, y, task, gamma), max_error, delta, min_coverage)
+    labels = judge(p, u, y, task, gamma)
+    return choose(labels, max_error, delta, min_coverage, None if pool is None else _of_pool(pool, labels, task, gamma))
 
 
 def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> HeldOutLabels:
@@ -168,10 +179,29 @@ def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> 
     return HeldOutLabels(to_numpy(p[entries])[:, None], u, np.ones_like(wrong), wrong)
 
 
+def _of_pool(pool: tuple[Any, Any], labels: HeldOutLabels, task: Task, gamma: float) -> HeldOutLabels:
+    """Return the positive labels of a pool; none is called wrong."""
+    p, u = pool
+    p = as_probabilities("pool", p)
+    if (u is None) != (labels.uncertainty is None):
+        raise InvalidInputError("The 'pool' argument must have uncertainties if 'u' is given, and only then.")
+    truth = hard_labels(p, task, gamma)
+    found = judge(p, u, truth if task == "multi" else top_entries(p)[1], task, gamma)
+    if found.label.shape[1] != labels.label.shape[1]:
+        raise InvalidInputError(
+            f"The 'pool' argument must have the classes of 'p'. Got {found.label.shape[1]} and {labels.label.shape[1]}."
+        )
+    return found
+
+
 def choose(
-    labels: HeldOutLabels, max_error: float = 0.05, delta: float = 0.05, min_coverage: float = 0.2
+    labels: HeldOutLabels,
+    max_error: float = 0.05,
+    delta: float = 0.05,
+    min_coverage: float = 0.2,
+    pool: HeldOutLabels | None = None,
 ) -> Thresholds:
-    """Return `thresholds` for labels that have been made and judged already.
+    """Return `thresholds` for labels that have been made, and judged, already.
 
     Example:
         >>> surest = np.linspace(1.0, 0.5, 500)[:, None]
@@ -181,41 +211,51 @@ def choose(
     max_error = require_number("max_error", max_error, 0, 1, ends="()")
     delta = require_number("delta", delta, 0, 1, ends="()")
     min_coverage = require_number("min_coverage", min_coverage, 0, 1, ends="(]")
-    tau, kappa, selected, wrong = _candidates(labels)
-    num_samples = len(labels.label)
-    allowed = _allowed(selected, max_error, delta)
+    num_samples, path = len(labels.label), labels if pool is None else pool
+    tau, kappa = _pairs(path)
+    nothing = Thresholds(None, None, 0, 0, num_samples, max_error, delta, None)
+    if not len(tau):
+        return nothing
+    selected, wrong = (_counts(labels, which, tau, kappa) for which in (labels.label, labels.wrong))
+    coverage = _counts(path, path.label, tau, kappa) / len(path.label)
+    allowed = _allowed_up_to(num_samples, max_error, delta)[selected]
     # Where one more wrong label than before is allowed a test has most power; tests in between could only fail earlier.
     eased = np.diff(allowed, prepend=-1) > 0
-    eased[-1:] = True
-    wide = selected >= min_coverage * num_samples
-    tests = np.flatnonzero(wide & eased & (allowed >= 0))
+    eased[-1] = allowed[-1] >= 0
+    tests = _from(np.flatnonzero(eased), coverage, min_coverage)
     rejects = wrong[tests] <= allowed[tests]
     num_passed = len(tests) if rejects.all() else int(rejects.argmin())
     if not num_passed:
-        wide[tests[0] + 1 if len(tests) else len(wide) :] = False
-        more = _more_labels(selected[wide], wrong[wide], num_samples, max_error, delta)
-        return Thresholds(None, None, 0, 0, num_samples, max_error, delta, more)
+        first = tests[0] if len(tests) else -1
+        error = (wrong[first] + 0.5) / (selected[first] + 1) if labels.wrong.any() else 0.0
+        need = _needed(float(error), max_error, delta) / coverage[first]
+        return nothing._replace(more_labels=None if need > MOST_LABELS else max(1, math.ceil(need) - num_samples))
     last = tests[num_passed - 1]
     counts = int(selected[last]), int(wrong[last]), num_samples
     return Thresholds(float(tau[last]), float(kappa[last]), *counts, max_error, delta, more_labels=0)
 
 
-def _candidates(labels: HeldOutLabels) -> tuple[Floats, Floats, Counts, Counts]:
-    """Return tau_m and kappa_m, and how many samples they select and have wrong, shape (M,) each for M labels."""
-    confidence, uncertainty, label, wrong = labels
-    confidence = np.clip(confidence, 0, 1)  # rounding beyond 1 would be a tau_p that `select` refuses
-    tau = np.sort(confidence[label])[::-1]
-    # An entry is selected from candidate `place` on: as many labels are surer (ties: alike).
-    place = np.searchsorted(-tau, -confidence)
-    kappa = np.full(len(tau), np.inf)
-    if uncertainty is not None:
-        kappa = np.sort(uncertainty[label])
-        place = np.maximum(place, np.searchsorted(kappa, uncertainty))
-    selected, failed = (
-        np.bincount(np.where(which, place, len(tau)).min(axis=1), minlength=len(tau) + 1)[:-1].cumsum()
-        for which in (label, wrong)
-    )
-    return tau, kappa, selected, failed
+def _from(tests: Counts, coverage: Floats, least: float) -> Counts:
+    """Return the tests from the one on that is nearest to the least coverage, and not below half of it."""
+    wide = tests[coverage[tests] >= least / 2]
+    return wide[np.abs(coverage[wide] - least).argmin() :] if len(wide) else tests[-1:]
+
+
+def _pairs(path: HeldOutLabels) -> tuple[Floats, Floats]:
+    """Return tau_m and kappa_m, shape (M,) each for M labels."""
+    tau = np.sort(np.clip(path.confidence[path.label], 0, 1))[::-1]  # `select` refuses a tau_p beyond 1
+    kappa = np.full(len(tau), np.inf) if path.uncertainty is None else np.sort(path.uncertainty[path.label])
+    return tau, kappa
+
+
+def _counts(labels: HeldOutLabels, which: Mask, tau: Floats, kappa: Floats) -> Counts:
+    """Return how many samples have one of these labels selected by each pair, shape (M,)."""
+    # A label is selected from the first pair on whose tau is not above its confidence, nor kappa below its uncertainty.
+    place = np.searchsorted(-tau, -np.clip(labels.confidence, 0, 1))
+    if labels.uncertainty is not None:
+        place = np.maximum(place, np.searchsorted(kappa, labels.uncertainty))
+    first = np.where(which, place, len(tau)).min(axis=1)
+    return np.asarray(np.bincount(first, minlength=len(tau) + 1)[:-1].cumsum())
 
 
 def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
@@ -225,25 +265,31 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
     number = np.maximum(selected, 1)
     wrong = np.floor(bdtrik(delta, number, max_error))
     # The inverse knows no w below 0, and may be rounded up.
-    return np.asarray(np.where(bdtr(wrong, number, max_error) <= delta, wrong, wrong - 1), dtype=np.int64)
+    wrong = np.where(bdtr(wrong, number, max_error) <= delta, wrong, wrong - 1)
+    return np.asarray(np.where(selected > 0, wrong, -1), dtype=np.int64)
 
 
-def _more_labels(selected: Counts, wrong: Counts, num_samples: int, max_error: float, delta: float) -> int | None:
-    """Return the fewest labels, beyond those at hand, with which one of these candidates passes; None where none does.
+@functools.lru_cache(maxsize=8)
+def _allowed_up_to(most: int, max_error: float, delta: float) -> Counts:
+    """Return `_allowed` for all numbers from 0 on, once for many choices."""
+    return _allowed(np.arange(most + 1), max_error, delta)
 
-    Each is taken to keep its coverage, and to be wrong as often as (wrong + 1/2) / (selected + 1); never, if no label
-    is wrong in any of them.
-    """
+
+@functools.lru_cache(maxsize=8)
+def _sizes(max_error: float, delta: float) -> tuple[Counts, Counts]:
+    """Return numbers of samples, all of them at first and then in steps of about 2 %, and `_allowed` for each."""
     few, many = np.arange(1, 1000), np.geomspace(1000, MOST_LABELS, 400).round().astype(np.int64)
-    sizes = np.concatenate([few, many])  # exact, then in steps of about 2 %
-    allowed = _allowed(sizes, max_error, delta)
-    halves, need = int(wrong.any()), math.inf
-    for count, number in zip(selected.tolist(), wrong.tolist(), strict=True):
-        expected = -(-(2 * number + halves) * sizes // (2 * (count + 1)))  # rounded up
-        passes = expected <= allowed
-        if passes.any():
-            need = min(need, sizes[passes.argmax()] * num_samples / count)
-    return None if need > MOST_LABELS else max(1, math.ceil(need) - num_samples)
+    sizes = np.concatenate([few, many])
+    return sizes, _allowed(sizes, max_error, delta)
+
+
+def _needed(error: float, max_error: float, delta: float) -> float:
+    """Return the fewest selected samples of which a test passes in half of all cases; infinite where none does."""
+    from scipy.special import bdtr
+
+    sizes, allowed = _sizes(max_error, delta)
+    passes = (allowed >= 0) & (bdtr(np.maximum(allowed, 0), sizes, error) >= 0.5)
+    return float(sizes[passes.argmax()]) if passes.any() else math.inf
 
 
 def _check_truth(y: Array, p: Array, task: Task) -> None:

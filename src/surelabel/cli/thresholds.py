@@ -13,6 +13,7 @@ from surelabel.cli import _runs
 from surelabel.cli._console import complain, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import WrongUse
+from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.report.thresholds import Pair
@@ -79,19 +80,23 @@ def command(
     chose no network, and for one choice: not for the best of several tries.
     """
     _runs.check_output(out, force, endings=(".svg",))
-    labels, used = _read(source, round)
+    labels, used, pool = _read(source, round)
     from surelabel.report.thresholds import Pair, draw_distributions
     from surelabel.threshold_choice import choose
 
-    chosen = choose(labels, max_error, delta, min_coverage)
+    if not labels.label.any():
+        raise DataError("The network gives no held-out sample a positive label, so there is nothing to choose from.")
+    chosen = choose(labels, max_error, delta, min_coverage, pool)
     number, wrong = int(labels.label.sum()), int(labels.wrong.sum())
-    say(f"{number} held-out labels, {1 - wrong / max(number, 1):.2%} right", style="bold")
+    say(f"{number} held-out labels, {1 - wrong / number:.2%} right", style="bold")
     screen.print(drawn(labels, tau_p or TAUS, kappa_p or KAPPAS))
     if used is not None:
         found = _cell(labels, used, " labels, right:")
         say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {found}.")
     say(f"Chosen: {chosen}" if chosen.tau_p is not None else str(chosen))
-    _tell_use(chosen)
+    if chosen.tau_p is not None:
+        _tell_limits(round, pool is not None)
+        _tell_use(chosen)
     marks = {} if used is None else {"the run's": used}
     if chosen.tau_p is not None and chosen.kappa_p is not None:
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)
@@ -124,24 +129,36 @@ def _cell(labels: "HeldOutLabels", pair: "Pair", between: str = "") -> str:
     return "0" if selected.accuracy is None else f"{selected.number}{between} {selected.accuracy:.2%}"
 
 
-def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None]":
-    """Return the held-out labels and, of a run, the thresholds that it used."""
+def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOutLabels | None]":
+    """Return the held-out labels and, of a run, the thresholds that it used and its pool."""
     if not source.exists():
         raise WrongUse(f"Invalid value for 'RUN or FILE': '{source}' does not exist; check the path.")
-    from surelabel.report.thresholds import Pair, read_labels, validation_labels
+    from surelabel.report.thresholds import Pair, pool_labels, read_labels, validation_labels
 
     if source.is_dir():
         run = _runs.open_run(source)
-        return validation_labels(run, round), Pair(run.settings.config.tau_p, run.settings.config.kappa_p)
+        used = Pair(run.settings.config.tau_p, run.settings.config.kappa_p)
+        return validation_labels(run, round), used, pool_labels(run, round)
     if round:
         raise WrongUse("--round has no effect: a file has the labels of one network; leave it out.")
-    return read_labels(source), None
+    return read_labels(source), None, None
 
 
 def _name(source: Path) -> str:
     return source.resolve().name if source.is_dir() else source.stem
 
 
+def _tell_limits(round: int, has_pool: bool) -> None:
+    if not has_pool:
+        say("The probability is approximate: a file has no pool that the pairs of thresholds could be taken from.")
+    if round:
+        say("This network has learned from the pool, so the promise is about samples that it has not seen.")
+
+
 def _tell_use(chosen: "Thresholds") -> None:
-    if chosen.tau_p is not None:
-        say(f"To use them: surelabel fit ... --tau-p {chosen.tau_p:.9g} --kappa-p {chosen.kappa_p:.9g}", style="cyan")
+    from surelabel.rules import UPSConfig
+
+    assert chosen.tau_p is not None
+    negative = f" --tau-n {chosen.tau_p!r}" if chosen.tau_p < UPSConfig().tau_n else ""
+    values = f"--tau-p {chosen.tau_p!r} --kappa-p {chosen.kappa_p!r}{negative}"
+    say(f"To use them: surelabel fit ... {values}", style="cyan")

@@ -76,16 +76,20 @@ def histogram(
     """Draw the distributions of right and of wrong labels over `values`, on a logarithmic axis.
 
     Args:
-        values: confidences or uncertainties, shape (N,).
+        values: confidences or uncertainties, shape (N,); infinite ones are counted, but not drawn.
         right: the label is the true one, shape (N,).
         label: what the values are.
         marks: thresholds to draw as lines, by their names; infinite ones are left out.
     """
-    edges = np.linspace(float(min(values.min(), 0)), float(max(values.max(), 1e-9)), BINS + 1)
+    drawable = np.isfinite(values)
+    shown = values[drawable]
+    edges = np.linspace(float(shown.min(initial=0)), float(shown.max(initial=1e-9)), BINS + 1)
     with panel(f"right and wrong labels over {label}") as drawn:
         axes = drawn.axes
         for name, chosen, color in (("right", right, RIGHT), ("wrong", ~right, WRONG)):
-            axes.hist(values[chosen], bins=edges, color=color, alpha=0.55, label=f"{name} ({chosen.sum()})")
+            beyond = int((chosen & ~drawable).sum())
+            text = f"{name} ({chosen.sum()}{f', {beyond} infinite' if beyond else ''})"
+            axes.hist(values[chosen & drawable], bins=edges, color=color, alpha=0.55, label=text)
         finite = {name: value for name, value in (marks or {}).items() if np.isfinite(value)}
         for style, (name, value) in zip(("--", ":"), finite.items(), strict=False):
             axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")

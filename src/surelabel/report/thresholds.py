@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.arrays import rounded_to
+from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
 from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
@@ -45,12 +46,23 @@ def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
             f"The run in '{run.path}' has no validation set with labels (or no finished round); hold some out with "
             "surelabel fit --validation."
         )
-    labels = run.validation(round)
-    wide = (slice(None), None) if truth.ndim == 1 else ()
     # A partly labeled sample cannot be judged as a whole.
-    known = np.asarray((truth[wide] >= 0).all(axis=1))
+    known = np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
     _require_some(known, f"The validation set of the run in '{run.path}'")
-    label = np.ones_like(labels.label, dtype=bool) if truth.ndim == 1 else labels.label == 1
+    return _judged(run.validation(round), truth, known)
+
+
+def pool_labels(run: RunFolder, round: int = 0) -> HeldOutLabels | None:
+    """Return the labels that a round's network gives the run's pool, none of them called wrong; None without a pool."""
+    if not run.has_pool:
+        return None
+    labels = run.pool(round)
+    return _judged(labels, labels.label, np.ones(len(labels.label), dtype=bool))
+
+
+def _judged(labels: PoolLabels, truth: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> HeldOutLabels:
+    wide = (slice(None), None) if labels.label.ndim == 1 else ()
+    label = np.ones_like(labels.label, dtype=bool) if labels.label.ndim == 1 else labels.label == 1
     return HeldOutLabels(
         confidence=labels.confidence[wide][known],
         uncertainty=None if labels.uncertainty is None else labels.uncertainty[wide][known],
@@ -160,6 +172,9 @@ def _from_arrays(path: Path) -> HeldOutLabels:
 
 def _from_columns(path: Path) -> HeldOutLabels:
     table = _read_table(path)
+    twice = [name for name in (*COLUMNS, "uncertainty") if table.column_names.count(name) > 1]
+    if twice:
+        raise DataError(f"File '{path}' has more than one column '{twice[0]}'; leave one of them.")
     missing = [name for name in COLUMNS if name not in table.column_names]
     if missing:
         raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(table.column_names)}.")
