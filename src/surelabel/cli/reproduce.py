@@ -43,60 +43,74 @@ def _option(flag: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(flag, help=text, metavar=metavar, show_default=False)
 
 
-def command(
-    experiment: Annotated[
-        str | None, typer.Argument(help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all.")
-    ] = None,
-    rows: Annotated[list[str] | None, _option("--rows", "Only this row; given several times: these.")] = None,
-    labels: Annotated[
-        list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
-    ] = None,
-    data: Annotated[
-        list[str] | None, _option("--data", "Only this data set, such as cifar10; may be repeated.")
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")] = 1,
-    seed: Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")] = None,
-    recipe: Annotated[
-        Literal["fast", "paper"],
-        typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so; paper: hours."),
-    ] = "fast",
-    budget: Annotated[
-        float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", min=1, help="So many rounds at most, in place of the recipe's.", show_default=False),
-    ] = None,
-    pretrained: Annotated[
-        Path | None,
-        _option(
-            "--pretrained",
-            "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
-            "FILE",
-        ),
-    ] = None,
-    uncertainty: Annotated[
-        str | None,
-        _option(
-            "--uncertainty",
-            "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or FILE.py:CLASS of your own; "
-            "in rows that do not name another.",
-            "ESTIMATOR",
-        ),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        _option("--set", "Set an argument of the data set, such as split=2; may be repeated.", "NAME=VALUE"),
-    ] = None,
-    device: Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")] = Path(
-        "runs/reproduce"
+Name = Annotated[
+    str | None, typer.Argument(help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all.")
+]
+Rows = Annotated[list[str] | None, _option("--rows", "Only this row; given several times: these.")]
+Labels = Annotated[
+    list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
+]
+Data = Annotated[list[str] | None, _option("--data", "Only this data set, such as cifar10; may be repeated.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")]
+Seed = Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")]
+Recipe = Annotated[
+    Literal["fast", "paper"],
+    typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so; paper: hours."),
+]
+Budget = Annotated[
+    float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", min=1, help="So many rounds at most, in place of the recipe's.", show_default=False),
+]
+Pretrained = Annotated[
+    Path | None,
+    _option(
+        "--pretrained",
+        "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
+        "FILE",
     ),
-    results: Annotated[
-        Path | None,
-        _option("--results", "Append a row for each run to this CSV file; left out, results/runs.csv.", "FILE"),
-    ] = None,
-    no_results: Annotated[bool, typer.Option("--no-results", help="Append nothing to any file.")] = False,
+]
+Uncertainty = Annotated[
+    str | None,
+    _option(
+        "--uncertainty",
+        "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or FILE.py:CLASS of your own; "
+        "in rows that do not name another.",
+        "ESTIMATOR",
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    _option("--set", "Set an argument of the data set, such as split=2; may be repeated.", "NAME=VALUE"),
+]
+Device = Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")]
+Out = Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")]
+Results = Annotated[
+    Path | None,
+    _option("--results", "Append a row for each run to this CSV file; left out, results/runs.csv.", "FILE"),
+]
+NoResults = Annotated[bool, typer.Option("--no-results", help="Append nothing to any file.")]
+
+
+def command(
+    experiment: Name = None,
+    rows: Rows = None,
+    labels: Labels = None,
+    data: Data = None,
+    seeds: Seeds = 1,
+    seed: Seed = None,
+    recipe: Recipe = "fast",
+    budget: Budget = None,
+    rounds: Rounds = None,
+    pretrained: Pretrained = None,
+    uncertainty: Uncertainty = None,
+    arguments: Arguments = None,
+    device: Device = None,
+    out: Out = Path("runs/reproduce"),
+    results: Results = None,
+    no_results: NoResults = False,
 ) -> None:
     """Run a table or figure of the paper again, and show the paper's figures beside ours.
 

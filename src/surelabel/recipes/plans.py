@@ -62,8 +62,9 @@ class Plans:
 
     def __init__(self, path: Path | None, options: Options) -> None:
         self.path, self.options = path, options
-        planned = options.minutes is not None and path is not None and path.exists()
-        self._kept: dict[str, Any] = read_json(path) if planned and path is not None else {}
+        self._kept: dict[str, Any] = {}
+        if options.minutes is not None and path is not None and path.exists():
+            self._kept = read_json(path)
         self._speeds: dict[str, Speed] = {}
         self._pretrained_hash: str | None = None
 
