@@ -311,7 +311,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "selection": selection,
     "kernels": kernels,
     "first-selection": functools.partial(first_labels, dataset="cifar10"),
-    "first-labels": functools.partial(first_labels_by_tau, dataset="tin100"),
+    **{f"first-labels-{name}": functools.partial(first_labels_by_tau, dataset=name) for name in ("cifar10", "tin100")},
     "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},

@@ -36,7 +36,7 @@ SETTINGS = TrainingSettings(
 
 
 def hardware(device: torch.device) -> str:
-    """Return what losses are kept for: the GPU's name; all CPUs share theirs, which agree within the tolerance."""
+    """Return what losses are kept for: the GPU's name; all CPUs share theirs, which differ by rounding alone."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 

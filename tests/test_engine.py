@@ -354,9 +354,11 @@ def test_losses_are_those_kept_for_this_hardware(name: str) -> None:
     kept = json.loads(golden.FILE.read_text())
     if golden.hardware(device) not in kept:
         pytest.skip(f"no losses are kept for {golden.hardware(device)}; python tests/golden.py adds them")
-    seen = golden.losses(device)
+    seen, expected = golden.losses(device), kept[golden.hardware(device)]
     assert len(seen) == golden.STEPS
-    assert seen == pytest.approx(kept[golden.hardware(device)], rel=1e-4)
+    assert seen[:10] == pytest.approx(expected[:10], rel=1e-5)
+    # From then on an activation may round to the other side of a kink: CPUs with AVX-512 and AVX2 differ by 3e-4.
+    assert seen == pytest.approx(expected, rel=1e-3)
     if name == "cpu":
         assert golden.losses(device) == seen  # the same seed, the same bits
 
