@@ -35,7 +35,7 @@ def command(
 ) -> None:
     """Compare UPS with its parts on handwritten digits, four of each labeled.
 
-    It takes about a minute and needs no network. What exists is kept: where the
+    It takes one to two minutes and needs no network. What exists is kept: where the
     folder is in use, a new one beside it gets a number.
     """
     from surelabel.report.demo import TITLE, run_demo

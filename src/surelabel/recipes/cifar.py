@@ -32,7 +32,8 @@ def paper_recipe(
 ) -> RunSettings:
     """Return the complete settings of UPS as the paper and, where it is silent, its published code have them.
 
-    20 rounds of 1024 epochs: 35 hours at the published code's speed. `fast_recipe` makes the same of it in minutes.
+    At most 20 rounds of 1024 epochs: 35 hours at the published code's speed. `fast_recipe` departs from it to train in
+    minutes.
 
     Args:
         dataset: what is learned from; None: CIFAR-10.

@@ -1,8 +1,8 @@
 """The paper's experiments, run again: every row of a table with every seed, beside the figure that the paper reports.
 
-A run is a folder and goes on from its last finished round. Rounds that rows share (all begin with the supervised
-network) are trained once. What the minutes allow is planned once and kept, so that a run that is resumed, or another
-seed, follows the same plan.
+A run is a folder and goes on from its last finished round. Rounds that rows share (those with the same network and
+training begin with the same round 0) are trained once. What the minutes allow is planned once and kept, so that a run
+that is resumed, or another seed, follows the same plan.
 """
 
 import contextlib
