@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from cifar_support import cifar10_binary, cifar10_python, npm_package, packed, same, small_set, write_folder
 from loopback import Server, nobody, serving, write_npm
 
+from surelabel.data._lock import locked
 from surelabel.data._transfer import UnreachableError, download
 from surelabel.data.download import DATASETS, array_hashes, get_dataset
 from surelabel.data.images import VARIABLE, ImageSet, open_stored, store
@@ -102,10 +104,10 @@ def test_a_server_that_sends_one_part_after_the_other_is_asked_until_all_is_ther
     server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
-    server.largest = len(ARCHIVE) // 3
+    server.largest = len(ARCHIVE) // 9
     download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
     assert (tmp_path / NAME).read_bytes() == ARCHIVE
-    assert len(server.asked) == 3
+    assert len(server.asked) == 9
 
 
 def test_another_part_than_was_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
@@ -178,6 +180,24 @@ def test_an_archive_that_is_another_file_is_asked_for_again(
     (folder / "cifar10" / NAME).write_bytes(ARCHIVE[:1000])
     assert same(get_dataset("cifar10").images, IMAGES)
     assert server.asked == [None]
+
+
+def test_who_waits_for_another_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with locked(tmp_path):
+            order.append("second")
+
+    with ThreadPoolExecutor(1) as threads, locked(tmp_path):
+        assert not caplog.text
+        waiting = threads.submit(second)
+        while not caplog.text:
+            time.sleep(0.01)
+        order.append("first")
+    waiting.result()
+    assert f"Another process fills '{tmp_path}'; this one waits for it." in caplog.text
+    assert order == ["first", "second"]
 
 
 def test_two_that_get_a_data_set_at_once_download_it_once(

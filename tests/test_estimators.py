@@ -37,6 +37,7 @@ from surelabel.uncertainty import (
     MCDropout,
     MCSpatialDropout,
     RandomAugmentation,
+    Uncertainty,
     UncertaintyEstimator,
 )
 
@@ -331,6 +332,28 @@ def test_samples_that_an_estimator_does_not_take_are_refused_before_training() -
         check_random(TorchLearner(uncertainty=RandomAugmentation(), device="cpu"), rows, 3)
     for uncertainty in (DeepEnsemble(), Deterministic(), Noisy()):
         check_random(TorchLearner(uncertainty=uncertainty, device="cpu"), rows, 3)
+
+
+class Comparing(UncertaintyEstimator):
+    def estimate(self, model: nn.Module, batch: torch.Tensor, *, check: bool = False) -> Uncertainty:
+        assert len(batch) > 1
+        p = torch.softmax(model(batch), dim=1)
+        with torch.enable_grad():
+            weight = torch.ones((), requires_grad=True)
+            (weight * p.mean()).backward()
+        assert weight.grad is not None
+        return Uncertainty(p=p, u=p, p_soft=p, u_soft=p)
+
+
+def test_the_trial_shows_an_estimator_several_samples_and_gives_it_back() -> None:
+    rows, estimator = ArraySource(np.ones((9, 4), np.float32)), Comparing()
+    tried = TorchLearner(uncertainty=estimator, device="cpu")
+    check_random(tried, rows, 3)
+    assert tried.uncertainty is estimator
+    alone = ArraySource(np.ones((1, 4), np.float32))
+    with pytest.raises(AssertionError):
+        check_random(tried, alone, 3)
+    assert tried.uncertainty is estimator
 
 
 @pytest.mark.parametrize("wrong", [MCDropout, "mc-dropout", object()])

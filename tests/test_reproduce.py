@@ -13,7 +13,7 @@ from cifar_support import small_set
 from surelabel.cli import main
 from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.images import store
-from surelabel.errors import DamagedFileError, DataError, InvalidInputError
+from surelabel.errors import ChangedFileError, DamagedFileError, DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
@@ -24,9 +24,9 @@ from surelabel.recipes.paper import EXPERIMENTS, experiment
 from surelabel.recipes.plans import Options
 from surelabel.recipes.ucf101 import UCF101
 from surelabel.references import file_hash
-from surelabel.report.outcome import collect, differences, settings_hash, write_outcome
+from surelabel.report.outcome import OTHERS, collect, differences, settings_hash, write_outcome
 from surelabel.report.paper_figures import paper_figures
-from surelabel.report.reproduce import chosen, reproduce
+from surelabel.report.reproduce import check_request, chosen, reproduce
 from surelabel.report.results import read_rows
 from surelabel.runs import FunctionData, RunFolder, RunSettings
 from surelabel.runs.files import read_json, write_json
@@ -311,7 +311,7 @@ def test_pictures_that_cannot_be_kept_stop_nothing(
             file.write("# edited\n")
     (cell,) = reproduce(mine, out, Options(device="cpu", seeds=(0, 1)), results=results)
     assert [row["seed"] for row in read_rows(results)] == ["0", "1"]
-    assert len(cell.runs) == 2
+    assert len(cell.runs) == (1 if damage == "edited data" else 2)
     told = f"The run in '{path.parent}' keeps no pictures for figure 4: "
     assert (told in caplog.text) == (damage == "edited data") == (not path.exists())
     assert damage == "edited data" or path.read_bytes() == whole
@@ -564,7 +564,7 @@ def test_runs_of_other_minutes_stay_in_the_table(
     (written, *_) = write_outcome(small, cells, out)
     lines = [line for line in written.read_text().splitlines() if "cifar10 | 20 |" in line]
     assert [line.count("*") for line in lines] == [0, 0, 0, 1]
-    assert "* of another recipe, length or machine than is asked for now." in written.read_text()
+    assert OTHERS in written.read_text()
     # Those of the options count where there are some, though another has more seeds.
     cells = reproduce(small, out, other._replace(rows=("UPS",)))
     assert (cells[3].cut[:23], len(cells[3].runs), cells[3].asked_for) == ("1 round of 4 to 6 steps", 1, True)
@@ -647,6 +647,84 @@ def of_file(folder: Path, **config: float) -> Experiment:
 
     dataset = dataclasses.replace(CIFAR10, name="mine", function=f"{folder}/mine.py:data", fast=recipe)
     return Experiment("my/table", "Mine", rows(dataset, 20, paper.UPS))
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_of_a_file_before_and_after_a_change_are_not_averaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine, out, results = of_file(tmp_path / "mine"), tmp_path / "runs", tmp_path / "runs.csv"
+    file, options = tmp_path / "mine" / "mine.py", Options(device="cpu")
+    (first,) = reproduce(mine, out, options._replace(seeds=(0, 1)), results=results)
+    assert (len(first.runs), first.asked_for) == (2, True)
+    file.write_text(file.read_text().replace("nn.Linear(3072, width)", "nn.Linear(3072, width, bias=False)"))
+    (still,) = reproduce(mine, out, options, results=results)
+    assert (len(still.runs), still.asked_for) == (2, False)
+    assert f"The run in '{first.runs[0].path}' is of your files as they were; remove it" in caplog.text
+    (after,) = reproduce(mine, out, options._replace(seeds=(2,)), results=results)
+    assert ([run.settings.config.seed for run in after.runs], after.asked_for) == ([2], True)
+    by_seed = {row["seed"]: row["settings"] for row in read_rows(results)}
+    assert by_seed["0"] == by_seed["1"] != by_seed["2"]
+    # Another copy of the same file finds them.
+    moved = of_file(tmp_path / "moved")
+    (tmp_path / "moved" / "mine.py").write_text(file.read_text())
+    (cell,) = collect(moved, out, options._replace(seeds=(2,)))
+    assert ([run.settings.config.seed for run in cell.runs], cell.asked_for) == ([2], True)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_run_that_cannot_go_on_with_a_changed_file_is_named(tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    mine, out = of_file(tmp_path / "mine"), tmp_path / "runs"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(mine, out, Options(device="cpu"), progress=stop)
+    with (tmp_path / "mine" / "mine.py").open("a") as file:
+        file.write("# edited\n")
+    with pytest.raises(ChangedFileError, match=r"mine.py' has changed since the run began") as caught:
+        reproduce(mine, out, Options(device="cpu"))
+    (run,) = (path.parent for path in out.glob("*/*/run.json"))
+    assert caught.value.__notes__ == [f"to begin this run again, remove '{run}'"]
+    shutil.rmtree(run)
+    (cell,) = reproduce(mine, out, Options(device="cpu"))
+    assert len(cell.runs) == 1
+
+
+ESTIMATOR = """
+import torch
+from surelabel.uncertainty import Uncertainty, UncertaintyEstimator
+
+class Mine(UncertaintyEstimator):
+    def estimate(self, model, batch, *, check=False):
+        p = torch.softmax(model(batch), dim=1)
+        return Uncertainty(p=p, u=LEVEL * p, p_soft=p, u_soft=LEVEL * p)
+"""
+
+
+def test_estimators_of_one_name_and_other_content_make_runs_of_their_own(small: Experiment, tmp_path: Path) -> None:
+    for folder, level in (("a", 0.5), ("b", 0.25)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(ESTIMATOR.replace("LEVEL", str(level)))
+    options, out = Options(device="cpu", rows=("UPS",)), tmp_path / "runs"
+    first, second = (
+        reproduce(small, out, options._replace(uncertainty=f"{folder}/mine.py:Mine"))[-1] for folder in ("a", "b")
+    )
+    assert [len(cell.runs) for cell in (first, second)] == [1, 1]
+    assert first.runs[0].path != second.runs[0].path
+    assert "uncertainty mine.py:Mine (paper mc-dropout)" in second.differences
+    assert not [text for text in second.differences if "hash" in text]
+    (tmp_path / "b" / "mine.py").write_text((tmp_path / "a" / "mine.py").read_text())
+    again = reproduce(small, out, options._replace(uncertainty="b/mine.py:Mine"))[-1]
+    assert [run.path for run in again.runs] == [run.path for run in first.runs]
+
+
+def test_every_row_is_asked_whether_its_thresholds_have_uncertainties(small: Experiment) -> None:
+    one = dataclasses.replace(small.entries[-1], row="UPS, no UA", variant=variants.confidence_based)
+    both = dataclasses.replace(small, entries=(small.entries[-1], one))  # the last row has nothing against it
+    with pytest.raises(InvalidInputError, match="leaves nothing for kappa_p and kappa_n to judge"):
+        check_request(both, Options(device="cpu", uncertainty="none"))
 
 
 def weights_file(path: Path, features: int = 3072) -> str:

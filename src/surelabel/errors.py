@@ -37,5 +37,9 @@ class DamagedFileError(RunError):
     """A file of the run does not match its checksum, or is missing."""
 
 
+class ChangedFileError(RunError):
+    """A file that a run depends on is not what it was when the run began."""
+
+
 class NewerRunError(RunError):
     """The run was written by a newer version of surelabel."""

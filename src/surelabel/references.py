@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from surelabel.errors import InvalidInputError, RunError
+from surelabel.errors import ChangedFileError, InvalidInputError
 
 
 def resolve(reference: str) -> Any:
@@ -90,9 +90,9 @@ def check_unchanged(reference: str, expected: str | None) -> None:
         raise changed_file(reference_file(reference), expected, found)
 
 
-def changed_file(path: object, expected: str, found: str | None) -> RunError:
+def changed_file(path: object, expected: str, found: str | None) -> ChangedFileError:
     """The error for a file that a run depends on and that has changed since it began."""
-    return RunError(
+    return ChangedFileError(
         f"File '{path}' has changed since the run began: its SHA-256 was {expected} and is {found}. Put the file "
         "back as it was to go on, or start another run in another folder."
     )

@@ -141,8 +141,8 @@ def thresholds(
 
     Returns:
         Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates how many samples
-        let the first test pass in half of all cases, as if (wrong + 1/2) / (selected + 1) were its pair's error, and 0
-        if no label is wrong.
+        let the first test pass in half of all cases: as if each pair's error were its median given the counts, 0 if no
+        label is wrong, and surer labels were wrong no more often than those that they are among.
 
     Example:
         >>> import numpy as np
@@ -152,7 +152,8 @@ def thresholds(
         0.05 with probability 0.95.
     """
     labels = judge(p, u, y, task, gamma)
-    return choose(labels, max_error, delta, min_coverage, None if pool is None else _of_pool(pool, labels, task, gamma))
+    of_pool = None if pool is None else _of_pool(pool, as_array("p", p).shape[1], u is not None, task, gamma)
+    return choose(labels, max_error, delta, min_coverage, of_pool)
 
 
 def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> HeldOutLabels:
@@ -179,19 +180,23 @@ def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> 
     return HeldOutLabels(to_numpy(p[entries])[:, None], u, np.ones_like(wrong), wrong)
 
 
-def _of_pool(pool: tuple[Any, Any], labels: HeldOutLabels, task: Task, gamma: float) -> HeldOutLabels:
+def _of_pool(pool: Any, num_classes: int, with_uncertainty: bool, task: Task, gamma: float) -> HeldOutLabels:
     """Return the positive labels of a pool; none is called wrong."""
-    p, u = pool
-    p = as_probabilities("pool", p)
-    if (u is None) != (labels.uncertainty is None):
+    if not isinstance(pool, tuple | list) or len(pool) != 2:
+        raise InvalidInputError(f"The 'pool' argument must be a pair (p, u). Got {type(pool).__name__} instead.")
+    p, u = as_probabilities("pool", pool[0]), None if pool[1] is None else as_uncertainties("pool", pool[1])
+    if (u is not None) != with_uncertainty:
         raise InvalidInputError("The 'pool' argument must have uncertainties if 'u' is given, and only then.")
-    truth = hard_labels(p, task, gamma)
-    found = judge(p, u, truth if task == "multi" else top_entries(p)[1], task, gamma)
-    if found.label.shape[1] != labels.label.shape[1]:
+    if u is not None and tuple(u.shape) != tuple(p.shape):
         raise InvalidInputError(
-            f"The 'pool' argument must have the classes of 'p'. Got {found.label.shape[1]} and {labels.label.shape[1]}."
+            f"The 'pool' argument must have p and u of one shape. Got {tuple(p.shape)} and {tuple(u.shape)}."
         )
-    return found
+    if p.shape[1] != num_classes:
+        raise InvalidInputError(
+            f"The 'pool' argument must have the classes of 'p'. Got {p.shape[1]} and {num_classes}."
+        )
+    truth = hard_labels(p, task, gamma)
+    return judge(p, u, truth if task == "multi" else top_entries(p)[1], task, gamma)
 
 
 def choose(
@@ -226,9 +231,11 @@ def choose(
     rejects = wrong[tests] <= allowed[tests]
     num_passed = len(tests) if rejects.all() else int(rejects.argmin())
     if not num_passed:
-        first = tests[0] if len(tests) else -1
-        error = (wrong[first] + 0.5) / (selected[first] + 1) if labels.wrong.any() else 0.0
-        need = _needed(float(error), max_error, delta) / coverage[first]
+        first = tests[0] if len(tests) else len(tau) - 1
+        up_to_first = slice(np.searchsorted(coverage, min(min_coverage, coverage[first])), first + 1)
+        shares = np.maximum(selected[up_to_first], 0.5) / num_samples
+        errors = _errors(selected[up_to_first], wrong[up_to_first]) * labels.wrong.any()
+        need = _needed(errors, shares, min(min_coverage, shares[-1]), num_samples, max_error, delta)
         return nothing._replace(more_labels=None if need > MOST_LABELS else max(1, math.ceil(need) - num_samples))
     last = tests[num_passed - 1]
     counts = int(selected[last]), int(wrong[last]), num_samples
@@ -283,13 +290,28 @@ def _sizes(max_error: float, delta: float) -> tuple[Counts, Counts]:
     return sizes, _allowed(sizes, max_error, delta)
 
 
-def _needed(error: float, max_error: float, delta: float) -> float:
-    """Return the fewest selected samples of which a test passes in half of all cases; infinite where none does."""
+def _errors(selected: Counts, wrong: Counts) -> Floats:
+    """Return each pair's error, the median given its counts (Jeffreys' prior), and at most that of a looser pair."""
+    from scipy.special import betaincinv
+
+    median = betaincinv(wrong + 0.5, selected - wrong + 0.5, 0.5)
+    return np.asarray(np.minimum.accumulate(median[::-1])[::-1])
+
+
+def _needed(errors: Floats, coverage: Floats, least: float, num_samples: int, max_error: float, delta: float) -> float:
+    """Return the fewest samples of which the first test passes in half of all cases; infinite where none does.
+
+    It is made at the least coverage, but of few samples at that of the fewest that a test can be made of.
+    """
     from scipy.special import bdtr
 
     sizes, allowed = _sizes(max_error, delta)
-    passes = (allowed >= 0) & (bdtr(np.maximum(allowed, 0), sizes, error) >= 0.5)
-    return float(sizes[passes.argmax()]) if passes.any() else math.inf
+    fewest = sizes[(allowed >= 0).argmax()]
+    few = fewest / coverage[(bdtr(0, fewest, errors) >= 0.5) & (coverage * num_samples < fewest)]
+    if len(few):
+        return float(few.min())
+    passes = (allowed >= 0) & (bdtr(np.maximum(allowed, 0), sizes, errors[0]) >= 0.5)
+    return float(sizes[passes.argmax()] / least) if passes.any() else math.inf
 
 
 def _check_truth(y: Array, p: Array, task: Task) -> None:

@@ -150,7 +150,7 @@ def _name(source: Path) -> str:
 
 def _tell_limits(round: int, has_pool: bool) -> None:
     if not has_pool:
-        say("The probability is approximate: a file has no pool that the pairs of thresholds could be taken from.")
+        say("The probability is approximate: there is no pool that the pairs of thresholds could be taken from.")
     if round:
         say("This network has learned from the pool, so the promise is about samples that it has not seen.")
 

@@ -1,10 +1,13 @@
 """One process at a time fills a folder; the others wait for it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from surelabel.errors import DataError
+
+_logger = logging.getLogger("surelabel")
 
 
 @contextmanager
@@ -16,5 +19,9 @@ def locked(folder: Path) -> Iterator[None]:
         raise DataError(f"'{folder}' is filled on Linux and macOS only: this system has no flock.") from error
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _logger.warning("Another process fills '%s'; this one waits for it.", folder)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield

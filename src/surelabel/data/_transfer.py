@@ -35,13 +35,13 @@ def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: flo
         timeout: seconds without an answer after which the address counts as not reached.
         attempts: how often to connect when the connection breaks off.
     """
-    part = part_of(path)
-    for attempt in range(1, attempts + 1):
+    part, broken, whole = part_of(path), 0, False
+    while not whole:
         try:
-            _receive(url, part, path.name, progress, timeout)
-            break
+            whole = _receive(url, part, path.name, progress, timeout)
         except _BrokenOff as error:
-            if attempt == attempts:
+            broken += 1
+            if broken == attempts:
                 raise DataError(
                     f"The download of '{url}' broke off {attempts} times ({error}). What came is kept in '{part}': the "
                     "same command goes on from there."
@@ -61,20 +61,21 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float) -> None:
+def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float) -> bool:
+    """Add what one answer brings; tell whether that is the rest, as some servers send a file in parts."""
     there = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": f"surelabel/{__version__}", **({"Range": f"bytes={there}-"} if there else {})}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and there:
-            return  # nothing is left to ask for: the checksum tells whether it is the file
+            return True  # nothing is left to ask for: the checksum tells whether it is the file
         raise UnreachableError(f"'{url}' answers {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
         raise UnreachableError(f"'{url}' cannot be reached ({getattr(error, 'reason', error)})") from error
     with response:
         there, total = _range(response, there)
-        _append(response, part, there, total, lambda done: progress(name, done, total))
+        return _append(response, part, there, total, lambda done: progress(name, done, total))
 
 
 def _range(response: Any, there: int) -> tuple[int, int]:
@@ -90,7 +91,7 @@ def _range(response: Any, there: int) -> tuple[int, int]:
     return there, length and there + length
 
 
-def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[int], None]) -> None:
+def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[int], None]) -> bool:
     with part.open("r+b" if there else "wb") as stream:
         done = stream.seek(there)
         tell(done)
@@ -103,8 +104,10 @@ def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[i
                 break
             done += stream.write(chunk)
             tell(done)
-    if done < total:
+    is_part = response.status == http.HTTPStatus.PARTIAL_CONTENT and not response.length and done > there
+    if done < total and not is_part:
         raise _BrokenOff(f"{done} of {total} bytes came")
+    return done >= total
 
 
 def _check(part: Path, name: str, url: str, md5: str) -> None:

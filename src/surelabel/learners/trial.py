@@ -15,7 +15,7 @@ from surelabel.models.stochastic import stochastic_layers
 from surelabel.uncertainty import Deterministic, MCDropout, Uncertainty, UncertaintyEstimator
 
 _FEW = 8
-"""How many samples show whether a network without dropout layers is random in another way."""
+"""How many samples show whether a network without dropout layers is random; an estimator may compare them."""
 
 
 def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
@@ -57,8 +57,10 @@ def _try_estimator(learner: TorchLearner, network: torch.nn.Module, source: Sour
     if not isinstance(estimator, MCDropout):
         learner.network = network if estimator.members == 1 else Ensemble([network] * estimator.members, learner.task)
         learner.uncertainty = _Unchecked(estimator)
-        _label(learner, source, 1)
-        learner.uncertainty = estimator
+        try:
+            _label(learner, source, _FEW)
+        finally:
+            learner.uncertainty = estimator
         return
     # With dropout layers untrained passes may well agree, and trained ones differ.
     if stochastic_layers(network, estimator.stochastic_layers):

@@ -72,11 +72,11 @@ class Plans:
         """Return the complete settings of a run."""
         base = self._with_rounds(self._base(entry, seed, self.options.recipe))
         cut = self._cut(entry)
-        return entry.of(base if cut is None else cut.apply(base))
+        return _pinned(entry.of(base if cut is None else cut.apply(base)))
 
     def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
         """Return the complete settings of a run by this recipe, with all of its own rounds."""
-        return entry.of(self._base(entry, seed, recipe))
+        return _pinned(entry.of(self._base(entry, seed, recipe)))
 
     def knows(self, entry: Entry) -> bool:
         """Whether the settings of an entry follow without measuring anything."""
@@ -144,6 +144,11 @@ class Plans:
         if key not in self._speeds:
             self._speeds[key] = measure(timed, data)
         return self._speeds[key]
+
+
+def _pinned(settings: RunSettings) -> RunSettings:
+    """Return the settings with the content hash of an estimator in a file: another one makes another run."""
+    return settings.replace(learner=settings.network.pinned())
 
 
 def _on_gpu(device: str | None) -> bool:

@@ -29,7 +29,7 @@ PLANS = "plans.json"
 _logger = logging.getLogger("surelabel")
 
 OTHER = "*"
-OTHERS = f"{OTHER} of another recipe, length or machine than is asked for now."
+OTHERS = f"{OTHER} of another recipe, length, device, folder of data or content of your files than is asked for now."
 BOTH_MEANS = (
     f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
     "does not say which of them its figures are."
@@ -101,13 +101,14 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
         return Result(entry, [])
     kind = functools.partial(_kind, with_length=entry.sets_length())
     whole = {kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
-    groups: dict[str, list[RunFolder]] = {}
+    groups: dict[tuple[str, ...], list[RunFolder]] = {}
     for run in finished:
         if kind(run.settings) in whole:
-            groups.setdefault(run.path.name.split("-")[-2], []).append(run)
+            groups.setdefault((run.path.name.split("-")[-2], *code_of(run.settings)), []).append(run)
     if not groups:
         return Result(entry, [])
-    asked_for = settings_hash(plans.settings(entry, 0)) if plans.knows(entry) else None
+    now = plans.settings(entry, 0) if plans.knows(entry) else None
+    asked_for = None if now is None else (settings_hash(now), *code_of(now.pinned()))
     found = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
     # Another table may have made them, and called them otherwise.
     runs = [run.called(entry.row) for run in found]
@@ -159,6 +160,13 @@ def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
     return next(iter(sorted(place.glob(f"*-{end}"))), place / f"{name}-{end}")
 
 
+def code_of(settings: RunSettings) -> tuple[str, ...]:
+    """Return the content hashes of the files with a run's data function, network and layers, where it names files."""
+    data, learner = settings.data, settings.network
+    function = data.sha256 if isinstance(data, FunctionData) else None
+    return tuple(found for found in (function, learner.model_hash, *learner.layer_hashes) if found is not None)
+
+
 def settings_hash(settings: RunSettings) -> str:
     """Return eight letters that stand for all settings but the seed."""
     return hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]
@@ -175,7 +183,7 @@ def slug(text: str) -> str:
 
 
 def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
-    """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)".
+    """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)"; no file's content hash.
 
     Args:
         run: those of a run.
@@ -194,7 +202,7 @@ def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] 
     return tuple(
         f"{key.rpartition('.')[2]} {ours} (paper {epochs.get(key) if paper is None and key in epochs else paper})"
         for key, (ours, paper) in values.items()
-        if ours != paper
+        if ours != paper and not key.endswith("_hash")
     )
 
 

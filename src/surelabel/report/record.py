@@ -92,7 +92,7 @@ def settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes
 
 
 def _without_seed(run: RunFolder) -> dict[str, Any]:
-    settings = portable_settings(run.settings.to_json())
+    settings = portable_settings(run.settings.to_json(), hashes=True)
     settings.pop("fingerprint")
     settings["config"].pop("seed")
     ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from surelabel.data.reference import RunData
-from surelabel.errors import DataError, InvalidInputError, SurelabelError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, SurelabelError
 from surelabel.learners.trial import try_network
 from surelabel.recipes.arguments import check_arguments
 from surelabel.recipes.budget import check_minutes
@@ -32,7 +32,7 @@ from surelabel.report.first_selection import (
     paper_accuracy,
     paper_counts,
 )
-from surelabel.report.outcome import PLANS, Result, collect, percent, place_of
+from surelabel.report.outcome import PLANS, Result, code_of, collect, percent, place_of
 from surelabel.report.pictures import keep_pictures
 from surelabel.report.record import Figure, record_run
 from surelabel.report.results import read_rows
@@ -105,6 +105,8 @@ def reproduce(
             counter.add(record)
         counter.end()
         run = RunFolder.open(place).called(entry.row)
+        if code_of(run.settings) != code_of(settings.pinned()):
+            _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
         if results is not None:
             _record(results, experiment, entry, run, _scores(experiment, entry, run))
         _keep_pictures(run)
@@ -146,7 +148,8 @@ def check_request(
     if _names_network(options):
         for _, settings in _beginnings(entries, options):
             settings.network.build(settings.config.task)  # refuses parameters that the network has not
-            check_uncertainties(settings)
+        for entry in entries:
+            check_uncertainties(Plans(None, options).whole(entry, options.recipe))
     return entries
 
 
@@ -344,7 +347,11 @@ def _selector(pair: NetworkPair) -> tuple[object, ...]:
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
     if (place / RUN).exists():
-        return resume(place, shared=shared, progress=progress)
+        try:
+            return resume(place, shared=shared, progress=progress)
+        except ChangedFileError as error:
+            error.add_note(f"to begin this run again, remove '{place}'")
+            raise
     return start(place, settings, shared=shared, progress=progress)
 
 

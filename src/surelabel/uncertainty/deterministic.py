@@ -43,7 +43,10 @@ class UncertaintyEstimator(Protocol):
         return
 
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
-        """Return p, u, p_soft and u_soft (N, C); with `check`, raise where u could not mean anything."""
+        """Return p, u, p_soft and u_soft (N, C); with `check`, raise where u could not mean anything.
+
+        The network comes in evaluation mode, and without gradients: `torch.enable_grad()` brings them back.
+        """
         ...
 
 
