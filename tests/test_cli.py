@@ -13,6 +13,7 @@ import surelabel
 from surelabel.cli import app, main
 from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
+from surelabel.references import resolve
 
 COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "bench", "env")
 
@@ -150,6 +151,19 @@ def test_a_note_follows_its_error(capsys):
         "error: No space left on device; free some space, or write to another disk.",
         "note: round 0 is done and kept; go on with: surelabel resume runs/a",
     ]
+
+
+def test_an_error_in_a_file_of_the_users_names_the_place(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def data():\n    return 1 / 0\n\n\ndef call(what):\n    return int(what)\n")
+    for name, arguments, line in (("data", (), 2), ("call", ("x",), 6)):
+        with pytest.raises((ZeroDivisionError, ValueError)) as caught:
+            resolve(f"{file}:{name}")(*arguments)
+        reason = f"{type(caught.value).__name__}: {caught.value}"
+        (told,) = describe(caught.value)
+        assert (
+            told == f"'{file}', line {line}, fails ({reason}); correct the file, or set SURELABEL_DEBUG=1 to see more."
+        )
 
 
 def test_an_unexpected_error_without_message_is_named():

@@ -328,7 +328,7 @@ def test_an_estimator_that_lacks_something_is_refused_before_training(wrong: Any
 
 def test_samples_that_an_estimator_does_not_take_are_refused_before_training() -> None:
     rows = ArraySource(np.ones((9, 4), np.float32))
-    with pytest.raises(InvalidInputError, match=r"must be pictures .* Got shape \(1, 4\) instead"):
+    with pytest.raises(InvalidInputError, match=r"must be pictures .* Got shape \(8, 4\) instead"):
         check_random(TorchLearner(uncertainty=RandomAugmentation(), device="cpu"), rows, 3)
     for uncertainty in (DeepEnsemble(), Deterministic(), Noisy()):
         check_random(TorchLearner(uncertainty=uncertainty, device="cpu"), rows, 3)
@@ -360,3 +360,7 @@ def test_the_trial_shows_an_estimator_several_samples_and_gives_it_back() -> Non
 def test_what_is_no_estimator_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInputError, match="'uncertainty' argument must be an estimator.* derive your own from"):
         learner(wrong)
+
+
+def test_views_are_the_papers_crops() -> None:
+    assert (RandomAugmentation().passes, RandomAugmentation().crop, RandomAugmentation().flip) == (10, 4, True)

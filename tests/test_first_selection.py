@@ -319,3 +319,23 @@ def test_the_table_of_use_stands_beside_the_papers(pair: NetworkPair) -> None:
 def test_use_of_the_pool_needs_a_round(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="which has 1; resume it"):
         analysis_text(scripted_run(tmp_path / "run", max_rounds=0))
+
+
+def test_all_of_the_papers_first_selections_are_the_papers() -> None:
+    assert PAPER["class_counts"] == {
+        1000: (2707, 3734, 1929, 1065, 2145, 1924, 3224, 3266, 3083, 3214),
+        4000: (3274, 3900, 2377, 1658, 2898, 2273, 3468, 3403, 3538, 3920),
+    }
+    assert PAPER["accuracy"]["cifar100", 4000] == {
+        "confidence": {0.7: 0.5492, 0.8: 0.5875, 0.9: 0.6418},
+        "confidence (Cal.)": {0.7: 0.6475, 0.8: 0.7048, 0.9: 0.7718},
+        "UPS": {0.7: 0.8316, 0.8: 0.8337, 0.9: 0.8309},
+    }
+
+
+def test_labels_exactly_at_the_thresholds_are_counted_as_they_are_selected(tmp_path: Path) -> None:
+    samples = [(0, 0.7, 0.05, 0.7), (1, 0.2, 0.05, 0.2), (1, 0.1, 0.06, 0.1)]
+    pair = NetworkPair(*(scripted_run(tmp_path / str(one), samples, one_pass=one) for one in (True, False)))
+    assert first_selection(pair.stochastic).before.number == 2
+    found = first_round_accuracy(pair, [0.7])
+    assert found == {"confidence": [Accuracy(3, 1)], "confidence (Cal.)": [Accuracy(3, 1)], "UPS": [Accuracy(2, 1)]}

@@ -14,7 +14,7 @@ from surelabel.data.pool import Prediction
 from surelabel.data.reference import RunData
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.plots import lines_by_round
+from surelabel.report.plots import Curve, curves, histogram, lines_by_round
 from surelabel.report.tables import Row, Statistic, group_runs
 from surelabel.runs import FunctionData, RunFolder, run
 
@@ -235,6 +235,17 @@ def test_a_run_of_round_0_alone_has_one_score(tmp_path: Path) -> None:
     assert "validation accuracy (%)" in page.cells
     assert not any("labels alone" in cell for cell in page.cells)
     assert "did not help" not in page.text["Summary"]
+
+
+def test_counts_have_whole_ticks_and_small_uncertainties_few() -> None:
+    counts = lines_by_round({"UPS": [Statistic(75, None, 1), Statistic(76, None, 1)]}, "labels", 1).axes
+    assert all(float(tick).is_integer() for tick in counts.get_yticks())
+    for drawn in (
+        curves({"UPS": Curve(np.linspace(0, 0.012, 9), np.ones(9))}, "u", "ECE"),
+        histogram(np.linspace(0, 0.012, 9), np.ones(9, dtype=bool), "u"),
+    ):
+        low, high = drawn.axes.get_xlim()
+        assert sum(low <= tick <= high for tick in drawn.axes.get_xticks()) <= 6
 
 
 @pytest.mark.parametrize(("first", "number"), [(1, 1), (0, 2), (1, 5), (0, 30)])

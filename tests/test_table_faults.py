@@ -283,7 +283,7 @@ def test_damaged_files_are_named(tmp_path, name, how):
     path.write_bytes(changed.get(how, whole[:half] + bytes([whole[half] ^ 0xFF] * 50) + whole[half + 50 :]))
     message = fault(path)
     assert re.match(
-        rf"File '{name}' is damaged or not really .* \(.*\); write it again or correct its ending\.", message
+        rf"File '{name}' is damaged or not really .* \(.*\); get or write it again, or correct its ending\.", message
     )
 
 

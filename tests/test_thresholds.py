@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import beta, binom
 from strategies import KINDS, masks, probabilities, uncertainties
 
 import surelabel as sl
@@ -351,6 +351,21 @@ def test_a_pool_of_few_samples_does_not_say_how_many_labels_are_selected() -> No
     labels = held_out(1 - rank / 2, rank, np.zeros(300, dtype=bool))
     found = choose(labels, pool=held_out(1 - rank[:30] / 2, rank[:30], np.zeros(30, dtype=bool)))
     assert found.more_labels == 59 * 300 / 30 - 300  # 30 of 300 are as sure as these
+
+
+def test_more_labels_are_counted_in_samples_of_which_a_part_is_selected() -> None:
+    # The first test is made of 93 of 500 samples, two of them wrong; what it needs are so many that are selected.
+    confidence = np.linspace(1, 0.5, 500)
+    found = choose(held_out(confidence, None, np.isin(np.arange(500), [3, 50])))
+    assert found.tau_p is None
+    error = beta.median(2.5, 91.5)
+
+    def passes(number: int) -> bool:
+        allowed = max((w for w in range(number) if binom.cdf(w, number, 0.05) <= 0.05), default=-1)
+        return allowed >= 0 and binom.cdf(allowed, number, error) >= 0.5
+
+    needed = next(number for number in range(1, 999) if passes(number))
+    assert found.more_labels == math.ceil(needed / (93 / 500)) - 500 > 300
 
 
 def test_labels_that_are_wrong_where_they_are_least_sure_need_few_more() -> None:

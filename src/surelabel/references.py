@@ -16,6 +16,17 @@ from typing import Any
 
 from surelabel.errors import ChangedFileError, InvalidInputError
 
+_PREFIX = "surelabel_reference_"
+
+
+def is_own_code(module: str) -> bool:
+    """Whether a module of this name was made of a file of the user's, "file.py:name".
+
+    >>> is_own_code("math")
+    False
+    """
+    return module.startswith(_PREFIX)
+
 
 def resolve(reference: str) -> Any:
     """Return the object that a reference names; dots lead into classes.
@@ -124,7 +135,7 @@ def _load_file(reference: str) -> ModuleType:
     _check_file(reference, path)
     # One module for one content: two references to a file share its classes, and a changed file is read anew.
     digest = hashlib.sha256(os.fsencode(path) + path.read_bytes()).hexdigest()
-    name = f"surelabel_reference_{digest[:24]}"
+    name = f"{_PREFIX}{digest[:24]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

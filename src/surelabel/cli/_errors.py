@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import typer
 
 from surelabel.cli._console import complain, one_line
 from surelabel.errors import SurelabelError
+from surelabel.references import is_own_code
 
 FAILURE, WRONG_USE = 1, 2
 DEBUG = "SURELABEL_DEBUG"
@@ -71,6 +73,9 @@ def describe(error: BaseException) -> list[str]:
         from surelabel.config import mistakes
 
         return mistakes(error)
+    if (place := _place_in_own_file(error)) is not None:
+        reason = f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
+        return [f"{place}, fails ({reason}); correct the file, or set {DEBUG}=1 to see more."]
     return [
         f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}; set {DEBUG}=1 to see where, and "
         "please report it with the output of 'surelabel env'."
@@ -121,6 +126,13 @@ def _operating_system(error: OSError) -> str:
     remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
     place = f": {str(error.filename)!r}" if error.filename else ""
     return f"{reason}{place}; {remedy}."
+
+
+def _place_in_own_file(error: BaseException) -> str | None:
+    """Return where in a file that the user has named as 'file.py:name' an error came up; None where in none."""
+    frames = reversed(list(traceback.walk_tb(error.__traceback__)))
+    own = [(frame, line) for frame, line in frames if is_own_code(frame.f_globals.get("__name__", ""))]
+    return f"'{own[0][0].f_code.co_filename}', line {own[0][1]}" if own else None
 
 
 def _is_interrupted_import(error: BaseException) -> bool:

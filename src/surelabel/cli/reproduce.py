@@ -152,6 +152,7 @@ def command(
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
     """Run the chosen rows and show all that there is of the experiment, also after an error or Ctrl-C."""
     from surelabel.report.reproduce import check_request, reproduce
+    from surelabel.runs.layout import RUN
 
     check_request(experiment, options, results)
     own = ":" in name
@@ -164,7 +165,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
             raise
         error = Interrupted()
         again = command_line("reproduce", name)
-        error.add_note(f"finished rounds are kept in {out}; the same command goes on: {again} …")
+        kept = f"finished rounds are kept in {out}; the" if any(out.glob(f"*/*/{RUN}")) else "the"
+        error.add_note(f"{kept} same command goes on: {again} …")
         raise error from None
     _show(experiment, cells, options, out, own)
     if results is not None:
@@ -201,15 +203,22 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
     for text in notes(experiment, cells):
         say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
-        rows = dict.fromkeys(cell.entry.row for cell in cells if cell.cut == text)
+        rows = dict.fromkeys(_cell_name(cell) for cell in cells if cell.cut == text)
         say(f"{'; '.join(rows)}: {text}.")
     limit = math.inf if options.minutes is None else options.minutes
-    for run in (run for cell in cells if cell.asked_for for run in cell.runs):
-        if (took := run.records()[-1].minutes) > limit:
-            name = f"{run.settings.name}, seed {run.settings.config.seed}"
-            complain("warning", f"{name}, took {took:.1f} minutes.", style="bold yellow")
+    for cell in (cell for cell in cells if cell.asked_for):
+        for run in cell.runs:
+            if (took := run.records()[-1].minutes) > limit:
+                name = f"{_cell_name(cell)}, seed {run.settings.config.seed}"
+                complain("warning", f"{name}, took {took:.1f} minutes.", style="bold yellow")
     for path in write_outcome(experiment, cells, out, call_functions=own):
         say(f"Written: {path}")
+
+
+def _cell_name(cell: "Result") -> str:
+    from surelabel.recipes.entries import labels_text
+
+    return f"{cell.entry.row}, {cell.entry.dataset.name} {labels_text(cell.entry.labels)}"
 
 
 def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:

@@ -63,7 +63,7 @@ def unpickle(name: str, data: bytes) -> dict[str, Any]:
     except DataError as error:
         raise DataError(f"File '{name}': {error}") from None
     except _FAILURES as error:
-        raise DataError(f"File '{name}' is damaged or not a pickle ({error}); get it again.") from error
+        raise DataError(f"File '{name}' is damaged or not a pickle ({error or 'cut off'}); get it again.") from error
     if not isinstance(content, dict):
         raise DataError(f"File '{name}' must hold a dictionary. Got a {type(content).__name__} instead; get it again.")
     return {_text(key): _made(name, value) for key, value in content.items()}

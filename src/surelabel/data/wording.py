@@ -42,8 +42,8 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
 def damaged(path: Path, kind: str, error: Exception) -> DataError:
     """The error for a file whose content is not what its ending says."""
     return DataError(
-        f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); write it "
-        "again or correct its ending."
+        f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "
+        "again, or correct its ending."
     )
 
 

@@ -33,6 +33,8 @@ def experiment(name: str) -> Experiment:
                 "instead."
             )
         return found
+    if name.endswith(".py"):
+        raise InvalidInputError(f"Name the experiment in the file, too: {name}:TABLE. Got {name!r}.")
     if name not in EXPERIMENTS:
         raise InvalidInputError(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
     return EXPERIMENTS[name]

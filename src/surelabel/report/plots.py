@@ -26,6 +26,7 @@ def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
         for color, (name, line) in zip(COLORS, lines.items(), strict=False):
             drawn.axes.plot(line.x, line.y, color=color, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
+        drawn.axes.locator_params(axis="x", nbins=5)
         drawn.axes.set_ylim(bottom=0)
         _legend_above(drawn.axes)
     return drawn
@@ -49,6 +50,8 @@ def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, 
             axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
             axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        if all(value is None or float(value.mean).is_integer() for line in lines.values() for value in line):
+            axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel="round", ylabel=label)
         _legend_above(axes)
     return drawn
@@ -93,6 +96,7 @@ def histogram(
         finite = {name: value for name, value in (marks or {}).items() if np.isfinite(value)}
         for style, (name, value) in zip(("--", ":"), finite.items(), strict=False):
             axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
+        axes.locator_params(axis="x", nbins=5)
         axes.set_yscale("log")
         axes.set(xlabel=label, ylabel="labels")
         axes.set_ylim(bottom=0.5)

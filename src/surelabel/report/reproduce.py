@@ -95,7 +95,7 @@ def reproduce(
     plans = Plans(folder / PLANS, options)
     _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
     make_folder(folder)
-    planned = [(entry, plans.settings(entry, seed)) for entry in entries for seed in options.seeds]
+    planned = list(_planned(entries, plans, progress))
     counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
     for entry, settings in planned:
         amount = labels_text(entry.labels)
@@ -156,6 +156,15 @@ def check_request(
 def _names_network(options: Options) -> bool:
     """Whether the user has named files that what is trained is made of."""
     return options.pretrained is not None or options.uncertainty is not None
+
+
+def _planned(entries: Sequence[Entry], plans: Plans, progress: Progress | None) -> Iterator[tuple[Entry, RunSettings]]:
+    """Yield the settings of every run; where the speed of its network must be measured for them, say so."""
+    for number, entry in enumerate(entries):
+        if progress is not None and not plans.knows(entry):
+            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", number, len(entries))
+        for seed in plans.options.seeds:
+            yield entry, plans.settings(entry, seed)
 
 
 def _is_done(folder: Path, entry: Entry, plans: Plans) -> bool:
