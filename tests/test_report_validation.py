@@ -245,7 +245,7 @@ def test_counts_have_whole_ticks_and_small_uncertainties_few() -> None:
         histogram(np.linspace(0, 0.012, 9), np.ones(9, dtype=bool), "u"),
     ):
         low, high = drawn.axes.get_xlim()
-        assert sum(low <= tick <= high for tick in drawn.axes.get_xticks()) <= 6
+        assert sum(low <= tick <= high for tick in drawn.axes.get_xticks()) <= 7
 
 
 @pytest.mark.parametrize(("first", "number"), [(1, 1), (0, 2), (1, 5), (0, 30)])

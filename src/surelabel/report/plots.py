@@ -26,7 +26,7 @@ def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
         for color, (name, line) in zip(COLORS, lines.items(), strict=False):
             drawn.axes.plot(line.x, line.y, color=color, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
-        drawn.axes.locator_params(axis="x", nbins=5)
+        drawn.axes.locator_params(axis="x", nbins=6)
         drawn.axes.set_ylim(bottom=0)
         _legend_above(drawn.axes)
     return drawn
@@ -96,7 +96,7 @@ def histogram(
         finite = {name: value for name, value in (marks or {}).items() if np.isfinite(value)}
         for style, (name, value) in zip(("--", ":"), finite.items(), strict=False):
             axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
-        axes.locator_params(axis="x", nbins=5)
+        axes.locator_params(axis="x", nbins=6)
         axes.set_yscale("log")
         axes.set(xlabel=label, ylabel="labels")
         axes.set_ylim(bottom=0.5)
