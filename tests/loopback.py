@@ -16,6 +16,7 @@ class Server(ThreadingHTTPServer):
         breaks: after how many bytes each of the next answers breaks off.
         ranges: whether a part can be asked for.
         largest: how many bytes an answer with a part has at most.
+        total_is_said: whether an answer with a part says how many bytes the file has.
         headers: what is said instead of the truth; None: a header that is left out.
         status: what every answer is, when it is not 200 or 206.
         asked: the Range header of each request.
@@ -26,6 +27,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.breaks, self.ranges, self.largest = content, [], True, len(content)
+        self.total_is_said = True
         self.headers: dict[str, str | None] = {}
         self.status: int | None = None
         self.asked: list[str | None] = []
@@ -47,7 +49,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if start else 200)
         end = min(total, start + self.server.largest) if start else total
-        headers = {"Content-Range": f"bytes {start}-{end - 1}/{total}"} if start else {}
+        said = total if self.server.total_is_said else "*"
+        headers = {"Content-Range": f"bytes {start}-{end - 1}/{said}"} if start else {}
         for name, value in {**headers, "Content-Length": str(end - start), **self.server.headers}.items():
             if value is not None:
                 self.send_header(name, value)

@@ -155,8 +155,8 @@ def test_a_note_follows_its_error(capsys):
 
 def test_an_error_in_a_file_of_the_users_names_the_place(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("def data():\n    return 1 / 0\n\n\ndef call(what):\n    return int(what)\n")
-    for name, arguments, line in (("data", (), 2), ("call", ("x",), 6)):
+    file.write_text("def data():\n    return call(0)\n\n\ndef call(what):\n    return 1 / int(what)\n")
+    for name, arguments, line in (("data", (), 6), ("call", ("x",), 6)):  # the innermost of its lines
         with pytest.raises((ZeroDivisionError, ValueError)) as caught:
             resolve(f"{file}:{name}")(*arguments)
         reason = f"{type(caught.value).__name__}: {caught.value}"

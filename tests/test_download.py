@@ -110,6 +110,24 @@ def test_a_server_that_sends_one_part_after_the_other_is_asked_until_all_is_ther
     assert len(server.asked) == 9
 
 
+def test_parts_of_a_file_of_unknown_length_are_asked_for_until_none_is_left(server: Server, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
+    server.largest, server.total_is_said = len(ARCHIVE) // 3, False
+    server.breaks = [50]
+    download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
+    assert (tmp_path / NAME).read_bytes() == ARCHIVE
+    assert server.asked[:3] == ["bytes=100-", "bytes=150-", f"bytes={150 + server.largest}-"]
+    assert server.asked[-1] == f"bytes={len(ARCHIVE)}-"
+
+
+def test_a_server_that_sends_empty_parts_is_not_asked_for_ever(server: Server, tmp_path: Path) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
+    server.largest = 0
+    with pytest.raises(DataError, match=rf"broke off 5 times \(100 of {len(ARCHIVE)} bytes came\)"):
+        download(server.url(NAME), tmp_path / NAME, md5(ARCHIVE), ignore)
+    assert len(server.asked) == 5
+
+
 def test_another_part_than_was_asked_for_is_refused(server: Server, tmp_path: Path) -> None:
     (tmp_path / f"{NAME}.part").write_bytes(ARCHIVE[:100])
     for said in (f"bytes 99-{len(ARCHIVE) - 1}/{len(ARCHIVE)}", "all of it"):

@@ -24,7 +24,7 @@ from surelabel.recipes.paper import EXPERIMENTS, experiment
 from surelabel.recipes.plans import Options
 from surelabel.recipes.ucf101 import UCF101
 from surelabel.references import file_hash
-from surelabel.report.outcome import OTHERS, collect, differences, settings_hash, write_outcome
+from surelabel.report.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
 from surelabel.report.paper_figures import paper_figures
 from surelabel.report.reproduce import check_request, chosen, reproduce
 from surelabel.report.results import read_rows
@@ -672,6 +672,23 @@ def test_runs_of_a_file_before_and_after_a_change_are_not_averaged(
     assert ([run.settings.config.seed for run in cell.runs], cell.asked_for) == ([2], True)
 
 
+def test_the_content_of_each_file_tells_runs_apart(tmp_path: Path) -> None:
+    mine = of_file(tmp_path / "mine")
+    (tmp_path / "data.py").write_text("from surelabel.recipes.datasets import cifar10 as data")
+    (tmp_path / "layer.py").write_text("from torch.nn import Dropout as Layer")
+    base = plans.Plans(None, Options(device="cpu")).settings(mine.entries[0], 0)
+    learner = base.network.replace(stochastic_layers=(f"{tmp_path}/layer.py:Layer",), layer_hashes=(), model_hash=None)
+    data = base.data.replace(function=f"{tmp_path}/data.py:data")
+    settings = base.replace(learner=learner, data=data)
+    before = code_of(settings.pinned())
+    for file in ("data.py", "mine/mine.py", "layer.py"):
+        with (tmp_path / file).open("a") as opened:
+            opened.write("\n# edited\n")
+        after = code_of(settings.pinned())
+        assert len(set(after) - set(before)) == 1
+        before = after
+
+
 @pytest.mark.usefixtures("small")
 def test_a_run_that_cannot_go_on_with_a_changed_file_is_named(tmp_path: Path) -> None:
     def stop(what: str, done: int, total: int) -> None:
@@ -715,6 +732,14 @@ def test_estimators_of_one_name_and_other_content_make_runs_of_their_own(small: 
     assert first.runs[0].path != second.runs[0].path
     assert "uncertainty mine.py:Mine (paper mc-dropout)" in second.differences
     assert not [text for text in second.differences if "hash" in text]
+    with_minutes = [
+        plans.Plans(None, options._replace(uncertainty=f"{folder}/mine.py:Mine", minutes=1.0)) for folder in ("a", "b")
+    ]
+    keys = {plans._key(plan._timed(small.entries[-1]), 1.0) for plan in with_minutes}
+    assert len(keys) == 2  # one may be slower
+    (tmp_path / "b" / "mine.py").write_text(ESTIMATOR.replace("LEVEL", "0.125"))
+    edited = collect(small, out, options._replace(uncertainty="b/mine.py:Mine"))[-1]
+    assert (bool(edited.runs), edited.asked_for) == (True, False)
     (tmp_path / "b" / "mine.py").write_text((tmp_path / "a" / "mine.py").read_text())
     again = reproduce(small, out, options._replace(uncertainty="b/mine.py:Mine"))[-1]
     assert [run.path for run in again.runs] == [run.path for run in first.runs]

@@ -368,6 +368,12 @@ def test_more_labels_are_counted_in_samples_of_which_a_part_is_selected() -> Non
     assert found.more_labels == math.ceil(needed / (93 / 500)) - 500 > 300
 
 
+def test_more_labels_move_the_first_test_to_the_least_coverage() -> None:
+    # Of 385 the first test is made of 93, two of them wrong; of 465 the surest 93 have none.
+    rank = np.arange(385) / 385
+    assert choose(held_out(1 - rank / 2, rank, np.isin(np.arange(385), [80, 90]))).more_labels == 465 - 385
+
+
 def test_labels_that_are_wrong_where_they_are_least_sure_need_few_more() -> None:
     # Of 50 the least sure fifth is wrong; of 74 the surest 59 are right.
     rank = np.arange(50) / 50

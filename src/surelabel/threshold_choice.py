@@ -310,7 +310,8 @@ def _needed(errors: Floats, coverage: Floats, least: float, num_samples: int, ma
     few = fewest / coverage[(bdtr(0, fewest, errors) >= 0.5) & (coverage * num_samples < fewest)]
     if len(few):
         return float(few.min())
-    passes = (allowed >= 0) & (bdtr(np.maximum(allowed, 0), sizes, errors[0]) >= 0.5)
+    tested = (np.diff(allowed, prepend=-1) > 0) & (sizes > least * num_samples)
+    passes = tested & (bdtr(np.maximum(allowed, 0), sizes, errors[0]) >= 0.5)
     return float(sizes[passes.argmax()] / least) if passes.any() else math.inf
 
 

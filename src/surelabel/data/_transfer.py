@@ -86,9 +86,7 @@ def _range(response: Any, there: int) -> tuple[int, int]:
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range") or "")
     if not found or int(found[1]) != there:
         raise UnreachableError(f"'{response.url}' answers with another part than was asked for")
-    if found[2] != "*":
-        return there, int(found[2])
-    return there, length and there + length
+    return there, 0 if found[2] == "*" else int(found[2])
 
 
 def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[int], None]) -> bool:
@@ -104,10 +102,10 @@ def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[i
                 break
             done += stream.write(chunk)
             tell(done)
-    is_part = response.status == http.HTTPStatus.PARTIAL_CONTENT and not response.length and done > there
-    if done < total and not is_part:
-        raise _BrokenOff(f"{done} of {total} bytes came")
-    return done >= total
+    is_part = response.status == http.HTTPStatus.PARTIAL_CONTENT and done > there
+    if response.length or (done < total and not is_part):  # what is left of the answer, or of the file
+        raise _BrokenOff(f"{done} of {max(total, done + (response.length or 0))} bytes came")
+    return done >= total > 0 or not is_part  # after a part of a file of unknown length, the next answer tells
 
 
 def _check(part: Path, name: str, url: str, md5: str) -> None:

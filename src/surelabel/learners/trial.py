@@ -19,7 +19,7 @@ _FEW = 8
 
 
 def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
-    """Make the network on the CPU, with the weights that it begins with, and let it label the first labeled sample.
+    """Make the network on the CPU, with the weights that it begins with, and let it label a few of the labeled samples.
 
     A network in which nothing is random is refused where the estimator needs that.
 

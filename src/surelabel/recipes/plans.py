@@ -120,7 +120,7 @@ class Plans:
         if row.config.max_rounds == 0:
             base = base.replace(config=base.config.replace(max_rounds=0))
         same = row.network.fit_settings() == base.network.fit_settings()
-        return base if same else row.replace(config=base.config)
+        return _pinned(base if same else row.replace(config=base.config))
 
     def _cut(self, entry: Entry) -> Cut | None:
         if self.options.minutes is None:

@@ -136,8 +136,9 @@ def _comparable(settings: RunSettings) -> RunSettings:
 
 
 def _kind(settings: RunSettings, with_length: bool) -> str:
-    """Return as text what makes a run one of a row, whatever the precision of its machine, and maybe its length."""
+    """Return as text what makes a run one of a row, whatever its machine's precision, files' content, maybe length."""
     settings = _comparable(settings).with_training(precision="float32")
+    settings = settings.replace(learner=settings.network.replace(uncertainty_hash=None))
     if not with_length:
         config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
         settings = settings.replace(config=config).with_training(steps=None)

@@ -148,8 +148,9 @@ def check_request(
     if _names_network(options):
         for _, settings in _beginnings(entries, options):
             settings.network.build(settings.config.task)  # refuses parameters that the network has not
+        plans = Plans(None, options)
         for entry in entries:
-            check_uncertainties(Plans(None, options).whole(entry, options.recipe))
+            check_uncertainties(plans.whole(entry, options.recipe))
     return entries
 
 
