@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cli_support import Command
 from report_support import scripted_run
 from test_first_selection import on
 from test_reproduce import small as small
@@ -148,3 +149,20 @@ def test_measuring_is_told(small: Experiment, tmp_path: Path, monkeypatch: pytes
 def test_a_file_without_the_tables_name_is_told_how_to_name_it() -> None:
     with pytest.raises(InvalidInputError, match=r"Name the experiment in the file, too: experiments/tin100.py:TABLE"):
         experiment("experiments/tin100.py")
+
+
+@pytest.mark.usefixtures("small", "own_folder")
+def test_an_interruption_says_whether_anything_is_kept(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("surelabel.report.reproduce.reproduce", interrupted)
+    asked = ("reproduce", "table5", "--device", "cpu", "--no-results")
+    assert command(*asked).err.splitlines() == [
+        "error: interrupted.",
+        "note: no round is done yet; the same command goes on: surelabel reproduce table5 …",
+    ]
+    scripted_run(tmp_path / "runs" / "reproduce" / "cifar10-1000" / "ups-01234567-0")
+    assert "note: finished rounds are kept in runs/reproduce; the same command goes on" in command(*asked).err

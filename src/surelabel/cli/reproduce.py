@@ -165,8 +165,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
             raise
         error = Interrupted()
         again = command_line("reproduce", name)
-        kept = f"finished rounds are kept in {out}; the" if any(out.glob(f"*/*/{RUN}")) else "the"
-        error.add_note(f"{kept} same command goes on: {again} …")
+        kept = f"finished rounds are kept in {out}" if any(out.glob(f"*/*/{RUN}")) else "no round is done yet"
+        error.add_note(f"{kept}; the same command goes on: {again} …")
         raise error from None
     _show(experiment, cells, options, out, own)
     if results is not None:
