@@ -31,6 +31,8 @@ class RunSettings(Settings):
         sample_shape: the shape of one sample.
         feature_names: names of a table's columns.
         keep_models: "last" keeps the model of the last round, "all" those of all rounds.
+        checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
+            on within the round; None: never.
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
@@ -43,6 +45,7 @@ class RunSettings(Settings):
     sample_shape: tuple[int, ...] = ()
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
+    checkpoint_minutes: float | None = Field(5.0, ge=0)
     fingerprint: str = ""
 
     @property
