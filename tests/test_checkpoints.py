@@ -1,5 +1,7 @@
 """A run that is ended inside a round goes on within it, and ends as if it had never been: bit for bit on a CPU."""
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from small_runs import LEARNER, blobs, difference, small_settings
 from test_engine_methods import MeanTeacher, picture_network, pictures
@@ -21,6 +24,7 @@ from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.method import Batch, Method
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
+from surelabel.errors import RunError
 from surelabel.runs import RunSettings, resume, start
 
 STEPS = 12
@@ -143,6 +147,39 @@ def test_a_checkpoint_of_another_torch_is_not_gone_on_from(tmp_path: Path, monke
     assert rest.steps == 3 * STEPS
 
 
+def _without_generator(tensors: dict[str, Tensor]) -> None:
+    del tensors["generator"]
+
+
+def _of_another_shape(tensors: dict[str, Tensor]) -> None:
+    tensors["network.0"] = torch.zeros(1)
+
+
+def _without_about(tensors: dict[str, Tensor]) -> None:
+    tensors["about"] = torch.tensor(list(b"[1, 2]"), dtype=torch.uint8)
+
+
+def _of_another_optimizer(tensors: dict[str, Tensor]) -> None:
+    tensors["optimizer.99.momentum_buffer"] = torch.zeros(1)
+
+
+@pytest.mark.parametrize("change", [_without_generator, _of_another_shape, _without_about, _of_another_optimizer])
+def test_a_checkpoint_that_does_not_fit_is_named_with_the_way_out(
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], None]
+) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+    (file,) = (tmp_path / "run").rglob("checkpoint.bin")
+    tensors = safetensors.torch.load(file.read_bytes()[32:])
+    change(tensors)
+    data = safetensors.torch.save(tensors)
+    file.write_bytes(hashlib.sha256(data).digest() + data)
+    with pytest.raises(RunError, match=r"round 0 does not fit.*Remove checkpoint\.bin"):
+        finish(resume(tmp_path / "run"))
+    file.unlink()
+    finish(resume(tmp_path / "run"))
+
+
 def test_a_full_disk_is_told_and_stops_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from surelabel.runs import files
 
@@ -217,10 +254,6 @@ class Memory:
 
 
 def _seed_of(store: Memory) -> int:
-    import json
-
-    import safetensors.torch
-
     assert store.data is not None
     about = json.loads(safetensors.torch.load(store.data)["about"].numpy().tobytes())
     return int(about["seed"])

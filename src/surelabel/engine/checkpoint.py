@@ -6,20 +6,23 @@ training that goes on from a checkpoint takes the very steps that it would have 
 GPU with `deterministic=True`.
 """
 
+import contextlib
 import json
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, Self
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from surelabel.engine.step import Step, state_tensors
+from surelabel.errors import RunError
 
 _ABOUT = "about"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -39,10 +42,12 @@ class CheckpointStore(Protocol):
 
 
 class _Kept(NamedTuple):
-    """What was read: which training of the round it is of, and its tensors by name."""
+    """What was read: tensors by name, the networks that were finished, and the steps of the next that were done."""
 
-    about: dict[str, Any]
     tensors: dict[str, Tensor]
+    finished: int
+    done: int
+    seconds: float
 
 
 class FitCheckpoint:
@@ -60,10 +65,10 @@ class FitCheckpoint:
 
     def __init__(self, store: CheckpointStore, round: int, seed: int, device: torch.device) -> None:
         self.store, self.round, self.device = store, round, device
-        self.made_for = {"seed": seed, "device": device.type, "torch": torch.__version__}
+        self.made_for: dict[str, object] = {"seed": seed, "device": device.type, "torch": torch.__version__}
         self._finished: list[nn.Module] = []
         self._kept = self._read()
-        self.seconds_before: float = self._kept.about["seconds"] if self._kept else 0.0
+        self.seconds_before: float = self._kept.seconds if self._kept else 0.0
         self._began = self._written = time.monotonic()
         self._interruptions = _Interruptions()
 
@@ -71,16 +76,30 @@ class FitCheckpoint:
         data = self.store.read(self.round)
         if data is None:
             return None
-        tensors = safetensors.torch.load(data)
-        about = json.loads(tensors.pop(_ABOUT).numpy().tobytes())
-        if any(about[name] != value for name, value in self.made_for.items()):
+        with self._misfit_named():
+            tensors = safetensors.torch.load(data)
+            about = json.loads(tensors.pop(_ABOUT).numpy().tobytes())
+            other = {name: about[name] for name, value in self.made_for.items() if about[name] != value}
+            kept = _Kept(tensors, int(about["finished"]), int(about["done"]), float(about["seconds"]))
+        if other:
             warnings.warn(
-                f"Round {self.round} begins anew: its checkpoint was made on {about['device']} with torch "
-                f"{about['torch']}, and this is {self.device.type} with torch {torch.__version__}.",
+                f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}, and this is "
+                f"{_listed({name: self.made_for[name] for name in other})}.",
                 stacklevel=2,
             )
             return None
-        return _Kept(about, tensors)
+        return kept
+
+    @contextlib.contextmanager
+    def _misfit_named(self) -> Iterator[None]:
+        """Name a checkpoint that is whole, and yet is not what this network's training writes."""
+        try:
+            yield
+        except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
+            raise RunError(
+                f"The checkpoint of round {self.round} does not fit its network ({type(error).__name__}: {error}). "
+                "Remove checkpoint.bin from the round's folder, and the round begins anew."
+            ) from error
 
     def finished(self, network: nn.Module) -> bool:
         """Give the next network its weights where its training was over; tell whether that is so.
@@ -89,9 +108,10 @@ class FitCheckpoint:
             network: fresh, in the place of the trained one.
         """
         number = len(self._finished)
-        if self._kept is None or number >= self._kept.about["finished"]:
+        if self._kept is None or number >= self._kept.finished:
             return False
-        _copy(self._kept.tensors, f"finished.{number}", state_tensors(network))
+        with self._misfit_named():
+            _copy(self._kept.tensors, f"finished.{number}", state_tensors(network))
         self._finished.append(network)
         return True
 
@@ -104,13 +124,14 @@ class FitCheckpoint:
         kept, self._kept = self._kept, None
         if kept is None:
             return 0
-        for name, tensors in _parts(step).items():
-            _copy(kept.tensors, name, tensors)
-        step.load_optimizer({name: value for name, value in kept.tensors.items() if name.startswith("optimizer.")})
-        torch.set_rng_state(kept.tensors["generator"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(kept.tensors["generator.cuda"], self.device)
-        return int(kept.about["done"])
+        with self._misfit_named():
+            for name, tensors in _parts(step).items():
+                _copy(kept.tensors, name, tensors)
+            step.load_optimizer({name: value for name, value in kept.tensors.items() if name.startswith("optimizer.")})
+            torch.set_rng_state(kept.tensors["generator"])
+            if self.device.type == "cuda":
+                torch.cuda.set_rng_state(kept.tensors["generator.cuda"], self.device)
+        return kept.done
 
     def __enter__(self) -> Self:
         """Hold signals back between steps, so that none is kept by half."""
@@ -159,7 +180,14 @@ def _parts(step: Step) -> dict[str, Sequence[Tensor]]:
 @torch.no_grad()
 def _copy(kept: dict[str, Tensor], name: str, tensors: Sequence[Tensor]) -> None:
     for i, tensor in enumerate(tensors):
-        tensor.copy_(kept[f"{name}.{i}"])
+        value = kept[f"{name}.{i}"]
+        if value.shape != tensor.shape:  # which copy_ would repeat where it can
+            raise ValueError(f"'{name}.{i}' has shape {tuple(value.shape)} in place of {tuple(tensor.shape)}")
+        tensor.copy_(value)
+
+
+def _listed(values: dict[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 class _Interruptions:
