@@ -78,6 +78,7 @@ def resume(
     max_rounds: int | None = None,
     max_minutes: float | None = None,
     shared: Folder | None = None,
+    trust_code: bool = False,
 ) -> Iterator[RoundRecord]:
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
 
@@ -88,8 +89,9 @@ def resume(
         max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
         max_minutes: a new limit, kept in the settings; the minutes of all parts count.
         shared: as for `start`.
+        trust_code: run any code that the settings name, also where you have not signed them.
     """
-    run = RunFolder.open(folder)
+    run = RunFolder.open(folder, trust_code=trust_code)
     settings = _with_limits(run, max_rounds, max_minutes)
     if settings.learner is None or settings.data is None:
         raise RunError(
@@ -100,6 +102,7 @@ def resume(
     run.verify()
     if _finished(run, settings):
         return _close(run.path, settings)
+    run.check_code()
     data = settings.data.load()
     check_same_data(run, data)
     if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
@@ -194,7 +197,8 @@ def _go_on(
     path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
     with locked(path), _checkpoints(path, settings, learner):
-        run = RunFolder.open(path)  # again: another process may have gone on until the lock was ours
+        # Again: another process may have gone on until the lock was ours. Code that is allowed once is not signed.
+        run = RunFolder.open(path)
         done = run.records()
         if done:
             done[-1] = done[-1].replace(pool=run.pool())

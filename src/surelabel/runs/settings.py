@@ -1,6 +1,7 @@
 """A run's whole settings: how labels are selected, what learns, and from which data."""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from surelabel.data.reference import FunctionData, TableData
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.rules import UPSConfig
+from surelabel.trust import Reference
 
 FORMAT = 1
 """The layout of run folders that this version writes; it reads this one and all before."""
@@ -65,6 +67,12 @@ class RunSettings(Settings):
         """
         training = self.network.training.replace(**changes)
         return self.replace(learner=self.network.replace(training=training))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        for part in (self.learner, self.data):
+            if part is not None:
+                yield from part.references()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and a content hash for every file."""

@@ -33,6 +33,7 @@ from surelabel.runs.models import canonical
 from surelabel.runs.reading import Entry, RunFolder, settled
 from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, table_bytes, to_tables
+from surelabel.trust import sign
 
 
 class RunWriter:
@@ -122,16 +123,20 @@ class RunWriter:
         return np.concatenate([unknown, self.truth])
 
 
-def write_settings(path: Path, settings: RunSettings) -> None:
-    """Write run.json."""
-    write_json(path / RUN, {"format": settings.format, "version": __version__, "settings": settings.to_json()})
+def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) -> None:
+    """Write run.json, signed by this user unless the settings are of someone else."""
+    values = settings.to_json()
+    signature = sign(values) if signed else None
+    content = {"format": settings.format, "version": __version__, "settings": values}
+    write_json(path / RUN, content if signature is None else {**content, "signature": signature})
 
 
 def prepare(run: RunFolder, settings: RunSettings) -> None:
     """Clear away what a crash left behind and write settings that have changed (the limits)."""
     tidy(run.path, run.entries)
     if settings != run.settings:
-        write_settings(run.path, settings)
+        # Other limits do not make the code that someone else's run names this user's own.
+        write_settings(run.path, settings, signed=run.trust_code)
 
 
 def close(run: RunFolder, settings: RunSettings) -> None:
