@@ -18,7 +18,9 @@ from surelabel.report.figures import (
     risk_coverage_figure,
     rounds_figure,
 )
+from surelabel.report.held_out import NOT_CHECKED, checked_table, paired_text
 from surelabel.report.pictures import pictures_figure
+from surelabel.report.results import paired_difference
 from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
 from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
@@ -70,6 +72,8 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         several=len(rows) > 1,
         summary=summary_table(rows, with_first=True),
         not_helped=_not_helped(rows),
+        checked=checked_table(rows),
+        not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=overview,
         figures=figures,
@@ -134,16 +138,27 @@ def _score_name(rows: Sequence[Row]) -> str:
 def _not_helped(rows: Sequence[Row]) -> list[str]:
     """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
     lines = []
-    for summary in map(summarize, rows):
+    for row in rows:
+        summary = summarize(row)
         for part in ("test", "validation"):
             first, last = getattr(summary, f"first_{part}_score"), getattr(summary, f"{part}_score")
             if first and round(last.mean, 4) <= round(first.mean, 4):
-                of_row = f" {summary.name!r}" if len(rows) > 1 else ""
+                of_row = f" {row.name!r}" if len(rows) > 1 else ""
                 lines.append(
                     f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
                     f"{100 * first.mean:.2f} % with the labels alone, {100 * last.mean:.2f} % after the last round."
+                    f"{_change(row, part)}"
                 )
     return lines
+
+
+def _change(row: Row, part: str) -> str:
+    """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
+    if len(row.runs) == 1:
+        return f" {paired_text(row.runs[0])}" if part == "validation" else ""
+    scores = [[getattr(run.records()[place], f"{part}_score") for run in row.runs] for place in (-1, 0)]
+    change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
+    return f" The mean change over {len(row.runs)} runs is {change} points (95 % interval {low} to {high})."
 
 
 def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
