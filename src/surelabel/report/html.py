@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surelabel._version import __version__
+from surelabel.report.drawing import visible
 from surelabel.report.figures import (
     NO_TRUTH,
     NOT_DRAWN,
@@ -61,6 +62,7 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible_lines,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -190,7 +192,7 @@ def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list
 
 def _settings(row: Row) -> dict[str, Any]:
     folders = [str(run.path) for run in row.runs]
-    text = json.dumps(row.runs[0].settings.to_json(), indent=2, sort_keys=True)
+    text = json.dumps(row.runs[0].settings.to_json(), indent=2, sort_keys=True, ensure_ascii=False)
     seeds = ", ".join(str(run.settings.config.seed) for run in row.runs)
     return {"name": row.name, "folders": folders, "text": text, "seeds": seeds}
 
@@ -207,6 +209,11 @@ def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
 
 
 _LEFT_OUT = ("versions", "time", "command")
+
+
+def _visible_lines(value: Any) -> Any:
+    """Text that is shown, such as names, without what cannot be seen; the page's own markup as it is."""
+    return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value
 
 
 def _trusted_svg(svg: str) -> Any:
