@@ -1,4 +1,4 @@
-"""Names of classes and runs are anything that users call them: figures and reports show them as they are, or shortened."""
+"""Names of classes and runs may be anything: figures and reports show them as they are, or shortened."""
 
 import html
 import warnings
@@ -19,7 +19,18 @@ from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_r
 from surelabel.report.tables import Statistic, TextTable, group_runs
 from surelabel.runs import RunFolder, run
 
-PLAIN = ["$10_$20", "cost $5 to $6", r"\frac{", "<script>", "🐱", "_hidden", "a, b & c", 'id="x"#010203', "שלום", "犬\u3000猫"]
+PLAIN = [
+    "$10_$20",
+    "cost $5 to $6",
+    r"\frac{",
+    "<script>",
+    "🐱",
+    "_hidden",
+    "a, b & c",
+    'id="x"#010203',
+    "שלום",
+    "犬\u3000猫",
+]
 """Names that are shown as they are."""
 CHANGED = {"\n": r"\n", "a\x00b\x1b": r"a\x00b\x1b", "\u202egnp.exe": r"\u202egnp.exe", "\ud800": r"\ud800"}
 """Names that are shown in another way, and how: nothing in them can be seen, or it would turn the text around."""
@@ -126,7 +137,9 @@ def test_a_report_shows_every_name(runs: list[RunFolder], tmp_path: Path) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for place, made in enumerate(runs):
-            page = write_report([made], tmp_path / f"{place}.html", title=made.settings.name).read_text(encoding="utf-8")
+            page = write_report([made], tmp_path / f"{place}.html", title=made.settings.name).read_text(
+                encoding="utf-8"
+            )
             shown = html.escape(CHANGED.get(made.settings.name, made.settings.name)).replace("&#x27;", "&#39;")
             assert shown.replace("&quot;", "&#34;") in page
             assert "<script>" not in page

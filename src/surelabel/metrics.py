@@ -126,9 +126,9 @@ def share_interval(right: int, number: int) -> Interval:
 def paired_change(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Interval:
     """Return by how much the share of right labels of the same samples changed (Newcombe, 1998, method 10).
 
-    change - sqrt(a² - 2 phi a b + b²) to change + sqrt(c² - 2 phi c d + d²), where a and c are the distances of the later
-    share from the lower and the upper end of its Wilson interval, d and b those of the earlier one, and phi is the
-    correlation of being right. Unlike a bootstrap's, this interval is wide where few samples show no change.
+    change - sqrt(a² - 2 phi a b + b²) to change + sqrt(c² - 2 phi c d + d²), where a and c are the distances of the
+    later share from the lower and the upper end of its Wilson interval, d and b those of the earlier one, and phi is
+    the correlation of being right. Unlike a bootstrap's, the interval is wide where few samples show no change.
 
     Args:
         before: whether the label was right, shape (N,).

@@ -1,6 +1,7 @@
 """Panels as vector graphics, and pictures: matplotlib without pyplot, text as text.
 
-Names of classes, runs and data may be anything: no text is read as mathematics, and `literal` makes a name fit to be shown.
+Names of classes, runs and data may be anything: no text is read as mathematics, and `literal` makes a name fit to be
+shown.
 
 On a page a panel is an inline SVG with the page's own ink, in light and in dark; as a file it is an SVG or a PDF.
 """

@@ -1,6 +1,6 @@
 """What held-out labels say of a run: how often the labels that it selects are right, and whether its rounds helped.
 
-Both are about the last network's labels as `surelabel label` gives them: by the run's thresholds, before balancing. They
+Both are about labels as `surelabel label` gives them: by the last network, the run's thresholds and no balancing. They
 are judged by the pool's true labels where the run knows them, else by its validation set; a run with neither is not
 checked. Samples are counted, as the labels of one sample are not independent of each other.
 """
@@ -117,8 +117,8 @@ def paired_text(run: RunFolder) -> str:
         right = before.label == truth, after.label == truth
         change, low, high = (f"{100 * value:+.1f}" for value in paired_change(*right))
         return (
-            f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, and "
-            f"{right[0].sum():,} were in round 0: {change} points (paired 95 % interval {low} to {high})."
+            f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
+            f"and {right[0].sum():,} were in round 0: {change} points (paired 95 % interval {low} to {high})."
         )
     if len(truth) < FEWEST:
         return f"The validation set's {len(truth)} samples are too few for an interval of the change."
@@ -132,7 +132,9 @@ def paired_text(run: RunFolder) -> str:
 
 def checked_table(rows: Sequence[Row]) -> TextTable:
     """Return how often the selected labels of each run are right; no line where no run has labels to check by."""
-    runs = [(row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run) for row in rows for run in row.runs]
+    runs = [
+        (row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run) for row in rows for run in row.runs
+    ]
     found = [(name, check_selected(run)) for name, run in runs]
     lines = [
         [name, "–", "not checked", "not checked"]

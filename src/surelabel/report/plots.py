@@ -162,7 +162,7 @@ def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
 
 
 def _legend_above(axes: Any, marks: Sequence[Any]) -> None:
-    """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib would leave out."""
+    """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib leaves out."""
     if not marks:
         return
     unnamed = ["-"] * len(marks)

@@ -107,7 +107,7 @@ def check_pair(labels: HeldOutLabels, pair: Pair) -> Checked:
 
 
 def _chosen(labels: HeldOutLabels, pair: Pair) -> npt.NDArray[np.bool_]:
-    chosen = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
+    chosen: npt.NDArray[np.bool_] = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
     if labels.uncertainty is not None:
         chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
     return chosen
