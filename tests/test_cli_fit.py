@@ -79,7 +79,7 @@ def test_a_last_round_that_is_worse_than_round_0_is_told_with_both_figures_and_a
     assert end[1] == "Validation accuracy 0.000 (1.000 in round 0) on 60 samples."
     low, high = (f"{100 * value:+.1f}" for value in paired_change(np.ones(60, bool), np.zeros(60, bool))[1:])
     assert end[2] == (
-        "The last round is worse than round 0 on the validation set. By the labels of 'surelabel label', 0 of 60 "
+        "By the validation score the last round is worse than round 0. By the labels of 'surelabel label', 0 of 60 "
         f"validation samples are right, and 60 were in round 0: -100.0 points (paired 95 % interval {low} to {high})."
     )
     assert re.fullmatch(

@@ -263,7 +263,7 @@ def test_the_labels_of_both_rounds_are_compared_sample_by_sample(tmp_path: Path)
         "By the labels of 'surelabel label', 34 of 40 validation samples are right, and 39 were in round 0: -12.5 "
         f"points (paired 95 % interval {low} to {high})."
     )
-    assert change_line(worse) == f"The last round is worse than round 0 on the validation set. {told}"
+    assert change_line(worse) == f"By the validation score the last round is worse than round 0. {told}"
     assert told in read(tmp_path, worse).text["Summary"]
     better = changing_run(tmp_path / "better", [mixed, other], truth, CONFIG)
     assert change_line(better).startswith("By the labels of 'surelabel label', 39 of 40 validation samples are right")
@@ -279,10 +279,11 @@ def test_the_change_of_a_mean_average_precision_has_an_interval_where_samples_ar
     last = generator.random((30, 3)).astype(np.float32)
     made = changing_run(tmp_path / "many", [first, last], truth, config)
     change, low, high = (f"{value:+.3f}" for value in map_change(first, last, truth == 1, truth >= 0))
+    was, now = (record.validation_score for record in made.records())
     assert change_line(made) == (
-        "The last round is worse than round 0 on the validation set. By the probabilities of 'surelabel label', the "
-        f"validation mean average precision changed by {change} (95 % interval {low} to {high}, a bootstrap over 30 "
-        "samples)."
+        "By the validation score the last round is worse than round 0. By the probabilities of 'surelabel label', the "
+        f"mean average precision is {now:.3f}, and was {was:.3f} in round 0: {change} (95 % interval {low} to {high}, a "
+        "bootstrap over 30 samples)."
     )
     few = changing_run(tmp_path / "few", [first[:12], last[:12]], truth[:12], config)
     assert "The validation set's 12 samples are too few for an interval of the change." in change_line(few)
@@ -296,6 +297,11 @@ def test_a_change_over_several_seeds_has_their_interval(tmp_path: Path) -> None:
     change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(last, first))
     told = f"The mean change over 2 runs is {change} points (95 % interval {low} to {high})."
     assert told in read(tmp_path, *runs).text["Summary"]
+    page = read(tmp_path, runs[0], one_label_run(tmp_path / "c", name="UPS"))
+    assert (
+        f"By the labels of 'surelabel label', {RIGHT[KNOWN].sum()} of 9 validation samples are right"
+        in page.text["Summary"]
+    )
 
 
 def by_hand(labels: Any, truth: Any) -> list[tuple[int, int]]:

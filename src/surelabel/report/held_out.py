@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import Codes
-from surelabel.metrics import map_change, paired_change, share_interval
+from surelabel.metrics import map_change, mean_average_precision, paired_change, share_interval
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 
@@ -102,7 +102,9 @@ def change_line(run: RunFolder) -> str:
     first, last = records[0].validation_score, records[-1].validation_score
     if first is None or last is None or len(records) < 2:
         return ""
-    return f"{'The last round is worse than round 0 on the validation set. ' if last < first else ''}{paired_text(run)}"
+    return (
+        f"{'By the validation score the last round is worse than round 0. ' if last < first else ''}{paired_text(run)}"
+    )
 
 
 def paired_text(run: RunFolder) -> str:
@@ -123,10 +125,13 @@ def paired_text(run: RunFolder) -> str:
     if len(truth) < FEWEST:
         return f"The validation set's {len(truth)} samples are too few for an interval of the change."
     found = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
+    first = mean_average_precision(before.confidence, truth == 1, truth >= 0)
+    assert first is not None
+    was = first.uninterpolated
     change, low, high = (f"{value:+.3f}" for value in found)
     return (
-        f"By the probabilities of 'surelabel label', the validation mean average precision changed by {change} (95 % "
-        f"interval {low} to {high}, a bootstrap over {len(truth):,} samples)."
+        f"By the probabilities of 'surelabel label', the mean average precision is {was + found.mean:.3f}, and was "
+        f"{was:.3f} in round 0: {change} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)."
     )
 
 

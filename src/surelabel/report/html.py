@@ -156,11 +156,12 @@ def _not_helped(rows: Sequence[Row]) -> list[str]:
 
 def _change(row: Row, part: str) -> str:
     """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
-    if len(row.runs) == 1:
-        return f" {paired_text(row.runs[0])}" if part == "validation" else ""
-    scores = [[getattr(run.records()[place], f"{part}_score") for run in row.runs] for place in (-1, 0)]
+    runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
+    if len(runs) == 1:
+        return f" {paired_text(runs[0])}" if part == "validation" else ""
+    scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
     change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
-    return f" The mean change over {len(row.runs)} runs is {change} points (95 % interval {low} to {high})."
+    return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
 
 
 def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
