@@ -282,8 +282,8 @@ def test_the_change_of_a_mean_average_precision_has_an_interval_where_samples_ar
     was, now = (record.validation_score for record in made.records())
     assert change_line(made) == (
         "By the validation score the last round is worse than round 0. By the probabilities of 'surelabel label', the "
-        f"mean average precision is {now:.3f}, and was {was:.3f} in round 0: {change} (95 % interval {low} to {high}, a "
-        "bootstrap over 30 samples)."
+        f"mean average precision is {now:.3f}, and was {was:.3f} in round 0: {change} (95 % interval {low} to {high}, "
+        "a bootstrap over 30 samples)."
     )
     few = changing_run(tmp_path / "few", [first[:12], last[:12]], truth[:12], config)
     assert "The validation set's 12 samples are too few for an interval of the change." in change_line(few)
