@@ -15,6 +15,7 @@ import numpy.typing as npt
 from surelabel.arrays import rounded_to
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
+from surelabel.report.held_out import Checked, by_sample
 from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
 from surelabel.system import write_whole
@@ -94,11 +95,22 @@ def select_from(labels: HeldOutLabels, pair: Pair) -> Selected:
         >>> select_from(HeldOutLabels(surest, None, surest > 0, surest < 0.85), Pair(0.7, 0.05))
         Selected(number=2, accuracy=0.5)
     """
-    chosen = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
-    if labels.uncertainty is not None:
-        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
+    chosen = _chosen(labels, pair)
     number = int(chosen.sum())
     return Selected(number, 1 - float(labels.wrong[chosen].mean()) if number else None)
+
+
+def check_pair(labels: HeldOutLabels, pair: Pair) -> Checked:
+    """Return how many samples have a label selected by these thresholds, and how many of these have no wrong one."""
+    chosen = _chosen(labels, pair)
+    return by_sample(np.nonzero(chosen)[0], labels.wrong[chosen])
+
+
+def _chosen(labels: HeldOutLabels, pair: Pair) -> npt.NDArray[np.bool_]:
+    chosen: npt.NDArray[np.bool_] = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
+    if labels.uncertainty is not None:
+        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
+    return chosen
 
 
 def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pair]) -> None:
