@@ -1,6 +1,8 @@
 """What any room may ask of the system: files that are whole or not there, cores, and whom to tell how far work is."""
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,25 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     flush_folder(path.parent)
+
+
+def open_itself(path: str, flags: int) -> int:
+    """Open a file to write to, but nothing that a link in its place points to: an `opener` for the built-in `open`.
+
+    A folder may come from someone else, with links to files that are none of its own.
+    """
+    # Without waiting: a pipe in the file's place would let a process wait for ever.
+    itself = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags | itself, 0o666)
+    except OSError as error:
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed", path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "it is not a plain file", path)
+    return descriptor
 
 
 def flush_folder(folder: Path) -> None:

@@ -122,6 +122,8 @@ def _operating_system(error: OSError) -> str:
         errno.EPERM: "use another place, or change who may write there",
         errno.EROFS: "write to another disk",
         errno.ENOENT: "check the path",
+        errno.EEXIST: "remove it, or choose another name",
+        errno.ELOOP: "remove the link, or write to another place",
     }
     remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
     place = f": {str(error.filename)!r}" if error.filename else ""

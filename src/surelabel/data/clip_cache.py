@@ -34,7 +34,7 @@ from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
 from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.system import cores, write_whole
+from surelabel.system import cores, open_itself, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"
@@ -193,7 +193,7 @@ class _Cache:
         with _writing(self.path):
             with (self.path / _ARRAY).open("rb") as array:
                 os.fsync(array.fileno())
-            with (self.path / _LINES).open("a+b") as stream:
+            with open(self.path / _LINES, "a+b", opener=open_itself) as stream:
                 stream.seek(0)
                 stream.truncate(stream.read().rfind(b"\n") + 1)
                 stream.write("".join(json.dumps(line) + "\n" for line in lines).encode())
@@ -270,7 +270,7 @@ def _decode(path: str, array: str, position: int, settings: dict[str, Any]) -> s
         clip = read_clip(path, ClipSettings(**settings))
     except DataError as error:
         return str(error)
-    with _writing(Path(array).parent), open(array, "r+b") as stream:
+    with _writing(Path(array).parent), open(array, "r+b", opener=open_itself) as stream:
         stream.seek(position)
         stream.write(clip.tobytes())
     return None

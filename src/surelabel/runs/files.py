@@ -46,6 +46,8 @@ def write_file(path: Path, data: bytes) -> str:
 
 def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
     """Return a file's bytes; name it when it is missing or does not match the checksum."""
+    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -106,7 +108,13 @@ def make_folder(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove a file that nothing needs any more."""
-    _remove(path)
+    try:
+        _remove(path)
+    except OSError as error:
+        raise RunError(
+            f"File '{path}', which the run does not need any more, could not be removed ({error.strerror}). Remove it, "
+            "or allow writing, then try again."
+        ) from error
 
 
 def temporary_name(path: Path) -> Path:
@@ -124,7 +132,8 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as stream:
+    path.unlink(missing_ok=True)  # what a write left that was broken off, or a link that someone has put there
+    with path.open("xb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
