@@ -41,6 +41,7 @@ FLOORS = {
     "recipes": 8,
     "report": 9,
     "cli": 10,
+    "__main__": 11,
 }
 
 

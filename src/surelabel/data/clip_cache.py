@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -34,7 +33,7 @@ from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
 from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.system import cores, open_itself, write_whole
+from surelabel.system import cores, interrupts_blocked, open_itself, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"
@@ -297,7 +296,8 @@ class _Decoders:
 
     def _started(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "surelabel.data.clip_cache"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with interrupts_blocked():
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._mine.process = process
         self._all.append(process)
         return process
@@ -322,8 +322,6 @@ def _asked(process: subprocess.Popen[str], line: str) -> dict[str, Any] | None:
 
 def _work() -> None:
     """Decode the videos that standard input names, until it is closed."""
-    # Ctrl-C reaches the whole group; the process that started this one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Only answers may go to standard output, whatever else is printed.
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
