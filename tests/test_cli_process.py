@@ -14,7 +14,7 @@ from rich.console import Console
 
 import surelabel
 from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, StepBar, StepLines
-from surelabel.runs import RunFolder
+from surelabel.runs import RunFolder, files
 
 STOPS_ITSELF = """
 import os
@@ -142,6 +142,27 @@ def test_a_full_disk_in_a_round_leaves_a_run_that_goes_on(command, monkeypatch):
         "error: No space left on device: 'rounds/000/pool.parquet'; free some space, or write to another disk.",
         "note: no round is done yet; go on with: surelabel resume runs",
     ]
+
+
+@pytest.mark.parametrize("name", ["environment.json", "run.json"])
+def test_a_disk_that_is_full_before_the_run_has_begun_advises_to_begin_it_again(command, monkeypatch, name):
+    write = files._write
+
+    def full(path: Path, data: bytes) -> None:
+        if path.name == f".{name}.tmp":
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_write", full)
+        result = command(*fit("runs"))
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines() == [
+        f"error: File 'runs/{name}' could not be written (No space left on device). Nothing that was done before is "
+        "lost: free some space or allow writing, then try again.",
+        "note: the run has not begun; the same command begins it",
+    ]
+    assert command(*fit("runs")).code == 0
 
 
 def test_a_terminal_gets_bars_and_colors(command, monkeypatch):

@@ -39,7 +39,7 @@ def write_file(path: Path, data: bytes) -> str:
     except OSError as error:
         raise RunError(
             f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
-            "space or allow writing, then resume the run."
+            "space or allow writing, then try again."
         ) from error
     return checksum(data)
 
