@@ -124,9 +124,9 @@ def test_a_signal_before_the_command_has_begun_is_one_line(tmp_path, start, kind
 
 
 def test_a_second_signal_ends_a_command_at_once(tmp_path):
-    Path("net.py").write_text(STOPS_ITSELF + "\n\ndef twice(shape, classes):\n    return Twice(shape, classes)\n" + TWICE)
+    Path("net.py").write_text(STOPS_ITSELF + TWICE)
     words = [sys.executable, "-m", "surelabel", *fit("runs")]
-    words[words.index("net.py:Network")] = "net.py:twice"
+    words[words.index("net.py:Network")] = "net.py:Twice"
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "caught\n")
 

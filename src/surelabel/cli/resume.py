@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surelabel.cli import _runs
+from surelabel.cli._errors import settings_from_options
 from surelabel.cli._rounds import tell_the_end
 from surelabel.cli._train import follow
 
@@ -35,10 +36,12 @@ def command(
     records, config = folder.records(), folder.settings.config
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     held_out = dict.fromkeys(_scored(folder))
+    with settings_from_options():
+        limited = config.replace(**{name: value for name, value in limits.items() if value is not None})
     last = follow(
         lambda progress: resume(run, progress=progress, **limits),
         run,
-        config.replace(**{name: value for name, value in limits.items() if value is not None}),
+        limited,
         done=records,
         held_out=held_out,
         quiet=quiet,

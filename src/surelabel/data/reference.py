@@ -8,9 +8,9 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import Settings
+from surelabel.config import Seed, Settings
 from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
 from surelabel.data.draws import draw, sample_keys
@@ -93,7 +93,7 @@ class TableData(Settings):
     test_path: Path | None = None
     test_sha256: str | None = None
     validation: float = Field(0.0, ge=0, lt=1)
-    validation_seed: NonNegativeInt = 0
+    validation_seed: Seed = 0
     validation_path: Path | None = None
     validation_sha256: str | None = None
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
+from surelabel.arrays import require_count, require_number
+from surelabel.config import MOST_PASSES, TEMPERATURES
 from surelabel.data.draws import draw, seed_for
 from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
@@ -82,8 +84,8 @@ class SklearnLearner:
                 f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
                 f"instead{remedy}."
             )
-        if members < 2:
-            raise InvalidInputError(f"The 'members' argument must be at least 2: the spread of {members} is undefined.")
+        require_count("members", members, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
+        require_number("temperature", temperature, *TEMPERATURES)
         self.takes_weights = bool(has_fit_parameter(estimator, "sample_weight"))
         if negatives == "expand" and not self.takes_weights:
             raise InvalidInputError(
