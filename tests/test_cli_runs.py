@@ -226,6 +226,18 @@ def test_resume_with_more_rounds_goes_on(command, tmp_path):
     assert "must not be below the rounds that are done" in command.fails(1, "resume", tmp_path / "run", "--rounds", "0")
 
 
+def test_resume_finds_data_that_have_moved(command, tmp_path):
+    path = write_blobs(tmp_path / "pets.csv")
+    assert command("fit", path, "--label", "pet", "--id", "id", *LOGISTIC, "--out", tmp_path / "run").code == 0
+    moved = path.rename(tmp_path / "moved.csv")
+    more = ("resume", tmp_path / "run", "--rounds", "2")
+    assert "is not there any more" in command.fails(1, *more)
+    assert "'--data': file" in command.fails(2, *more, "--data", path)
+    assert "has changed since the run began" in command.fails(1, *more, "--data", write_blobs(path, width=[0.0] * 60))
+    assert command(*more, "--data", moved).code == 0
+    assert command("resume", tmp_path / "run", "--rounds", "3").code == 0
+
+
 def test_a_run_from_objects_in_memory_is_resumed_from_python(command, tmp_path):
     columns = blobs()
     x = np.array([columns["width"], columns["height"]], dtype=np.float32).T

@@ -218,7 +218,7 @@ def test_sparse_rows_become_dense_and_integers_stay() -> None:
 
 def test_divergence_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"Training diverged.*Lower the learning rate"):
-        fit(TrainingSettings(learning_rate=1e38, epochs=20, schedule="constant"))
+        fit(TrainingSettings(learning_rate=1000.0, weight_decay=1000.0, epochs=20, schedule="constant"))
 
 
 def test_progress_is_told() -> None:

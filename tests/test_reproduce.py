@@ -465,7 +465,7 @@ def test_what_would_fail_later_fails_at_once(
 ) -> None:
     with pytest.raises(InvalidInputError, match="seeds must differ. Got 0, 0"):
         reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
-    with pytest.raises(InvalidInputError, match="number of minutes above 0. Got nan"):
+    with pytest.raises(InvalidInputError, match="number of minutes above 0, and at most 1,000,000. Got nan"):
         reproduce(small, tmp_path / "runs", Options(device="cpu", minutes=math.nan))
     with pytest.raises(InvalidInputError, match="No row has all of these"):
         reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))

@@ -14,7 +14,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from surelabel.config import Settings, mistakes
+from surelabel.arrays import require_count
+from surelabel.config import MOST_PASSES, Settings, mistakes
 from surelabel.data.encoding import EncodedLabels, decode_labels, encode_labels, label_array, one_sided
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
@@ -276,10 +277,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _learner(self, encoded: EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
-        if self.passes < 2:
-            raise InvalidInputError(
-                f"The 'passes' argument must be at least 2: the spread of {self.passes} is undefined."
-            )
+        require_count("passes", self.passes, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
         if self.estimator is not None:
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
         hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)

@@ -260,8 +260,10 @@ def check_device(name: str) -> None:
     """Refuse a device that this machine does not have."""
     import torch
 
+    from surelabel.config import check_device as check_name
+
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
+        torch.empty(0, device=check_name(name))
+    except (RuntimeError, AssertionError, ImportError, ValueError):
         here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None

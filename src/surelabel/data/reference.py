@@ -8,9 +8,9 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import Settings
+from surelabel.config import Seed, Settings
 from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
 from surelabel.data.draws import draw, sample_keys
@@ -94,7 +94,7 @@ class TableData(Settings):
     test_path: Path | None = None
     test_sha256: str | None = None
     validation: float = Field(0.0, ge=0, lt=1)
-    validation_seed: NonNegativeInt = 0
+    validation_seed: Seed = 0
     validation_path: Path | None = None
     validation_sha256: str | None = None
 
@@ -123,12 +123,35 @@ class TableData(Settings):
                 changes |= {name: Path.cwd() / path, hash_name: sha256 or content_hash(path)}
         return self.replace(**changes)
 
-    def load(self) -> RunData:
-        """Read the files; refuse one whose content has changed."""
+    def moved(self, path: Path) -> Self:
+        """Return the settings for files that lie elsewhere now; their content must be the same.
+
+        Args:
+            path: of the data. The other files, where they are gone too, are looked for beside it, by their names.
+        """
+        path = Path.cwd() / path
+        others = {name: old for name in _FILES if (old := getattr(self, name)) is not None and not old.exists()}
+        moved = self.replace(**{name: path.with_name(old.name) for name, old in others.items()} | {"path": path})
+        moved._check_content()
+        return moved
+
+    def _check_content(self) -> None:
+        """Refuse a file that is gone or has changed."""
         for name, hash_name in _FILES.items():
             path, sha256 = getattr(self, name), getattr(self, hash_name)
-            if sha256 is not None and (found := content_hash(path)) != sha256:
+            if sha256 is None:
+                continue
+            if not path.exists():
+                raise DataError(
+                    f"File '{path}', which the run began with, is not there any more. Put it back, or name the place "
+                    "of the data: surelabel resume RUN --data FILE."
+                )
+            if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)
+
+    def load(self) -> RunData:
+        """Read the files; refuse one whose content has changed."""
+        self._check_content()
         table = self._read(self.path, labels_path=self.labels_path)
         if table.y is None:
             in_a_file = self.path.suffix.lower() == ".npy"

@@ -44,7 +44,7 @@ class RunSettings(Settings):
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
     data: Annotated[TableData | FunctionData, Field(discriminator="kind")] | None = None
     classes: tuple[str, ...] = ()
-    sample_shape: tuple[int, ...] = ()
+    sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
     checkpoint_minutes: float | None = Field(5.0, ge=0)
