@@ -6,7 +6,6 @@ softmax(z / T) for z = log p. One more model, trained on every row, gives the de
 """
 
 import math
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -26,7 +25,6 @@ from surelabel.data.wording import shown
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
 from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse
-from surelabel.references import is_own_code
 from surelabel.system import Progress
 
 Labels = npt.NDArray[np.int64]
@@ -272,17 +270,14 @@ def _is_for(model: Any, num_features: int, num_classes: int) -> bool:
 
 @contextmanager
 def _failing(problem: str) -> Iterator[None]:
-    """Name the problem where another library's code fails, in whatever way; an error in a file of one's own stays."""
+    """Name the problem where the code of others fails, in whatever way."""
     try:
         yield
     except (MemoryError, InvalidInputError):
         raise
     except Exception as error:
-        if any(is_own_code(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)):
-            raise
-        raise InvalidInputError(
-            f"{problem} ({type(error).__name__}: {shown(error, quote=False, limit=200)})."
-        ) from error
+        reason = shown(error, quote=False, limit=200)
+        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}).") from error
 
 
 def _random_states(estimator: Any) -> list[str]:
