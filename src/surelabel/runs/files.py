@@ -72,7 +72,7 @@ def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
     """Return the content of a JSON file, its checksum not yet looked at."""
     try:
         content = json.loads(read_file(path, remedy=remedy))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
     if not isinstance(content, dict):
         raise DamagedFileError(f"File '{path}' is damaged: it holds a {type(content).__name__}. {remedy}")
@@ -82,7 +82,11 @@ def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
 def check_json(path: Path, content: dict[str, Any], remedy: str = RESTORE) -> dict[str, Any]:
     """Return the content without its checksum; name the file when they do not match."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
-    if content.get("checksum") != checksum(_canonical(rest)):
+    try:
+        matches = content.get("checksum") == checksum(_canonical(rest))
+    except (ValueError, RecursionError) as error:  # numbers that JSON does not have, or too many levels to write again
+        raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
+    if not matches:
         raise DamagedFileError(f"File '{path}' is damaged: its content does not match its checksum. {remedy}")
     return rest
 

@@ -12,11 +12,13 @@ from pydantic import ValidationError
 from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import RunData
-from surelabel.errors import DamagedFileError, NewerRunError, RunError
+from surelabel.data.wording import shown
+from surelabel.errors import DamagedFileError, InvalidInputError, NewerRunError, RunError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
-from surelabel.runs.files import check_json, parse_json, read_file, read_json
+from surelabel.runs.documents import Entry, damaged, first_mistake, read_environment, read_history, read_split
+from surelabel.runs.files import check_json, parse_json, read_file
 from surelabel.runs.layout import (
     ENVIRONMENT,
     HISTORY,
@@ -31,10 +33,7 @@ from surelabel.runs.layout import (
     round_file,
 )
 from surelabel.runs.settings import FORMAT, RunSettings
-from surelabel.runs.tables import Codes, Table, from_tables, table_from_bytes, truth_codes
-
-Entry = dict[str, Any]
-"""A round in history.json: the record's numbers, and "files" with their checksums."""
+from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
 
 
 class RunFolder:
@@ -49,6 +48,7 @@ class RunFolder:
 
     def __init__(self, path: Path, settings: RunSettings, version: str, entries: list[Entry]) -> None:
         self.path, self.settings, self.version, self.entries = path, settings, version, entries
+        self._ids: dict[str, Any] = {}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -56,7 +56,7 @@ class RunFolder:
         path = Path(path)
         _check_is_run(path)
         settings, version = _read_settings(path / RUN)
-        return cls(path, settings, version, read_json(path / HISTORY)["rounds"])
+        return cls(path, settings, version, read_history(path / HISTORY, len(settings.classes)))
 
     def called(self, name: str) -> Self:
         """Return the run under another name, the row's of the table that shows it."""
@@ -65,8 +65,7 @@ class RunFolder:
     @property
     def environment(self) -> list[dict[str, Any]]:
         """Versions, machine and command line, an entry for each start and resume."""
-        entries: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT)["entries"]
-        return entries
+        return read_environment(self.path / ENVIRONMENT)
 
     @property
     def num_rounds(self) -> int:
@@ -80,19 +79,20 @@ class RunFolder:
 
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round, without its tables."""
-        return [_record(self.path / HISTORY, entry) for entry in self.entries]
+        numbers = ({name: value for name, value in entry.items() if name != "files"} for entry in self.entries)
+        return [RoundRecord(**values) for values in numbers]
 
     def split(self) -> dict[str, Any] | None:
         """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is from before this."""
-        return read_json(self.path / SPLIT) if (self.path / SPLIT).exists() else None
+        return read_split(self.path / SPLIT) if (self.path / SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
         """Return the pool as this round's network labels it, with the next round's selection."""
-        return from_tables(self.pool_table(round), self.negatives_table(round))
+        return self._labels(round, POOL, NEGATIVES)
 
     def validation(self, round: int = -1) -> PoolLabels:
         """Return the validation set as this round's network labels it."""
-        return from_tables(self.validation_table(round), self.validation_negatives_table(round))
+        return self._labels(round, VALIDATION, VALIDATION_NEGATIVES)
 
     def pool_table(self, round: int = -1) -> Table:
         """Return rounds/NNN/pool.parquet, a pyarrow.Table; -1 is the last finished round."""
@@ -150,23 +150,27 @@ class RunFolder:
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
         """Give a learner a round's model; the last one's unless the run keeps all."""
-        learner.from_bytes(
-            self.model_bytes(round),
-            sample_shape=self.settings.sample_shape,
-            num_classes=len(self.settings.classes),
-            trusted=trusted,
-        )
+        shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
+        try:
+            learner.from_bytes(self.model_bytes(round), trusted=trusted, **shapes)
+        except UntrustedTypesError:
+            raise
+        except InvalidInputError as error:
+            raise damaged(self.path / self._model_file(round), f"it is not the learner's model. {error}") from error
 
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
+        return self._read(self._entry(round), self._model_file(round))
+
+    def _model_file(self, round: int) -> str:
         entry = self._entry(round)
-        names = [name for name in entry["files"] if Path(name).name in MODELS]
+        names: list[str] = [name for name in entry["files"] if Path(name).name in MODELS]
         if not names:
             raise RunError(
                 f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
                 "unless the run is started with keep_models='all', and none of a learner without to_bytes."
             )
-        return self._read(entry, names[0])
+        return names[0]
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
@@ -189,7 +193,23 @@ class RunFolder:
         if key not in entry["files"]:
             without = "unlabeled samples" if name in (POOL, NEGATIVES) else "a validation set"
             raise RunError(f"The run in '{self.path}' has no {key}: it was made without {without}.")
-        return table_from_bytes(self._read(entry, key))
+        path, config = self.path / key, self.settings.config
+        try:
+            table = table_from_bytes(self._read(entry, key))
+            check_table(table, config.task, self.settings.classes, negatives=name in (NEGATIVES, VALIDATION_NEGATIVES))
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, error) from error
+        # Rounds that speak of other samples could not be compared, and their labels would go to the wrong ones.
+        if name in (POOL, VALIDATION) and not self._ids.setdefault(name, table["id"]).equals(table["id"]):
+            raise damaged(path, "its ids are not those of another round")
+        return table
+
+    def _labels(self, round: int, name: str, negatives: str) -> PoolLabels:
+        tables = self._table(round, name), self._table(round, negatives)
+        try:
+            return from_tables(*tables)
+        except ValueError as error:
+            raise damaged(self.path / round_file(self._entry(round)["round"], negatives), error) from error
 
     def _entry(self, round: int) -> Entry:
         if not -self.num_rounds <= round < self.num_rounds:
@@ -203,7 +223,7 @@ class RunFolder:
             return read_file(self.path / name, entry["files"][name])
         except DamagedFileError:
             # A process that writes the run removes the last model when it has a newer one.
-            if len(read_json(self.path / HISTORY)["rounds"]) > self.num_rounds:
+            if len(read_history(self.path / HISTORY, len(self.settings.classes))) > self.num_rounds:
                 raise RunError(
                     f"The run in '{self.path}' has gone on since it was opened, and '{name}' is gone; open it again."
                 ) from None
@@ -234,7 +254,7 @@ def _check_is_run(path: Path) -> None:
 
 def _read_settings(path: Path) -> tuple[RunSettings, str]:
     content = parse_json(path)
-    version = str(content.get("version"))
+    version = shown(content.get("version"), quote=False)
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         raise NewerRunError(
             f"The run in '{path.parent}' was written by surelabel {version} in format {content['format']}; this is "
@@ -242,16 +262,13 @@ def _read_settings(path: Path) -> tuple[RunSettings, str]:
         )
     values = check_json(path, content)
     try:
-        return RunSettings.model_validate(values["settings"]), version
-    except (ValidationError, KeyError) as error:
+        settings = RunSettings.model_validate(values.get("settings"))
+    except ValidationError as error:
         raise RunError(
             f"File '{path}' was written by surelabel {version} and has settings that surelabel {__version__} does not "
-            f"know; install that version. {error}"
+            f"know; install that version. {first_mistake(error)}"
         ) from error
-
-
-def _record(path: Path, entry: Entry) -> RoundRecord:
-    try:
-        return RoundRecord(**{name: value for name, value in entry.items() if name != "files"})
-    except TypeError as error:
-        raise RunError(f"File '{path}' has rounds that surelabel {__version__} does not know ({error}).") from error
+    classes = settings.classes
+    if not classes or len(set(classes)) < len(classes) or settings.config.num_classes not in (None, len(classes)):
+        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {settings.config.num_classes}")
+    return settings, version

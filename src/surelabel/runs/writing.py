@@ -14,6 +14,7 @@ from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
+from surelabel.runs.documents import Entry
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import is_temporary, make_folder, remove_file, write_file, write_json
 from surelabel.runs.layout import (
@@ -30,7 +31,7 @@ from surelabel.runs.layout import (
     round_file,
 )
 from surelabel.runs.models import canonical
-from surelabel.runs.reading import Entry, RunFolder, settled
+from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, table_bytes, to_tables
 
