@@ -11,14 +11,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
     os.environ["SURELABEL_DATA"] = os.path.abspath(os.environ["SURELABEL_DATA"])
 # Runs of the tests, also those of processes that they start, are not signed with the key of whoever runs them.
-os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has that of the process which started it
+    os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
+    atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 
 import pytest
 import torch
 from cli_support import Command
 from hypothesis import settings
 
-atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 torch.set_num_threads(1)
 settings.register_profile("surelabel", derandomize=True, database=None, deadline=None, max_examples=50)
 settings.load_profile("surelabel")
