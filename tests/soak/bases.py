@@ -1,0 +1,50 @@
+"""Small data and runs that the attacks begin with: a network, a scikit-learn model, several labels a sample."""
+
+from pathlib import Path
+
+import numpy as np
+from cli_support import LOGISTIC, QUICK, blobs, write_blobs
+
+from soak.children import call
+from surelabel.data.tables import write_table
+from surelabel.runs import RunSettings
+
+ROWS = 60
+CHECKPOINTS = ("--checkpoint-minutes", "0.0005") if "checkpoint_minutes" in RunSettings.model_fields else ()
+"""A few checkpoints in each round, which takes some tenths of a second."""
+FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--validation", "0.25", *QUICK, "--device", "cpu")
+RUNS = {
+    "network": FIT,
+    "sklearn": ("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC),
+    "several": ("fit", "tags.csv", "--label", "tags", "--separator", "|", "--id", "id", *QUICK),
+}
+DATA = {"network": "pets.csv", "sklearn": "pets.csv", "several": "tags.csv"}
+
+
+def write_data(folder: Path) -> None:
+    """Write tables and arrays of the same samples."""
+    columns = blobs(ROWS, num_labeled=20)
+    write_blobs(folder / "pets.csv", **columns)
+    write_blobs(folder / "pets.parquet", **columns)
+    pets = columns.pop("pet")
+    tags = [None if name is None else (name if row % 3 else "cat|dog") for row, name in enumerate(pets)]
+    write_table(folder / "tags.csv", {**columns, "tags": tags})
+    write_table(folder / "unlabeled.csv", columns)
+    x, y = np.array([columns["width"], columns["height"]]).T, np.array([name or "" for name in pets])
+    np.savez(folder / "pets.npz", x=x, y=y, ids=np.array(columns["id"]))
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+
+
+def make(folder: Path) -> None:
+    """Make the runs, each with what `predict` and `label` say of its own data beside it."""
+    for name, words in RUNS.items():
+        for command in (
+            (*words, "--out", folder / name),
+            *(
+                (word, folder / name, DATA[name], "--out", folder / f"{name}-{word}.csv")
+                for word in ("predict", "label")
+            ),
+        ):
+            code, text = call(*command)
+            assert code == 0, text
