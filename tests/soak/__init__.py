@@ -1,1 +1,1 @@
-"""Attacks on surelabel that are counted: kills, generated inputs, damaged run folders. `python -m soak` runs them all."""
+"""Attacks on surelabel, counted: kills, generated inputs, damaged run folders; `python -m soak` runs them all."""

@@ -18,7 +18,6 @@ RUNS = {
     "sklearn": ("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC),
     "several": ("fit", "tags.csv", "--label", "tags", "--separator", "|", "--id", "id", *QUICK),
 }
-DATA = {"network": "pets.csv", "sklearn": "pets.csv", "several": "tags.csv"}
 
 
 def write_data(folder: Path) -> None:
@@ -32,6 +31,7 @@ def write_data(folder: Path) -> None:
     write_table(folder / "unlabeled.csv", columns)
     x, y = np.array([columns["width"], columns["height"]]).T, np.array([name or "" for name in pets])
     np.savez(folder / "pets.npz", x=x, y=y, ids=np.array(columns["id"]))
+    np.savez(folder / "strange.npz", x=x.astype(">f8"), y=y, ids=np.array([f"\ud800{row}" for row in range(ROWS)]))
     np.save(folder / "x.npy", x)
     np.save(folder / "y.npy", y)
 
@@ -39,12 +39,8 @@ def write_data(folder: Path) -> None:
 def make(folder: Path) -> None:
     """Make the runs, each with what `predict` and `label` say of its own data beside it."""
     for name, words in RUNS.items():
-        for command in (
-            (*words, "--out", folder / name),
-            *(
-                (word, folder / name, DATA[name], "--out", folder / f"{name}-{word}.csv")
-                for word in ("predict", "label")
-            ),
-        ):
-            code, text = call(*command)
+        commands = [(command, folder / name, words[1]) for command in ("predict", "label")]
+        for command in (words, *commands):
+            out = name if command is words else f"{name}-{command[0]}.csv"
+            code, text = call(*command, "--out", folder / out)
             assert code == 0, text

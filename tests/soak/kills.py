@@ -100,7 +100,7 @@ class Killer:
 
 
 def random_moments(scratch: Scratch, kills: int, seed: int, end: float) -> Iterator[Verdict]:
-    """Kill `fit`, `resume` and `label` at random moments, half of all while a network trains; yield a verdict a kill."""
+    """Kill `fit`, `resume` and `label` at random moments, half of them while a network trains; yield a verdict each."""
     write_data(scratch.work)
     os.chdir(scratch.work)
     runs = Runs(Killer(scratch, seed), scratch.work / "expected")
@@ -142,13 +142,12 @@ class Runs:
     def aim(self, path: Path) -> Aim | None:
         """Return what is true of one event of those that the run has before it, in training or elsewhere."""
         wanted = self.killer.rng.random() < (0.9 if 2 * self.inside <= self.kills else 0.5)
-        events, number = self.events, itertools.count()
+        events = self.events
         if (path / "run.json").exists():
             rounds = len(json.loads((path / "history.json").read_text())["rounds"])
             events = events[[at for at, event in enumerate(events) if event == "rename history.json"][rounds] :]
         left = [event for event in events if is_training(event) == wanted]
-        chosen = self.killer.rng.randrange(len(left)) if left else -1
-        return lambda event: is_training(event) == wanted and next(number) == chosen
+        return nth(self.killer.rng.randrange(len(left)), lambda event: is_training(event) == wanted) if left else None
 
 
 class Labels:
@@ -165,9 +164,8 @@ class Labels:
         code = 0
         while code != -signal.SIGKILL:  # until it is killed before its end
             self.path.unlink(missing_ok=True)
-            chosen, number = self.killer.rng.randrange(self.events), itertools.count()
-            wait = WAIT if chosen else self.seconds
-            code = self.killer.call(*self.words, aim=lambda event: next(number) == chosen, wait=wait)
+            chosen = self.killer.rng.randrange(self.events)
+            code = self.killer.call(*self.words, aim=nth(chosen), wait=WAIT if chosen else self.seconds)
         is_there = self.path.exists()
         found = "a part of the file" if is_there and self.path.read_bytes() != self.expected else ""
         killed = Verdict(
@@ -188,27 +186,35 @@ def is_training(event: str) -> bool:
     return what == "train" and int(numbers[0]) < int(numbers[1])
 
 
+def nth(number: int, wanted: Aim = lambda event: True) -> Aim:
+    """Return what is true of the n-th event that is wanted, counted from 0."""
+    count = itertools.count()
+    return lambda event: wanted(event) and next(count) == number
+
+
 def every_change(scratch: Scratch, end: float, stride: int = 1, name: str = "") -> Iterator[Verdict]:
     """Kill a run at every `stride`-th change of a file with such a name; yield a verdict for each."""
     folder = Path(tempfile.mkdtemp(dir=scratch.work))
     killer, settings = Killer(scratch, 0), small_settings(folder, with_validation=True, max_rounds=1).pinned()
 
-    def work(path: Path, report: Report, kill_at: int = 0) -> int:
-        Watch(report, kill_at).begin()
-        try:
-            list(resume(path) if (path / "run.json").exists() else start(path, settings))
-        except SurelabelError as error:
-            print(f"error: {error}")
-            return 1
-        return 0
+    def run(path: Path, kill_at: int = 0) -> int:
+        def work(report: Report) -> int:
+            Watch(report, kill_at).begin()
+            try:
+                list(resume(path) if (path / "run.json").exists() else start(path, settings))
+            except SurelabelError as error:
+                print(f"error: {error}")
+                return 1
+            return 0
 
-    assert killer.run(lambda report: work(folder / "expected", report)) == 0, killer.output.read_text()
+        return killer.run(work)
+
+    assert run(folder / "expected") == 0, killer.output.read_text()
     changes = [(at, event) for at, event in enumerate(killer.events, 1) if name in event]
     for at, event in changes[::stride]:
         path = folder / f"killed{at}"
-        code = killer.run(lambda report: work(path, report, at))
-        assert code == -signal.SIGKILL, killer.output.read_text()
-        code = killer.run(lambda report: work(path, report))
+        assert run(path, kill_at=at) == -signal.SIGKILL, killer.output.read_text()
+        code = run(path)
         killed = Verdict("kills: at each change of a file", event.split()[0], note=event)
         yield killer.judged(killed, code, difference(path, folder / "expected"))
         shutil.rmtree(path)
