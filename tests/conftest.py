@@ -1,18 +1,24 @@
-"""What all tests share: one thread a process, and hypothesis without chance or clock."""
+"""What all tests share: one thread a process, a key of their own, and hypothesis without chance or clock."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
     os.environ["SURELABEL_DATA"] = os.path.abspath(os.environ["SURELABEL_DATA"])
+# Runs of the tests, also those of processes that they start, are not signed with the key of whoever runs them.
+os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
 
 import pytest
 import torch
 from cli_support import Command
 from hypothesis import settings
 
+atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 torch.set_num_threads(1)
 settings.register_profile("surelabel", derandomize=True, database=None, deadline=None, max_examples=50)
 settings.load_profile("surelabel")

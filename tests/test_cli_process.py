@@ -58,7 +58,8 @@ def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(comm
     assert "\x1b" not in broken.stdout + broken.stderr, "a pipe gets no color and no bars"
     assert broken.stderr.splitlines() == [
         "error: interrupted.",
-        "note: round 0 is done and kept; go on with: surelabel resume broken",
+        "note: round 0 is done and kept, round 1 is kept up to its last checkpoint; "
+        "go on with: surelabel resume broken",
     ]
     assert RunFolder.open("broken").num_rounds == 1
 
@@ -76,7 +77,8 @@ def test_a_termination_signal_is_an_interruption_too(command, monkeypatch):
     assert result == (
         1,
         "",
-        "error: interrupted.\nnote: no round is done yet; go on with: surelabel resume 'my runs'\n",
+        "error: interrupted.\n"
+        "note: round 0 is kept up to its last checkpoint; go on with: surelabel resume 'my runs'\n",
     )
     assert RunFolder.open("my runs").num_rounds == 0
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before

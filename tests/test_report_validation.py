@@ -193,9 +193,9 @@ def test_pictures_of_the_validation_set_are_shown(tmp_path: Path) -> None:
     list(run(tmp_path / "run", Told(both(P0), BOTH_U), data.labeled, data.unlabeled, CONFIG, **parts))
     made = RunFolder.open(tmp_path / "run")
     settings = made.settings.replace(data=FunctionData(function=f"{__file__}:pictures"))
-    row = Row("UPS", (RunFolder(made.path, settings, made.version, made.entries),))
-    assert "true labels of the pool are not known" in pictures_figure(row, call_functions=True).note
-    figure = pictures_figure(row, call_functions=True, validation=True)
+    row = Row("UPS", (RunFolder(made.path, settings, made.version, made.entries, trust_code=True),))
+    assert "true labels of the pool are not known" in pictures_figure(row).note
+    figure = pictures_figure(row, validation=True)
     # Samples 2 (0.92 for cat) and 7 (0.92 for dog) are wrong; both rounds say the same.
     found = [(int(one.pixels[0, 0, 0]), one.caption.partition(",")[0]) for one in figure.pictures]
     assert sorted(found) == [(2, "dog taken for cat")] * 2 + [(7, "cat taken for dog")] * 2

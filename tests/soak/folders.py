@@ -17,7 +17,7 @@ from surelabel.errors import SurelabelError
 from surelabel.runs import RunFolder
 
 EVIL, TOUCH = "../../outside/evil.py:touch", {"command": "touch ../../outside/touched"}
-VALUES = json.loads(r"""[null, true, -1, 0, 1, 3, 1000000000, 1000000000000000000000000000000, 0.5, -0.5, 1.5, 1e308, NaN,
+VALUES = json.loads(r"""[null, true, -1, 0, 1, 3, 1000000000, 100000000000000000000000000, 0.5, -0.5, 1.5, 1e308, NaN,
 Infinity, [], {}, ["x"], [1, 2], [[[]]], {"x": 1}, "", "x", "2", "inf", "cat", "$10_$20", "\ud800", "\u0000", "network",
 "deep", "../../outside/touched", "os:system", "../../outside/evil.py:touch", "builtins:open", "torch.nn:Dropout"]""")
 ATTACKS: tuple[dict[str, Any], ...] = (

@@ -52,16 +52,23 @@ Trust = Annotated[
         show_default=False,
     ),
 ]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    ),
+]
 
 
-def open_run(path: Path) -> "RunFolder":
+def open_run(path: Path, trust_code: bool = False) -> "RunFolder":
     """Return the run in a folder; a folder that is not there is wrong use."""
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
         raise WrongUse(f"Invalid value for 'RUN': folder '{path}' {kind}; name the --out of a 'surelabel fit'.")
     from surelabel.runs import RunFolder
 
-    return RunFolder.open(path)
+    return RunFolder.open(path, trust_code=trust_code)
 
 
 def read_samples(

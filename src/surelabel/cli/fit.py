@@ -63,6 +63,7 @@ def command(
     out: options.Out,
     device: options.Device = None,
     seed: options.Seed = 0,
+    checkpoint_minutes: options.CheckpointMinutes = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
@@ -84,7 +85,9 @@ def command(
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    settings = RunSettings(config=config, learner=learner, data=pinned)
+    often = {} if checkpoint_minutes is None else {"checkpoint_minutes": checkpoint_minutes}
+    with settings_from_options():
+        settings = RunSettings(config=config, learner=learner, data=pinned, **often)
     if estimator is None:
         check_network(settings.network, loaded, data)
         if model is None:

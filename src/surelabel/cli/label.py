@@ -24,6 +24,7 @@ def command(
     entries: _several.Entries = False,
     id: _runs.Id = None,
     trust: _runs.Trust = None,
+    trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
 ) -> None:
     """Label samples and say which labels to trust.
@@ -46,7 +47,7 @@ def command(
     present, a negative is a trusted absence, and given is 1, 0 or empty.
     """
     _runs.check_files(file, out, force)
-    folder = _runs.open_run(run)
+    folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)

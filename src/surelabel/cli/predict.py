@@ -25,6 +25,7 @@ def command(
     entries: _several.Entries = False,
     id: _runs.Id = None,
     trust: _runs.Trust = None,
+    trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
 ) -> None:
     """Predict the labels of new samples: id, prediction, confidence.
@@ -35,7 +36,7 @@ def command(
     and the confidence is the probability that the class is present.
     """
     _runs.check_files(file, out, force)
-    folder = _runs.open_run(run)
+    folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")

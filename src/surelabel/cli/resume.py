@@ -26,6 +26,7 @@ def command(
     max_minutes: Annotated[
         float | None, typer.Option("--max-minutes", min=0, help="No round starts after this many minutes in all.")
     ] = None,
+    trust_code: _runs.TrustCode = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
@@ -36,7 +37,7 @@ def command(
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     held_out = dict.fromkeys(_scored(folder))
     last = follow(
-        lambda progress: resume(run, progress=progress, **limits),
+        lambda progress: resume(run, progress=progress, trust_code=trust_code, **limits),
         run,
         config.replace(**{name: value for name, value in limits.items() if value is not None}),
         done=records,

@@ -1,7 +1,7 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
 import warnings
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
@@ -19,6 +19,7 @@ from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
 from surelabel.references import absolute_reference, changed_file, check_unchanged, reference_hash, resolve
+from surelabel.trust import DATA_SETS, Reference
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
@@ -108,6 +109,10 @@ class TableData(Settings):
                 f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
             )
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name: none."""
+        yield from ()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
@@ -205,6 +210,13 @@ class FunctionData(Settings):
     function: str
     sha256: str | None = None
     arguments: dict[str, JSONScalar] = Field(default_factory=dict)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        yield Reference(self.function, DATA_SETS)
+        for name in DATA_SETS.get(self.function, ()):
+            if name in self.arguments:
+                yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
 
     def pinned(self) -> Self:
         """Return the settings with an absolute path and the file's content hash, if it has none yet."""

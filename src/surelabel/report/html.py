@@ -29,32 +29,29 @@ def write_report(
     runs: Sequence[RunFolder],
     path: str | os.PathLike[str],
     title: str = "surelabel report",
-    *,
-    call_functions: bool = False,
 ) -> Path:
     """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
 
     Args:
-        runs: finished or not, with at least one finished round each.
+        runs: finished or not, with at least one finished round each. Pictures are left out of a run that you have not
+            signed, if its data are made by a function that is not ours; open it with `trust_code=True` to call it.
         path: the HTML file; one that exists is replaced.
         title: the page's heading.
-        call_functions: for the pictures, also load data by calling a function that a run's settings name; only for runs
-            that you trust. Tables, and the demo's own data, are read in any case.
     """
     path = Path(path)
-    page = render_report(runs, title, call_functions=call_functions)
+    page = render_report(runs, title)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda stream: stream.write(page.encode()))
     return path
 
 
-def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool = False) -> str:
+def render_report(runs: Sequence[RunFolder], title: str) -> str:
     """Return the page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, figures = rounds_figure(rows), _figures(main, runs, call_functions)
+    overview, figures = rounds_figure(rows), _figures(main, runs)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -159,7 +156,7 @@ def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
     ]
 
 
-def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
+def _figures(main: Row, runs: Sequence[RunFolder]) -> list[ReportFigure]:
     validation = main.has_validation_truth and not main.has_truth
     tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
     return [
@@ -169,7 +166,7 @@ def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list
         risk_coverage_figure(main, validation),
         balance_figure(main),
         *(section for section in tables if section.tables),
-        pictures_figure(main, call_functions=call_functions, validation=validation),
+        pictures_figure(main, validation=validation),
     ]
 
 

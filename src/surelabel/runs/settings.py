@@ -1,6 +1,7 @@
 """A run's whole settings: how labels are selected, what learns, and from which data."""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from surelabel.data.reference import FunctionData, TableData
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.rules import UPSConfig
+from surelabel.trust import Reference
 
 FORMAT = 1
 """The layout of run folders that this version writes; it reads this one and all before."""
@@ -31,6 +33,8 @@ class RunSettings(Settings):
         sample_shape: the shape of one sample.
         feature_names: names of a table's columns.
         keep_models: "last" keeps the model of the last round, "all" those of all rounds.
+        checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
+            on within the round; None: never.
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
@@ -43,6 +47,7 @@ class RunSettings(Settings):
     sample_shape: tuple[int, ...] = ()
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
+    checkpoint_minutes: float | None = Field(5.0, ge=0)
     fingerprint: str = ""
 
     @property
@@ -62,6 +67,12 @@ class RunSettings(Settings):
         """
         training = self.network.training.replace(**changes)
         return self.replace(learner=self.network.replace(training=training))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        for part in (self.learner, self.data):
+            if part is not None:
+                yield from part.references()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and a content hash for every file."""
