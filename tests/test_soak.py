@@ -33,7 +33,7 @@ def kept(name):
     soak.tallies.clear()
 
 soak.kills(10)
-soak.changes(8)
+soak.changes(stride=16)
 soak.damages(24)
 soak.inputs(range(500))
 kept("right")

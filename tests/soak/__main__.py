@@ -69,9 +69,8 @@ class Soak:
             tally.add(verdict)
             tally.seconds, began = tally.seconds + now - began, now
             if verdict.fault:
-                print(
-                    f"seed {self.seed}, {what} {index}: {verdict.fault} in {verdict.area}: {verdict.note}", flush=True
-                )
+                note = " ".join(verdict.note.split())[:400]
+                print(f"seed {self.seed}, {what} {index}: {verdict.fault} in {verdict.area}: {note}", flush=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each area."""

@@ -7,11 +7,10 @@ from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from soak.children import call
 from surelabel.data.tables import write_table
-from surelabel.runs import RunSettings
 
 ROWS = 60
-CHECKPOINTS = ("--checkpoint-minutes", "0.0005") if "checkpoint_minutes" in RunSettings.model_fields else ()
-"""A few checkpoints in each round, which takes some tenths of a second."""
+CHECKPOINTS = ("--checkpoint-minutes", "0.0005")
+"""A few in each round, which takes some tenths of a second."""
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--validation", "0.25", *QUICK, "--device", "cpu")
 RUNS = {
     "network": FIT,

@@ -50,6 +50,7 @@ class Scratch:
         )
         os.environ.update(HOME=str(path / "home"), TMPDIR=str(path / "temporary"), MPLCONFIGDIR=str(path / "home/mpl"))
         os.environ.update({f"XDG_{kind}_HOME": str(path / "home" / kind) for kind in ("CONFIG", "DATA", "CACHE")})
+        os.environ.pop("SURELABEL_CONFIG", None)
         tempfile.tempdir = None
         os.chdir(self.work)
 
