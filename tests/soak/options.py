@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import importlib
 import json
 import random
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ import typer
 
 from soak import bases
 from soak.children import Verdict, call, judge
-from surelabel import cli
 
 NUMBERS = "0 1 2 3 0.5 0.05 0.9 -1 1e-300 1e308 inf nan 10 1000000000 1000000000000000000 1_0 ½"
 TEXTS = ("", " ", "\udcff", "a" * 5000, "two\nlines")
@@ -41,7 +41,7 @@ def check(rng: random.Random, folder: Path) -> Verdict:
         if command == "fit"
         else [command, run, *([data] if OUT.get(command) == "out.csv" else ())]
     )
-    given = dict(_option(rng, command) for _ in range(rng.choice((0, 1, 1, 2, 3, 4))))
+    given = dict(_option(rng, command) for _ in range(rng.choice((0, 1, 1, 1, 2, 3))))
     if command in OUT:
         given.setdefault("--out", OUT[command])
     words += [word for pair in given.items() for word in pair if word is not None]
@@ -54,14 +54,14 @@ def check(rng: random.Random, folder: Path) -> Verdict:
 
 
 def _option(rng: random.Random, command: str) -> tuple[str, str | None]:
-    known = [one for one in typer.main.get_command(cli.app).commands[command].params if one.param_type_name == "option"]
-    option = rng.choice([one for one in known if one.opts != ["--help"]])
-    flag = option.opts[0]
-    if option.is_flag:
+    annotations = importlib.import_module(f"surelabel.cli.{command}").command.__annotations__.values()
+    declared = [pair for pair in map(get_args, annotations) if len(pair) == 2]
+    kind, option = rng.choice([pair for pair in declared if isinstance(pair[1], typer.models.OptionInfo)])
+    flag = next(word for word in (option.default, *(option.param_decls or ())) if str(word).startswith("--"))
+    if kind is bool:
         return flag, None
-    kind = str(get_args(getattr(cli, command).command.__annotations__[option.name])[0])
     texts = OUTPUTS.split() if flag == "--out" else [*TEXTS, *WORDS.split(), *FILES.split()]
-    return flag, rng.choice(NUMBERS.split() if "float" in kind or "int" in kind else texts)
+    return flag, rng.choice(NUMBERS.split() if "float" in str(kind) or "int" in str(kind) else texts)
 
 
 def wrong(command: str, folder: Path, run: str, given: Given) -> str:

@@ -118,7 +118,7 @@ def write(rng: random.Random, path: Path, cells: Cells) -> None:
         for file, name in ((path, "x"), (path.with_name("labels.npy"), "y")):
             if name in cells:
                 array = rng.choice((np.asfortranarray, np.asarray))(cells[name])
-                file.write_bytes(hostile.array_bytes(array, version=rng.choice(((1, 0), (2, 0), (3, 0)))))
+                file.write_bytes(hostile.array_bytes(array, version=rng.choice(((1, 0), (2, 0)))))
     elif path.suffix == ".npz":
         rng.choice((np.savez, np.savez_compressed))(path, **cells)
     elif path.suffix == ".parquet":
