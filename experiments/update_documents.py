@@ -293,6 +293,26 @@ def trials(results: Path, experiment: str) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, experiment `{experiment}`: {origin}."])
 
 
+def reliability(results: Path) -> str:
+    """Return the counts of the last soak."""
+    path = results / "reliability.csv"
+    if not path.exists():
+        return "Not run."
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    last = rows[-1]
+    rows = [row for row in rows if all(row[name] == last[name] for name in ("commit", "seed", "machine"))]
+    faults = ("unexpected", "tracebacks", "hangs", "differences", "outside")
+    lines = [f"| what | number | of these | {' | '.join(faults)} |", "|---|---|---|" + "---|" * len(faults)]
+    for row in rows:
+        cells = [row["what"], f"{int(row['count']):,}", row["details"], *(row[name] for name in faults)]
+        lines.append("| " + " | ".join(cells) + " |")
+    minutes = sum(float(row["seconds"]) for row in rows) / 60
+    origin = f"seed {last['seed']}, commit {last['commit'][:7]}, {minutes:.0f} minutes on {last['machine']}"
+    where = f"Python {last['python']}, torch {last['torch']}"
+    return "\n".join([*lines, "", f"`results/reliability.csv`, {origin}, {where}."])
+
+
 def _speed(per_second: str, ratio: str = "") -> str:
     if not per_second:
         return ""
@@ -320,6 +340,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "fresh-rounds": fresh_rounds,
     "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
+    "reliability": reliability,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
 
