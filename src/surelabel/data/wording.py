@@ -1,5 +1,6 @@
 """Values and files in one-line errors: shortened, listed, and named where they are missing or damaged."""
 
+import lzma
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def damage_named(path: Path, kind: str) -> Iterator[None]:
-    """Turn what a library raises on a damaged or unreadable file into one line that names the file."""
+def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn what a library raises on a damaged or unreadable file, and `more`, into one line that names the file."""
     try:
         yield
     except PermissionError as error:
@@ -35,11 +36,11 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
             f"File '{path}' does not fit into memory, or is damaged and claims so "
             f"({shown(error, quote=False)}); free memory, or give fewer rows or columns."
         ) from error
-    except (OSError, EOFError, BadZipFile, zlib.error, NotImplementedError) as error:
+    except (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, *more) as error:
         raise damaged(path, kind, error) from error
 
 
-def damaged(path: Path, kind: str, error: Exception) -> DataError:
+def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
     """The error for a file whose content is not what its ending says."""
     return DataError(
         f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "
