@@ -25,6 +25,7 @@ def command(
     id: _runs.Id = None,
     trust: _runs.Trust = None,
     force: _runs.Force = False,
+    excel_safe: _runs.ExcelSafe = False,
 ) -> None:
     """Label samples and say which labels to trust.
 
@@ -45,7 +46,7 @@ def command(
     is 1 (present) or 0, the confidence is the probability that the class is
     present, a negative is a trusted absence, and given is 1, 0 or empty.
     """
-    _runs.check_files(file, out, force)
+    _runs.check_files(file, out, force, excel_safe)
     folder = _runs.open_run(run)
     _several.check_entries(entries, folder.settings)
     learner = folder.learner(trusted=tuple(trust or ()))
@@ -55,7 +56,7 @@ def command(
     if "given" in columns:
         complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
         given = None
-    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force)
+    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":

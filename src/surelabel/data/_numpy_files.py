@@ -15,6 +15,7 @@ from surelabel.data._cells import check_ids, label_sets, multi_labels, single_la
 from surelabel.data._collect import Table
 from surelabel.data._columns import Request, choose_columns, no_rows, not_finite, unknown_name
 from surelabel.data._limits import check_size
+from surelabel.data.source import native
 from surelabel.data.wording import check_file, damage_named, damaged, listed
 from surelabel.errors import DataError
 
@@ -100,7 +101,7 @@ def _load(path: Path, name: str, stream: IO[bytes], size: int) -> AnyArray:
         problem = f"by its header array {name!r} should take {expected} bytes, and it takes {size}"
         raise damaged(path, "a numpy file", problem)
     stream.seek(0)
-    return _native(np.lib.format.read_array(stream, allow_pickle=False))
+    return native(np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def _described(stream: IO[bytes]) -> tuple[np.dtype[Any], int]:
@@ -113,13 +114,6 @@ def _described(stream: IO[bytes]) -> tuple[np.dtype[Any], int]:
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"shape {shape}")
     return kind, stream.tell() + math.prod(shape) * kind.itemsize
-
-
-def _native(array: AnyArray) -> AnyArray:
-    """Return numbers as torch takes them: in this machine's order of bytes, and of 64 bits at most."""
-    wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
-    with np.errstate(over="ignore"):  # what is infinite in 64 bits is found later, by its place
-        return array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
 
 
 def _table(path: Path, parts: Mapping[str, AnyArray], request: Request) -> Table:
