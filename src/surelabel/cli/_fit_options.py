@@ -70,9 +70,7 @@ Drop = Annotated[
 ]
 Use = Annotated[
     list[str] | None,
-    _option(
-        _DATA, "--use", "A column that is a feature, although it only counts the rows; may be repeated.", "COLUMN"
-    ),
+    _option(_DATA, "--use", "A column that is a feature, although it only counts the rows; may be repeated.", "COLUMN"),
 ]
 Unlabeled = Annotated[
     str | None, _option(_DATA, "--unlabeled", "A label that means unlabeled, beside the empty cell.", "VALUE")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
-from surelabel.data._columns import Columns, Request, not_finite
+from surelabel.data._columns import Columns, Request, not_finite, rows_differ
 from surelabel.data._limits import check_size
 from surelabel.errors import DataError
 
@@ -62,7 +62,7 @@ class Collector:
         """Take over a batch whose columns are in the order of `columns.used`: numbers first, then strings."""
         count = len(self.columns.features)
         if self.rows + batch.num_rows > self.expected:
-            raise self._wrong_count(self.rows + batch.num_rows)
+            raise rows_differ(self.path, self.expected, self.rows + batch.num_rows)
         self._add_features(batch.select(list(range(count))))
         if self.columns.labels:
             cells = batch.columns[count : count + len(self.columns.labels)]
@@ -74,7 +74,7 @@ class Collector:
     def table(self) -> Table:
         """Return what was collected."""
         if self.rows != self.expected:
-            raise self._wrong_count(self.rows)
+            raise rows_differ(self.path, self.expected, self.rows)
         ids: npt.NDArray[Any] = np.arange(self.rows, dtype=np.int64)
         if self.columns.id is not None:
             ids = _join_ids(self._ids)
@@ -83,12 +83,6 @@ class Collector:
         names = self.columns
         several = y is not None and self.request.separator is not None
         return Table(self.path, self._x[: self.rows], y, ids, names.feature_names, names.label_names, several)
-
-    def _wrong_count(self, rows: int) -> DataError:
-        return DataError(
-            f"File '{self.path}' has {self.expected} rows, and {rows} came out when it was read; write it again, or "
-            "convert it to another kind of table."
-        )
 
     def _add_features(self, batch: Batch) -> None:
         import pyarrow as pa

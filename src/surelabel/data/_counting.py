@@ -26,9 +26,7 @@ def counting_columns(table: Table, use: Sequence[str]) -> tuple[str, ...]:
         if name not in table.feature_names:
             raise unknown_name(table.path, "feature column", name, table.feature_names)
     found = tuple(
-        name
-        for position, name in enumerate(table.feature_names)
-        if name not in use and _counts(table.x[:, position])
+        name for position, name in enumerate(table.feature_names) if name not in use and _counts(table.x[:, position])
     )
     if len(found) == len(table.feature_names) > 0:
         raise DataError(

@@ -26,8 +26,8 @@ _BOOLEANS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE"})
 
 
 @dataclass(frozen=True)
-class _Survey:
-    """What the bytes of a file tell without a parser: records (lines that are not empty) and the longest one's bytes."""
+class Survey:
+    """What is known of a file before it is parsed: how many records it has, and the bytes of the longest."""
 
     records: int
     longest: int
@@ -49,16 +49,12 @@ def read_csv(path: Path, request: Request) -> Table:
     import pyarrow as pa
 
     with damage_named(path, "gzipped text" if _is_gzip(path) else "text"):
-        survey = _survey(path)
+        survey = survey_text(path)
         layout = _read_layout(path)
-        if survey.has_nul:
-            raise _nul_character(path)
         _check_delimiter(path, layout.header, request)
         columns = choose_columns(path, [name.strip() for name in layout.header], request)
         if not layout.first:
             raise no_rows(path)
-        if survey.quotes:
-            survey = _survey_quoted(path, survey)
         collector = Collector(path, columns, survey.records - 1, request)
         try:
             # A row must fit into a block.
@@ -67,6 +63,18 @@ def read_csv(path: Path, request: Request) -> Table:
         except pa.ArrowException as error:
             raise _explain(path, columns, layout, collector.rows, error) from error
         return collector.table()
+
+
+def survey_text(path: Path) -> Survey:
+    """Count the records of a text file, the header among them; refuse what is too large or holds a NUL.
+
+    Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
+    """
+    survey = _survey_lines(path)
+    if survey.has_nul:
+        _read_layout(path)  # text in another encoding, such as UTF-16, is named so
+        raise _nul_character(path)
+    return _survey_quoted(path, survey) if survey.quotes else survey
 
 
 def _batches(path: Path, columns: Columns, layout: _Layout, block: int) -> Iterator[Batch]:
@@ -104,7 +112,7 @@ def _boolean_columns(columns: Columns, layout: _Layout) -> frozenset[int]:
     )
 
 
-def _survey(path: Path) -> _Survey:
+def _survey_lines(path: Path) -> Survey:
     """Go over the bytes once, with no more than a block in memory; refuse a file or a line that is too large."""
     size = records = longest = quotes = 0
     last_end, has_nul, most = -1, False, longest_row(path)
@@ -123,10 +131,10 @@ def _survey(path: Path) -> _Survey:
             records += int((lengths > 0).sum())
             quotes += chunk.count(b'"')
             has_nul = has_nul or b"\0" in chunk
-    return _Survey(records + (size > last_end + 1), longest, quotes, has_nul)
+    return Survey(records + (size > last_end + 1), longest, quotes, has_nul)
 
 
-def _survey_quoted(path: Path, survey: _Survey) -> _Survey:
+def _survey_quoted(path: Path, survey: Survey) -> Survey:
     """Count the records of a file whose quoted cells may hold line ends; refuse a quote that is never closed.
 
     The rest of such a file would silently be one cell.

@@ -3,7 +3,7 @@
 import math
 import tokenize
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -32,18 +32,29 @@ def read_npz(path: Path, request: Request) -> Table:
             f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
             f"{len(request.labels)}."
         )
+    return _table(path, read_arrays(path, lambda members: _parts(path, members, request)), request)
+
+
+def read_arrays(path: Path, choose: Callable[[Sequence[str]], Mapping[str, str]]) -> dict[str, AnyArray]:
+    """Return arrays of an .npz file.
+
+    Args:
+        path: the file.
+        choose: gets the names of all arrays in it, and returns those to read, each under the name to give it.
+    """
     with damage_named(path, "an .npz archive"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        parts = _parts(path, members, request)
-        infos = [archive.getinfo(members[name]) for name in parts.values()]
-        check_size(path, sum(info.file_size for info in infos))
-        arrays = {}
-        for (part, name), info in zip(parts.items(), infos, strict=True):
+        chosen = choose(list(members))
+        infos = {name: archive.getinfo(members[name]) for name in chosen.values()}
+        check_size(path, sum(info.file_size for info in infos.values()))
+        for name, info in infos.items():
             if info.flag_bits & 1:
                 raise DataError(f"File '{path}': array {name!r} is encrypted; save it without a password.")
-            with archive.open(info) as stream:
-                arrays[part] = _load(path, name, stream, info.file_size)
-    return _table(path, arrays, request)
+        arrays = {}
+        for part, name in chosen.items():
+            with archive.open(infos[name]) as stream:
+                arrays[part] = _load(path, name, stream, infos[name].file_size)
+    return arrays
 
 
 def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
@@ -60,7 +71,7 @@ def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
     return _table(path, parts, request)
 
 
-def _parts(path: Path, members: Mapping[str, str], request: Request) -> dict[str, str]:
+def _parts(path: Path, members: Sequence[str], request: Request) -> dict[str, str]:
     """Return which array is x, which y and which ids, as far as the archive has them."""
     asked = {"x": None, "y": next(iter(request.labels), None), "ids": request.id_column}
     if request.labels_if_there and (len(request.labels) > 1 or asked["y"] not in (None, *members)):
@@ -69,15 +80,15 @@ def _parts(path: Path, members: Mapping[str, str], request: Request) -> dict[str
     return {part: name for part, name in found.items() if name is not None}
 
 
-def _find_array(path: Path, members: Mapping[str, str], part: str, asked: str | None) -> str | None:
+def _find_array(path: Path, members: Sequence[str], part: str, asked: str | None) -> str | None:
     if asked is not None:
         if asked not in members:
-            raise unknown_name(path, "array", asked, list(members))
+            raise unknown_name(path, "array", asked, members)
         return asked
     found = next((name for name in (part, part.upper()) if name in members), None)
     if found is None and part == "x":
         raise DataError(
-            f"File '{path}' has no array 'x'; it has {listed(list(members))}. Call the samples x, the labels y and "
+            f"File '{path}' has no array 'x'; it has {listed(members)}. Call the samples x, the labels y and "
             "names of the rows ids: numpy.savez(file, x=..., y=...) makes such a file."
         )
     return found

@@ -52,12 +52,17 @@ def _read(path: Path, request: Request) -> Table:
     return collector.table()
 
 
+def check_metadata(path: Path, metadata: Any) -> None:
+    """Refuse a file whose columns take too much memory once they are unpacked."""
+    check_size(path, sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)))
+
+
 def _opened(path: Path) -> Any:
     """Return the file, opened; text is read as the file keeps it, each distinct value once."""
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(path)
-    check_size(path, sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)))
+    check_metadata(path, metadata)
     leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
     return ParquetFile(
         path,

@@ -154,7 +154,7 @@ def _kind(path: Path) -> str:
 def _arrow_table(columns: Mapping[str, Any]) -> Any:
     import pyarrow as pa
 
-    arrays = {name: _arrow_column(name, values) for name, values in columns.items()}
+    arrays = {str(name): _arrow_column(str(name), values) for name, values in columns.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) != 1:
         described = ", ".join(f"{length} in {name!r}" for name, length in list(lengths.items())[:8])
