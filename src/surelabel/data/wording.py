@@ -27,7 +27,8 @@ def check_file(path: Path) -> None:
 @contextmanager
 def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what a library raises on a damaged or unreadable file, and `more`, into one line that names the file."""
-    damage: tuple[type[Exception], ...] = (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError)
+    damage = (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+    kinds: tuple[type[Exception], ...] = (*damage, *more)
     try:
         yield
     except PermissionError as error:
@@ -37,7 +38,7 @@ def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None
             f"File '{path}' does not fit into memory, or is damaged and claims so "
             f"({shown(error, quote=False)}); free memory, or give fewer rows or columns."
         ) from error
-    except (*damage, NotImplementedError, *more) as error:
+    except kinds as error:
         raise damaged(path, kind, error) from error
 
 

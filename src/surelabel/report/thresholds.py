@@ -211,9 +211,7 @@ def _read_table(path: Path) -> Any:
         rows = survey_text(path).records - 1
         table = pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
         if len(table) != rows:
-            raise DataError(
-                f"File '{path}' has {rows} rows, and {len(table)} came out when it was read; write it again."
-            )
+            raise rows_differ(path, rows, len(table))
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error
