@@ -18,8 +18,9 @@ import typer
 from surelabel._version import __version__
 from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
-from surelabel.cli._errors import FAILURE, WRONG_USE, debugging, report_error
+from surelabel.cli._errors import FAILURE, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._work import shown_decoding
+from surelabel.data.wording import is_text
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with _signals(), _warnings_on_one_line():
         try:
+            _check_words(sys.argv[1:] if arguments is None else arguments)
             with shown_decoding():
                 code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
             sys.stdout.flush()
@@ -51,6 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if debugging():
                 raise
             return report_error(error)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse bytes that are no UTF-8, which Python keeps as lone surrogates: a run could not note them."""
+    wrong = next((word for word in words if not is_text(word)), None)
+    if wrong is not None:
+        raise WrongUse(f"{wrong!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
 
 
 def _version(asked: bool) -> None:

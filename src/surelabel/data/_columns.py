@@ -220,7 +220,7 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
 
 
 def _drop(name: str) -> str:
-    return f"drop the column with --drop {shlex.quote(name)}"
+    return f"drop the column with --drop {shlex.quote(name) if name.isprintable() else repr(name)}"
 
 
 def _place(path: Path, name: str, row: int) -> str:

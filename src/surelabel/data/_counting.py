@@ -51,7 +51,8 @@ def without(table: Table, names: Sequence[str]) -> Table:
 def _counts(column: npt.NDArray[Any]) -> bool:
     rows, first, last = len(column), float(column[0]), float(column[-1])
     largest = max(abs(first), abs(last))
-    rounding = 0.0 if largest <= _EXACT else float(np.spacing(np.float32(largest)))
+    rounds = column.dtype == np.float32 and largest > _EXACT
+    rounding = float(np.spacing(np.float32(largest))) if rounds else 0.0
     # Most columns are told by their ends; rounding that hides the count says nothing.
     if rows < _LEAST_ROWS or not first.is_integer() or abs(last - first - rows + 1) > rounding or 4 * rounding > rows:
         return False

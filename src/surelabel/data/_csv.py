@@ -3,9 +3,11 @@
 import csv
 import gzip
 import io
+import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -13,9 +15,9 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from surelabel.data._collect import Batch, Collector, Table
-from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
+from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number, not_finite
 from surelabel.data._limits import check_size, longest_row, row_too_long
-from surelabel.data.wording import damage_named, damaged, shown
+from surelabel.data.wording import damage_named, damaged, is_text, shown
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
@@ -176,7 +178,7 @@ def _read_layout(path: Path) -> _Layout:
             raise damaged(path, "a table", error) from error
     if not any(name.strip() for name in header):
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
-    if any(_is_not_utf8(name) for name in header):
+    if not all(map(is_text, header)):
         raise DataError(f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8.")
     return _Layout(header, first, header_row)
 
@@ -219,24 +221,22 @@ def _fault(path: Path, columns: Columns, booleans: frozenset[int], row: int, rec
             f"{shown(record[0])}."
         )
     for position in columns.used:
-        if _is_not_utf8(record[position]):
+        if not is_text(record[position]):
             return DataError(
                 f"File '{path}', column {columns.names[position]!r}, row {row} is not UTF-8 text; save the "
                 "file with the encoding UTF-8."
             )
     missing = pc.ConvertOptions().null_values
     for position in columns.features:
-        cell = record[position].strip()
+        # Arrow takes spaces away, but no line ends; and it looks for what is missing first.
+        cell = record[position].strip(" \t")
         right = cell in _BOOLEANS | {"0", "1"} if position in booleans else _NUMBER.fullmatch(cell)
-        if not right and cell not in missing:
-            place = (path, columns.names[position], row)
-            return not_a_number(*place, record[position], droppable=not columns.trained)
+        if not right and record[position] not in missing:
+            place, droppable = (path, columns.names[position], row), not columns.trained
+            if not cell:
+                return not_finite(*place, math.nan, droppable=droppable)
+            return not_a_number(*place, record[position], droppable=droppable)
     return None
-
-
-def _is_not_utf8(text: str) -> bool:
-    # The text was read with surrogateescape, which keeps a byte that is not UTF-8 as a lone surrogate.
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _delimiter(path: Path) -> str:
@@ -249,22 +249,23 @@ def _is_gzip(path: Path) -> bool:
 
 @contextmanager
 def _binary(path: Path) -> Iterator[BinaryIO]:
-    if _is_gzip(path):
-        with gzip.open(path, "rb") as packed:
-            yield cast(BinaryIO, packed)
-    else:
-        with path.open("rb") as plain:
-            yield plain
+    """Open a file behind the mark that some programs put before text in UTF-8."""
+    with ExitStack() as opened:
+        stream = cast(BinaryIO, opened.enter_context(gzip.open(path) if _is_gzip(path) else path.open("rb")))
+        if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+            stream.seek(0)
+        yield stream
 
 
 @contextmanager
-def _text(path: Path, encoding: str = "utf-8-sig") -> Iterator[io.TextIOWrapper]:
+def _text(path: Path, encoding: str = "utf-8") -> Iterator[io.TextIOWrapper]:
     with _binary(path) as stream:
+        # A byte that is no UTF-8 becomes a lone surrogate, which `is_text` finds.
         yield io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
 
 
 @contextmanager
-def _records(path: Path, *, encoding: str = "utf-8-sig", strict: bool = False) -> Iterator[Iterator[list[str]]]:
+def _records(path: Path, *, encoding: str = "utf-8", strict: bool = False) -> Iterator[Iterator[list[str]]]:
     """Give the cells of each record, none for an empty line; a cell may be as long as a row."""
     before = csv.field_size_limit(longest_row(path))
     try:

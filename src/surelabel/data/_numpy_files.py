@@ -42,7 +42,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Mapping[str, str]]
         path: the file.
         choose: gets the names of all arrays in it, and returns those to read, each under the name to give it.
     """
-    with damage_named(path, "an .npz archive"), zipfile.ZipFile(path) as archive:
+    with damage_named(path, "an .npz archive", UnicodeDecodeError), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
         chosen = choose(list(members))
         infos = {name: archive.getinfo(members[name]) for name in chosen.values()}
@@ -181,7 +181,7 @@ def _check_width(path: Path, names: tuple[str, ...], request: Request) -> None:
 def _check_finite(path: Path, x: AnyArray, names: tuple[str, ...], *, droppable: bool) -> None:
     rows = max(1, (1 << 20) // (x.size // len(x)))
     for start in range(0, len(x), rows):
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
         if not finite.all():
             row, *index = (int(place) for place in np.argwhere(~finite)[0])

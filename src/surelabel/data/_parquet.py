@@ -15,7 +15,7 @@ _CELLS_IN_BATCH = 1 << 18
 _BUFFER = 1 << 20
 # A data frame's index, which pandas stores beside the columns; it is not a feature.
 _INDEX = re.compile(r"__index_level_[0-9]+__")
-# What joins the labels of a list until they are parted again; no name has it, and it is no white space.
+# What joins the labels of a list until they are parted again; no name may have it, and it is no white space.
 _BETWEEN = "\0"
 
 
@@ -67,7 +67,10 @@ def _opened(path: Path) -> Any:
     return ParquetFile(
         path,
         metadata=metadata,
-        read_dictionary=[leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"],
+        # In lists Arrow cannot, where a batch goes beyond a group of rows.
+        read_dictionary=[
+            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.max_repetition_level == 0
+        ],
         # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
         pre_buffer=False,
         buffer_size=_BUFFER,
@@ -108,10 +111,10 @@ def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
     lists = cells.to_pylist()
     for row, labels in enumerate(lists, first_row + 1):
         names = [] if labels is None else [None if label is None else str(label).strip() for label in labels]
-        if not all(names) or len(set(names)) < len(names):
+        if not all(names) or len(set(names)) < len(names) or any(_BETWEEN in str(label) for label in names):
             raise DataError(
-                f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once; "
-                "correct it (0 and 1 for each class go into a column each)."
+                f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once, "
+                "without a NUL; correct it (0 and 1 for each class go into a column each)."
             )
     texts = [None if labels is None else _BETWEEN.join(map(str, labels)) or _BETWEEN for labels in lists]
     return pa.array(texts, pa.large_string())
@@ -122,11 +125,11 @@ def _check_text(path: Path, name: str, cells: Any) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not pa.types.is_dictionary(cells.type):
-        return
-    check_size(path, pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+    if pa.types.is_dictionary(cells.type):
+        check_size(path, pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+        cells = cells.dictionary
     try:
-        cells.dictionary.validate(full=True)
+        cells.validate(full=True)
     except pa.ArrowInvalid as error:
         raise DataError(
             f"File '{path}', column {name!r} holds text that is not UTF-8; write the file again with UTF-8 text."

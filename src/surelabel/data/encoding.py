@@ -118,10 +118,10 @@ def measurement(names: Iterable[Any]) -> float | None:
     (1.5, None, None)
     """
     try:
-        values = [float(name) for name in names]
+        # Thousands of digits are whole, though no float holds them; NaN is a mark of what is missing.
+        values = [0.0 if str(name).lstrip("+-").isdecimal() else float(name) for name in names]
     except ValueError:
         return None
-    # NaN is a mark of what is missing.
     return next((value for value in values if value == value and not value.is_integer()), None)
 
 

@@ -188,6 +188,11 @@ class TableData(Settings):
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
+        if other.x.shape[1:] != table.x.shape[1:]:
+            raise DataError(
+                f"File '{path}' has samples of shape {other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}; "
+                "give samples of one shape."
+            )
         assert table.y is not None
         if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")

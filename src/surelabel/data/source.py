@@ -146,7 +146,7 @@ def as_source(name: str, value: Any, first_id: int = 0) -> Source:
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return numbers as torch and Arrow take them: in this machine's order of bytes, floats of 64 bits at most."""
     wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
-    with np.errstate(over="ignore"):  # what is infinite in 64 bits is refused like other infinities
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in 64 bits is refused like other infinities
         return array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
 
 

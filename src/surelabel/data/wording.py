@@ -14,8 +14,19 @@ SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
 
 
+def is_text(text: str) -> bool:
+    r"""Whether text can be written: a lone surrogate, which stands for a byte that is no UTF-8, cannot.
+
+    >>> is_text("Zürich"), is_text(b"Z\xfcrich".decode(errors="surrogateescape"))
+    (True, False)
+    """
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def check_file(path: Path) -> None:
-    """Refuse a path that is not a file with something in it."""
+    """Refuse a path that is not a file with something in it, or that a run could not note."""
+    if not is_text(str(path)):
+        raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
     if path.is_dir():
         raise DataError(f"'{path}' is a folder; name a file in it.")
     if not path.exists():

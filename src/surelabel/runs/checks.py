@@ -13,6 +13,7 @@ from surelabel.data.reference import RunData, TableData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair, targets
+from surelabel.data.wording import is_text
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.rules import UPSConfig
@@ -36,7 +37,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
         )
     if len(set(classes)) != len(classes):
         raise InvalidInputError(f"The classes must have different names. Got {list(classes)}.")
-    unwritable = [name for name in classes if any("\ud800" <= character <= "\udfff" for character in name)]
+    unwritable = [name for name in classes if not is_text(name)]
     if unwritable:
         raise InvalidInputError(
             f"The class {unwritable[0]!r} holds a lone surrogate, which is no character and cannot be written; rename "
