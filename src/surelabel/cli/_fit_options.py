@@ -68,6 +68,10 @@ Id = Annotated[str | None, _option(_DATA, "--id", "The column that names each ro
 Drop = Annotated[
     list[str] | None, _option(_DATA, "--drop", "A column that is not a feature; may be repeated.", "COLUMN")
 ]
+Use = Annotated[
+    list[str] | None,
+    _option(_DATA, "--use", "A column that is a feature, although it only counts the rows; may be repeated.", "COLUMN"),
+]
 Unlabeled = Annotated[
     str | None, _option(_DATA, "--unlabeled", "A label that means unlabeled, beside the empty cell.", "VALUE")
 ]

@@ -26,6 +26,7 @@ def command(
     trust: _runs.Trust = None,
     trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
+    excel_safe: _runs.ExcelSafe = False,
 ) -> None:
     """Label samples, and mark the labels that the model is sure of.
 
@@ -50,7 +51,7 @@ def command(
     is 1 (present) or 0, the confidence is the probability that the class is
     present, a negative is a class taken to be absent, and given is 1, 0 or empty.
     """
-    _runs.check_files(file, out, force)
+    _runs.check_files(file, out, force, excel_safe)
     folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
     learner = folder.learner(trusted=tuple(trust or ()))
@@ -60,7 +61,7 @@ def command(
     if "given" in columns:
         complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
         given = None
-    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force)
+    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
     tell_selected(pool, folder)
 
 
