@@ -338,12 +338,12 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
 
-@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"], [""], ["cat", " "]])
+@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"], [""], ["cat", " "], ["cat\0dog"]])
 def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
     path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
     assert fault(path, labels=["tags"]) == (
-        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once; correct it (0 "
-        "and 1 for each class go into a column each)."
+        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once, without a "
+        "NUL; correct it (0 and 1 for each class go into a column each)."
     )
     assert "need no separator; leave the separator out" in fault(path, labels=["tags"], separator="|")
 

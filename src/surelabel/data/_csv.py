@@ -7,7 +7,7 @@ import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -23,6 +23,8 @@ from surelabel.errors import DataError
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
 _BLOCK = 1 << 18
 _LARGEST_BLOCK = (1 << 31) - 3
+# About what Arrow takes for a column, however few its rows.
+_COLUMN = 10_000
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _BOOLEANS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE"})
 
@@ -53,6 +55,7 @@ def read_csv(path: Path, request: Request) -> Table:
     with damage_named(path, "gzipped text" if _is_gzip(path) else "text"):
         survey = survey_text(path)
         layout = _read_layout(path)
+        check_size(path, len(layout.header) * _COLUMN)
         _check_delimiter(path, layout.header, request)
         columns = choose_columns(path, [name.strip() for name in layout.header], request)
         if not layout.first:
@@ -126,7 +129,7 @@ def _survey_lines(path: Path) -> Survey:
             check_size(path, size)
             lengths = np.diff(ends, prepend=last_end) - 1
             last_end = int(ends[-1]) if len(ends) else last_end
-            longest = max(longest, size - last_end - 1, *lengths[lengths > longest])
+            longest = max(longest, size - last_end - 1, int(lengths.max(initial=0)))
             if longest > most:
                 before = lengths[np.logical_and.accumulate(lengths <= most)]
                 raise row_too_long(path, records + int((before > 0).sum()) + 1)
@@ -151,6 +154,8 @@ def _survey_quoted(path: Path, survey: Survey) -> Survey:
                 if longest > most:
                     raise row_too_long(path, count)
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise row_too_long(path, count + 1) from error
             raise DataError(
                 f"File '{path}', row {count}: a quoted cell is not closed or goes on after its closing quote "
                 f"({error}); correct the quotes."
@@ -250,8 +255,7 @@ def _is_gzip(path: Path) -> bool:
 @contextmanager
 def _binary(path: Path) -> Iterator[BinaryIO]:
     """Open a file behind the mark that some programs put before text in UTF-8."""
-    with ExitStack() as opened:
-        stream = cast(BinaryIO, opened.enter_context(gzip.open(path) if _is_gzip(path) else path.open("rb")))
+    with cast(BinaryIO, gzip.open(path)) if _is_gzip(path) else path.open("rb") as stream:
         if stream.read(len(BOM_UTF8)) != BOM_UTF8:
             stream.seek(0)
         yield stream

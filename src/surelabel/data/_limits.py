@@ -25,8 +25,8 @@ def most_bytes(path: Path) -> int:
 
 
 def longest_row(path: Path) -> int:
-    """Return how many bytes one row of a text file may take: several copies of it are in memory at a time."""
-    return min(most_bytes(path) // 16, _LARGEST_ROW)
+    """Return how many bytes one row of a text file may take: cells of Python and blocks of Arrow take many times that."""
+    return min(max(most_bytes(path) // 256, path.stat().st_size), _LARGEST_ROW)
 
 
 def check_size(path: Path, size: int) -> None:
@@ -42,5 +42,5 @@ def row_too_long(path: Path, line: int) -> DataError:
     """The error for a line of a text file that is longer than `longest_row`."""
     return DataError(
         f"File '{path}', line {line} is longer than {longest_row(path):,} bytes; if no line end or quote is missing, "
-        f"set {VARIABLE} to 16 times its length (a row may take up to 2^30 bytes)."
+        f"set {VARIABLE} to 256 times its length (above 2^30 bytes no row is read)."
     )

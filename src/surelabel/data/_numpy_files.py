@@ -24,6 +24,9 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
 _HEADER_FAULTS = (ValueError, TypeError, SyntaxError, RecursionError, tokenize.TokenError)
 
+# About what a column's name takes, in Python's memory and in its collections.
+_NAME = 200
+
 
 def read_npz(path: Path, request: Request) -> Table:
     """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
@@ -150,7 +153,7 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
         raise no_rows(path)
     if x.size == 0:
         raise DataError(f"File '{path}' has no feature columns: x has shape {x.shape}; give each row a feature.")
-    names = tuple(f"x{column}" for column in range(x.shape[1])) if x.ndim == 2 else ()
+    names = _column_names(path, x, "x")
     if x.ndim == 2:
         columns = choose_columns(path, names, replace(request, labels=(), id_column=None))
         _check_width(path, names, request)
@@ -166,6 +169,14 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
         x = x.astype(np.float32)
     _check_finite(path, x, names, droppable=x.ndim == 2 and request.features is None)
     return x, names
+
+
+def _column_names(path: Path, array: AnyArray, prefix: str = "") -> tuple[str, ...]:
+    """Name the columns of an array of two dimensions by their places."""
+    if array.ndim != 2:
+        return ()
+    check_size(path, _NAME * array.shape[1])
+    return tuple(f"{prefix}{column}" for column in range(array.shape[1]))
 
 
 def _check_width(path: Path, names: tuple[str, ...], request: Request) -> None:
@@ -239,7 +250,7 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
             f"File '{table.path}': a separator is for labels of shape (N,), several a cell. Got y of shape {y.shape}; "
             "leave the separator out."
         )
-    names = tuple(str(column) for column in range(y.shape[1]))
+    names = _column_names(table.path, y)
     parts = [
         multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)]), request.unlabeled)
         for label in names
