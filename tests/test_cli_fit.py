@@ -38,7 +38,7 @@ def test_a_fit_prints_a_line_a_round_and_the_commands_to_go_on_with(command):
     assert [line.split()[0] for line in rounds] == ["0", "1"]
     assert len({len(line) for line in [head, *rounds]}) == 1, "the columns stand below their heads"
     assert blank == ""
-    assert done.startswith("Done after round 1 in 0:")
+    assert done.startswith("Done after round 1 in ")
     assert score == "Validation accuracy 1.000 (1.000 in round 0) on 4 samples."
     assert change.startswith(
         "By the labels of 'surelabel label', 4 of 4 validation samples are right, and 4 were in round"

@@ -68,7 +68,10 @@ def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(comm
     words = [sys.executable, "-m", "surelabel.cli", *fit("broken")]
     broken = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
     assert broken.returncode == 130
-    assert [line.split()[0] for line in broken.stdout.splitlines()] == ["round", "0"]
+    rounds = [
+        line.split() for line in broken.stdout.splitlines() if not line.startswith("round 0: ")
+    ]  # on busy machines
+    assert [words[0] for words in rounds] == ["round", "0"]
     assert "\x1b" not in broken.stdout + broken.stderr, "a pipe gets no color and no bars"
     assert broken.stderr.splitlines() == [
         "error: interrupted.",
@@ -199,6 +202,7 @@ def test_the_bars_show_round_step_rate_and_time_left(monkeypatch):
 def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsys, monkeypatch):
     now = 0.0
     monkeypatch.setattr("surelabel.cli._rounds.time.monotonic", lambda: now)
+    monkeypatch.setattr("surelabel.cli._rounds.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES)
     lines = StepLines()
     lines.begin(3)
     for done in range(1, 71):

@@ -84,7 +84,8 @@ def check_json(path: Path, content: dict[str, Any], remedy: str = RESTORE) -> di
     rest = {key: value for key, value in content.items() if key != "checksum"}
     try:
         matches = content.get("checksum") == checksum(_canonical(rest))
-    except (ValueError, RecursionError) as error:  # numbers that JSON does not have, or too many levels to write again
+        json.dumps(rest, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # numbers, texts or levels that could not be written again
         raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
     if not matches:
         raise DamagedFileError(f"File '{path}' is damaged: its content does not match its checksum. {remedy}")
