@@ -83,8 +83,8 @@ class RunWriter:
         cls, run: RunFolder, settings: RunSettings, learner: Any, truth: Codes | None, validation_truth: Codes | None
     ) -> Self:
         """Clear away what a crash left behind, and note settings and environment of this part of the run."""
+        entries = [*run.environment, describe_environment(learner)]  # first: a damaged file leaves the run as it was
         prepare(run, settings)
-        entries = [*run.environment, describe_environment(learner)]
         write_json(run.path / ENVIRONMENT, {"entries": entries})
         return cls(run.path, settings, settled_entries(run, settings), truth, validation_truth)
 
