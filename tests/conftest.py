@@ -1,4 +1,4 @@
-"""What all tests share: one thread a process, a key of their own, hypothesis and command line without chance or clock."""
+"""What all tests share: one thread a process, a key of their own, and no chance or clock in hypothesis and commands."""
 
 import atexit
 import itertools

@@ -476,7 +476,7 @@ PLAIN_TEXTS = {
     *("labels_sha256", "test_sha256", "validation_sha256", "fingerprint"),
     *("model_parameters", "uncertainty_parameters", "parameters", "arguments"),
     *("device", "name", "classes", "feature_names"),
-    *("labels", "separator", "none", "id_column", "drop", "unlabeled"),
+    *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled"),
 }
 
 

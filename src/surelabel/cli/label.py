@@ -1,5 +1,6 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _runs, _several
@@ -8,7 +9,7 @@ from surelabel.cli._console import complain, err
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
     from surelabel.data.source import ArraySource
-    from surelabel.runs import RunFolder, RunSettings
+    from surelabel.runs import RunSettings
 
 EXAMPLE = """[bold]Example[/bold]
 
@@ -51,9 +52,12 @@ def command(
     is 1 (present) or 0, the confidence is the probability that the class is
     present, a negative is a class taken to be absent, and given is 1, 0 or empty.
     """
+    from surelabel.report.held_out import selected_lines
+
     _runs.check_files(file, out, force, excel_safe)
     folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
+    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
@@ -62,16 +66,14 @@ def command(
         complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
         given = None
     _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
-    tell_selected(pool, folder)
+    tell_selected(pool, checked)
 
 
-def tell_selected(pool: "PoolLabels", folder: "RunFolder") -> None:
+def tell_selected(pool: "PoolLabels", checked: Sequence[str]) -> None:
     """Say on standard error how many labels are selected, and how often such labels are right."""
-    from surelabel.report.held_out import selected_lines
-
     number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
-    for line in (f"{number:,} of {len(pool):,} {what}.", *selected_lines(folder)):
+    for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
         err.print(line, markup=False, soft_wrap=True)
 
 
