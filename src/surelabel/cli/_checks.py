@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surelabel.cli._console import complain
 from surelabel.data.wording import listed
@@ -29,10 +29,7 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         raise DataError(
             f"File '{path}' has labels of one class only ({data.classes[0]!r}); label some rows of another class."
         )
-    labeled = [
-        (codes == code if data.task == "single" else codes[:, code] >= 0).any() for code in range(len(data.classes))
-    ]
-    missing = [name for name, has_label in zip(data.classes, labeled, strict=True) if not has_label]
+    missing = _without_label(data, codes)
     if missing:
         raise DataError(
             f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
@@ -71,7 +68,7 @@ def _check_single(data: "RunData", path: Path) -> None:
     for text in [*look_alikes(data.classes), *([unique] if unique else [])]:
         complain("warning", text, style="bold")
     if data.validation is not None:
-        unjudged = [name for code, name in enumerate(data.classes) if code not in data.validation[1]]
+        unjudged = _without_label(data, data.validation[1])
         if unjudged:
             complain(
                 "warning",
@@ -79,6 +76,14 @@ def _check_single(data: "RunData", path: Path) -> None:
                 "more of their rows, or raise --validation.",
                 style="bold",
             )
+
+
+def _without_label(data: "RunData", codes: Any) -> list[str]:
+    """Return the classes that no label says anything of."""
+    import numpy as np
+
+    known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
+    return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
 
 
 def warn_of_flattening(data: "RunData") -> None:

@@ -25,7 +25,7 @@ def most_bytes(path: Path) -> int:
 
 
 def longest_row(path: Path) -> int:
-    """Return how many bytes one row of a text file may take: cells of Python and blocks of Arrow take many times that."""
+    """Return how many bytes one row of a text file may take; it takes many times that in memory."""
     return min(max(most_bytes(path) // 256, path.stat().st_size), _LARGEST_ROW)
 
 
@@ -33,8 +33,8 @@ def check_size(path: Path, size: int) -> None:
     """Refuse content that is larger than allowed, before there is memory for it."""
     if size > (limit := most_bytes(path)):
         raise DataError(
-            f"File '{path}' of {path.stat().st_size:,} bytes takes {size:,} bytes or more once it is unpacked, and at "
-            f"most {limit:,} are allowed; if that is what it should hold, set {VARIABLE} to a larger number."
+            f"File '{path}' of {path.stat().st_size:,} bytes would take {size:,} bytes of memory or more, and at most "
+            f"{limit:,} are allowed; if that is what it should hold, set {VARIABLE} to a larger number."
         )
 
 

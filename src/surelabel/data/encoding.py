@@ -95,7 +95,7 @@ def label_array(y: Any) -> npt.NDArray[Any]:
 
 
 def look_alikes(names: Iterable[Any]) -> list[str]:
-    """Name the classes that differ by capitals and white space alone, and say what to do about it.
+    """Name classes that differ by capitals and white space alone, five times at most, and say what to do about it.
 
     >>> look_alikes(["cat", "dog", "CAT", " cat"])
     ["'cat', 'CAT', ' cat' are different classes; if they are one, write them alike."]
@@ -104,11 +104,8 @@ def look_alikes(names: Iterable[Any]) -> list[str]:
     for name in names:
         if isinstance(name, str):
             groups.setdefault(" ".join(normalize("NFKC", name).casefold().split()), []).append(name)
-    return [
-        f"{listed(group)} are different classes; if they are one, write them alike."
-        for group in groups.values()
-        if len(group) > 1
-    ]
+    found = [group for group in groups.values() if len(group) > 1]
+    return [f"{listed(group)} are different classes; if they are one, write them alike." for group in found[:5]]
 
 
 def measurement(names: Iterable[Any]) -> float | None:
