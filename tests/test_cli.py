@@ -12,6 +12,7 @@ import pytest
 import surelabel
 from surelabel.cli import main
 from surelabel.cli._app import app
+from surelabel.cli._console import complain, say
 from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
 from surelabel.references import resolve
@@ -198,3 +199,13 @@ def test_a_reader_that_leaves_early_causes_no_complaint():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.returncode in (0, 1)  # 0 when all fitted into the pipe before the reader left
+
+
+def test_a_name_cannot_command_the_terminal(capsys):
+    say("class \x1b[2J\x1b]0;owned\x07 and \u202egnp.exe, 猫 é")
+    complain("warning", "\x1b[31mred", style="bold")
+    written = capsys.readouterr()
+    assert "\x1b" not in written.out + written.err
+    assert "\\x1b[2J" in written.out
+    assert "\\u202e" in written.out
+    assert "猫 é" in written.out

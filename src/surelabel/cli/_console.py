@@ -8,19 +8,21 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from surelabel.data.wording import visible
+
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """Print a line on standard output, as it is: no markup, no line breaks of our own."""
-    out.print(text, style=style, markup=False, soft_wrap=True)
+    """Print a line on standard output: no markup, no line breaks of our own, nothing that a terminal would obey."""
+    out.print(visible(text), style=style, markup=False, soft_wrap=True)
 
 
 def complain(kind: str, text: str, style: str) -> None:
     """Print `kind: text` on standard error, the kind in color on a terminal."""
     err.print(f"{kind}:", style=style, end=" ", soft_wrap=True)
-    err.print(text, markup=False, soft_wrap=True)
+    err.print(visible(text), markup=False, soft_wrap=True)
 
 
 def one_line(text: str) -> str:

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 from zipfile import BadZipFile
 
 from surelabel.errors import DataError
 
 SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
+
+_JOINERS = "\u200c\u200d"
 
 
 def is_text(text: str) -> bool:
@@ -58,6 +61,18 @@ def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
     return DataError(
         f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "
         "again, or correct its ending."
+    )
+
+
+def visible(text: str) -> str:
+    """Return text with what cannot be seen in it as Python writes it, but for spaces and what joins letters and emoji.
+
+    These are line breaks, control characters, which no SVG may hold, half characters, which no file may, and marks that
+    turn the direction of what follows around.
+    """
+    return "".join(
+        one if one.isprintable() or one in _JOINERS or category(one) == "Zs" else one.encode("unicode_escape").decode()
+        for one in text
     )
 
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.data.wording import visible
 from surelabel.runs.files import write_file
 
 INK = "#010203"
@@ -50,7 +50,6 @@ _STYLE: dict[Any, Any] = {
     "image.composite_image": False,  # pictures side by side stay pictures of their own
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
-_JOINERS = "\u200c\u200d"
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
 
 
@@ -65,18 +64,6 @@ def literal(name: str, length: int = 40) -> str:
         rest = length // 2
         name = f"{name[: length - 1 - rest]}…{name[-rest:]}"
     return visible(name)
-
-
-def visible(text: str) -> str:
-    """Return text with what cannot be seen in it as Python writes it, but for spaces and what joins letters and emoji.
-
-    These are line breaks, control characters, which no SVG may hold, half characters, which no file may, and marks that
-    turn the direction of what follows around.
-    """
-    return "".join(
-        one if one.isprintable() or one in _JOINERS or category(one) == "Zs" else one.encode("unicode_escape").decode()
-        for one in text
-    )
 
 
 class Panel:

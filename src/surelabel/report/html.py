@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surelabel._version import __version__
-from surelabel.report.drawing import visible
+from surelabel.data.wording import visible
 from surelabel.report.figures import (
     NO_TRUTH,
     NOT_DRAWN,

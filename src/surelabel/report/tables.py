@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.data.reference import Codes
+from surelabel.data.wording import visible
 from surelabel.errors import InvalidInputError
 from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
-from surelabel.report.drawing import visible
 from surelabel.runs import RunFolder, RunSettings
 
 Mask = npt.NDArray[np.bool_]
