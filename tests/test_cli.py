@@ -89,6 +89,7 @@ def test_help_shows_the_defaults_of_the_estimator(command):
         (("demo", "--seeds", "0"), "Invalid value for '--seeds': "),
         (("fit", "a.csv", "--out", "b", "--rounds", "many"), "Invalid value for '--rounds': "),
         (("fit", "a.csv", "--out", "b", "--tau", "1"), "No such option: --tau"),
+        (("fit", "caf\udce9.csv", "--out", "b"), r"'caf\udce9.csv' is not UTF-8 text; rename the file"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(command, words, problem):

@@ -57,6 +57,18 @@ def test_predictions_are_the_most_probable_class_of_one_deterministic_pass(comma
     assert all(float(row["confidence"]) == max(float(row["p(cat)"]), float(row["p(dog)"])) for row in found)
 
 
+def test_text_that_a_spreadsheet_takes_as_a_formula_is_quoted_where_asked(command, home, tmp_path):
+    path = write_table(tmp_path / "new.csv", {**blobs(), "id": [f"=A{row}" for row in range(60)]})
+    for name in ("predict", "label"):
+        printed = rows(command(name, home / "pets", path, "--excel-safe").out)
+        assert (printed[5]["id"], rows(command(name, home / "pets", path).out)[5]["id"]) == ("'=A5", "=A5")
+        out = tmp_path / f"{name}.csv"
+        assert command(name, home / "pets", path, "--excel-safe", "--out", out).code == 0
+        assert rows(out.read_text()) == printed
+        words = (name, home / "pets", path, "--excel-safe", "--out", tmp_path / "t.parquet")
+        assert command.fails(2, *words).startswith("--excel-safe has no effect: ")
+
+
 def test_columns_may_stand_in_another_order_beside_others(command, home, tmp_path):
     columns = blobs()
     other = {name: columns[name] for name in ("height", "id", "width")}

@@ -40,6 +40,15 @@ def quick(**rest: object) -> sl.UPSClassifier:
     return sl.UPSClassifier(**{**settings, "device": "cpu", **rest})
 
 
+class Net(torch.nn.Module):
+    def __init__(self, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(num_features, num_classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x.float())
+
+
 # --- scikit-learn's own suite
 
 
@@ -470,7 +479,15 @@ def test_test_folds_hold_labeled_rows_only() -> None:
         (np.full(150, -1), {}, "no label at all"),
         (np.where(LABELED, 1, -1), {}, r"one class only .*135 entries count as unlabeled.*unlabeled=None"),
         (Y[:10], {}, "inconsistent numbers of rows: 150 and 10"),
-        (np.linspace(0, 1, 150), {}, "Unknown label type"),
+        (np.linspace(0, 1, 150), {}, "Unknown label type: continuous. y holds 0.0067.*sort the values into ranges"),
+        (np.where(LABELED, Y / 2, np.nan), {"unlabeled": None}, "y holds 0.5, which measures something"),
+        (np.where(LABELED, np.inf, 0.0), {}, "y holds inf, which measures something"),
+        ([2**63, 2**63 + 1, 3] * 50, {}, r"continuous. y holds 9.22337e\+18"),
+        ([10**5000, 2] * 75, {}, "Unknown label type: y holds int; make the labels strings, or whole numbers of 64"),
+        (Y.astype(complex), {}, "Unknown label type: y holds complex128; make the labels strings"),
+        (Y.astype("S1"), {}, r"Unknown label type: y holds \|S1; make the labels strings"),
+        (np.array([b"a", b"b"] * 75, dtype=object), {}, r"Unknown label type: y holds \|S1"),
+        (np.zeros(150, "V4"), {}, r"Unknown label type: y holds \|V4"),
         (None, {}, "y is None"),
         (FEW, {"tau_p": 0.01}, "tau_n"),
         (FEW, {"kappa_p": -1}, r"^Invalid value for 'kappa_p': .* Got -1.$"),
@@ -488,6 +505,34 @@ def test_bad_input_is_named(y: object, settings: dict, message: str) -> None:
         quick(**settings).fit(X, y)
 
 
+def test_whole_numbers_of_any_kind_and_long_strings_are_classes() -> None:
+    for kind in (">f4", "<f2", "g", ">i8", "<u8"):
+        assert quick(max_rounds=0).fit(X, Y.astype(kind)).classes_.tolist() == [0, 1, 2]
+    names = np.array(["1" * 5000, "2" * 5000, "3"])
+    assert quick(max_rounds=0).fit(X, names[Y]).predict(X[:1]).tolist() == ["1" * 5000]
+
+
+def test_classes_that_are_written_in_several_ways_are_named() -> None:
+    with pytest.warns(UserWarning, match=r"^' cat', 'CAT', 'cat' are different classes; if they are one, write them"):
+        quick(max_rounds=0).fit(X, np.array(["cat", "CAT", " cat", "dog", "eel"] * 30))
+
+
+def test_labels_that_are_nearly_all_different_are_warned_of_and_many_classes_are_not() -> None:
+    with pytest.warns(UserWarning, match="There are 100 classes for 150 labels; if the labels measure something"):
+        quick(max_rounds=0).fit(X, np.arange(150) % 100)
+    quick(max_rounds=0).fit(X, np.arange(150) % 50)
+
+
+@pytest.mark.parametrize("kind", [">f4", ">f8", "g", ">i4", "<f2"])
+def test_samples_of_every_kind_of_number_are_taken_by_networks_of_ones_own(kind: str) -> None:
+    def model(sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        return Net(sample_shape[0], num_classes)
+
+    x = np.round(X)
+    expected = quick(model=model, max_rounds=0).fit(x, FEW).predict_proba(x)
+    np.testing.assert_allclose(quick(model=model, max_rounds=0).fit(x.astype(kind), FEW).predict_proba(x), expected)
+
+
 def test_a_class_whose_entries_are_all_unknown_is_named() -> None:
     known = YM.copy()
     known[:, 1] = -1
@@ -496,6 +541,8 @@ def test_a_class_whose_entries_are_all_unknown_is_named() -> None:
 
 
 def test_bad_samples_are_named() -> None:
+    with pytest.raises(ValueError, match=r"X has dtype datetime64\[s\]; make numbers of dates"):
+        quick().fit(X.astype("M8[s]"), FEW)
     with pytest.raises(ValueError, match="NaN"):
         quick().fit(np.where(X > 7, np.nan, X), FEW)
     with pytest.raises(ValueError, match="infinity"):

@@ -4,6 +4,7 @@ Longer than other files, because each message stands here as the user sees it.
 """
 
 import gzip
+import io
 import re
 import tempfile
 import zipfile
@@ -485,6 +486,69 @@ def test_npz_faults_are_one_line_with_place_and_remedy(tmp_path, case):
     assert fault(tmp_path / "t.npz", **arguments) == message
 
 
+TAKEN = ["<f2", ">f2", "<f4", ">f4", ">f8", "g", "|i1", "|u1", ">i2", ">i8", "<u8", "|b1"]
+REFUSED = ["<c8", "<M8[s]", "<m8[s]", "|S3", "|V4", [("a", "<f4")]]
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_numbers_of_every_kind_are_taken(tmp_path, kind):
+    values = np.array([[1, 0], [0, 1], [1, 1]]).astype(kind)
+    np.savez(tmp_path / "t.npz", x=values, y=values[:, 0])
+    table = read_table(tmp_path / "t.npz")
+    assert table.x.dtype in (np.uint8, np.float16, np.float32, np.float64)
+    assert table.x.dtype.isnative
+    assert table.x.tolist() == values.astype(float).tolist()
+    assert table.y.tolist() == (["True", "False", "True"] if kind == "|b1" else ["1", "0", "1"])
+
+
+@pytest.mark.parametrize("part", ["x", "y", "ids"])
+@pytest.mark.parametrize("kind", REFUSED, ids=str)
+def test_arrays_of_other_kinds_are_named(tmp_path, kind, part):
+    arrays = {"x": np.eye(2), "y": np.array([0, 1]), "ids": np.array([5, 6])}
+    arrays[part] = np.zeros(arrays[part].shape, kind)
+    np.savez(tmp_path / "t.npz", **arrays)
+    assert re.match(rf"File 't.npz': {part} must (hold|be) .*Got .* of shape .*convert", fault(tmp_path / "t.npz"))
+
+
+@pytest.mark.parametrize("kind", ["float64", "g"])
+def test_numbers_too_large_for_32_bits_are_named_in_arrays_too(tmp_path, kind):
+    np.savez(tmp_path / "t.npz", x=np.array([["1"], ["1e300" if kind == "float64" else "1e4000"]]).astype(kind))
+    assert "column 'x0', row 2: the value is infinite or too large for 32 bits" in fault(tmp_path / "t.npz")
+
+
+def test_an_encrypted_array_is_named(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.eye(2))
+    content = bytearray((tmp_path / "t.npz").read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flags of the member, in both of its headers
+        content[content.index(mark) + place] |= 1
+    line = fault(file(tmp_path, "t.npz", bytes(content)))
+    assert line == "File 't.npz': array 'x' is encrypted; save it without a password."
+
+
+@pytest.mark.parametrize("part", ["y", "ids"])
+def test_what_is_no_character_is_named(tmp_path, part):
+    np.savez(tmp_path / "t.npz", x=np.eye(2), **{part: np.array(["ok", "no\ud800"])})
+    assert fault(tmp_path / "t.npz") == (
+        f"File 't.npz': row 2 of {part} holds U+D800, which is no character; correct the text."
+    )
+
+
+def test_text_in_parquet_that_is_not_utf_8_is_named(tmp_path):
+    text = pa.array([b"cat", b"d\xffg"]).view(pa.string())
+    lists = pa.ListArray.from_arrays([0, 1, 2], text)
+    for labels in (text, lists):
+        line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": labels}), labels=["y"])
+        assert line == (
+            "File 't.parquet', column 'y' holds text that is not UTF-8; write the file again with UTF-8 text."
+        )
+    assert "column 'y' holds text" in fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": text}), id_column="y")
+
+
+def test_a_file_whose_name_is_not_utf_8_is_named(tmp_path):
+    path = file(tmp_path, "caf\udce9.csv", TEXT)
+    assert fault(path).endswith("caf\\udce9.csv' is not UTF-8 text; rename it.")
+
+
 def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
     np.save(tmp_path / "x.npy", np.eye(2))
     np.save(tmp_path / "y.npy", np.zeros(3))
@@ -505,6 +569,42 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path):
             read_table(path, **{argument: "label"})
     with pytest.raises(InvalidInputError, match=r"The 'labels_path' argument is for \.npy files"):
         read_table(path, labels_path=tmp_path / "y.npy")
+
+
+@pytest.fixture(scope="module")
+def whole_files():
+    """A table of every kind, as bytes, by the ending of its name."""
+    x, labels = np.arange(12).reshape(6, 2) / 8, ["cat", "dög", "", "cat", "", "eel"]
+    packed, array, columns = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez_compressed(packed, x=x, y=labels)
+    np.save(array, x)
+    pq.write_table(pa.table({"a": x[:, 0], "b": x[:, 1], "y": labels}), columns, row_group_size=4)
+    text = "a,b,y\n" + "".join(f"{row[0]},{row[1]},{label}\n" for row, label in zip(x, labels, strict=True))
+    parts = {"npz": packed.getvalue(), "npy": array.getvalue(), "parquet": columns.getvalue(), "csv": text.encode()}
+    return {**parts, "csv.gz": gzip.compress(text.encode())}
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(["npz", "npy", "parquet", "csv", "csv.gz"]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=3),
+    st.sampled_from([1.0, 1.0, 1.0, 0.9, 0.5]),
+)
+def test_damaged_bytes_are_a_table_of_the_same_length_or_one_line(whole_files, ending, changes, share):
+    content = bytearray(whole_files[ending])
+    for place, value in changes:
+        content[int(place * len(content))] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = file(Path(folder), f"t.{ending}", bytes(content[: int(share * len(content))]))
+        try:
+            table = read_table(path, labels=[] if ending in ("npz", "npy") else ["y"])
+        except DataError as error:
+            table, message = None, str(error)
+    if table is None:
+        assert "\n" not in message
+    else:
+        assert np.isfinite(table.x.astype(np.float32)).all()
+        assert len(table) == 6 or ending == "csv", "only in plain text a line more or less is another table"
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,5 +1,6 @@
 """Tables are written whole or not at all, and read back as they were."""
 
+import csv
 import re
 import tempfile
 from pathlib import Path
@@ -79,12 +80,31 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         ("t.csv", {"a": np.eye(2)}, r"values of one kind, shape \(N,\). Got for 'a': "),
         ("t.csv", {"a": [[1], [2]]}, r"values of one kind, shape \(N,\). Got for 'a': list"),
         ("t.csv", {"a": [1, "x"]}, r"values of one kind, shape \(N,\). Got for 'a': "),
+        ("t.csv", {"a": ["x", "\ud800"]}, r"values of one kind, shape \(N,\). Got for 'a': .*surrogates not allowed"),
+        ("t.parquet", {"\udcff": [1]}, r"Got for '\\udcff': .*surrogates not allowed"),
+        ("t.parquet", {"a": [2**70]}, r"values of one kind, shape \(N,\). Got for 'a': "),
     ],
 )
 def test_what_cannot_be_written_is_named(tmp_path, name, columns, message):
     with pytest.raises(InvalidInputError, match=message):
         write_table(tmp_path / name, columns)
     assert list(tmp_path.iterdir()) == []
+
+
+FORMULAS = ["=1+1", "+x", "-x", "@SUM(A1)", "\tx", "\rx", "\nx"]
+
+
+def test_text_that_spreadsheets_take_as_formulas_gets_an_apostrophe_where_asked(tmp_path):
+    columns = {"=id": [*FORMULAS, "a=b", None, ""], "p": [-1.5] * 10, "n": [-7] * 10}
+    path = write_table(tmp_path / "t.csv", columns, excel_safe=True)
+    with path.open(newline="") as stream:
+        header, *lines = csv.reader(stream)
+    assert header == ["'=id", "p", "n"]
+    assert [line[0] for line in lines] == [f"'{text}" for text in FORMULAS] + ["a=b", "", ""]
+    assert {tuple(line[1:]) for line in lines} == {("-1.5", "-7")}
+    table = read_table(write_table(tmp_path / "plain.csv", columns), drop=["=id"])
+    assert table.x.tolist() == [[-1.5, -7]] * 10
+    assert "'" not in (tmp_path / "plain.csv").read_text()
 
 
 label_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
