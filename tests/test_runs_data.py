@@ -11,14 +11,9 @@ from small_runs import CONFIG, LEARNER, blobs, difference, small_settings
 from surelabel.data.reference import FunctionData, TableData
 from surelabel.data.source import ArraySource
 from surelabel.data.tables import write_table
-<<<<<<< HEAD
 from surelabel.errors import ChangedFileError, DataError, InvalidInputError, RunError
-from surelabel.runs import RunFolder, RunSettings, resume, start
-=======
-from surelabel.errors import DataError, InvalidInputError, RunError
 from surelabel.loop import self_train
 from surelabel.runs import RunFolder, RunSettings, resume, run, start
->>>>>>> work-readers
 
 
 def write_pets(path: Path, rows: int = 40, **changes: Any) -> Path:
@@ -198,7 +193,44 @@ def test_a_function_gets_its_arguments_and_must_return_run_data(tmp_path: Path) 
         FunctionData(function="builtins:dict").load()
 
 
-<<<<<<< HEAD
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (["a", "b", "\ud800", "d"], r"The id '\\ud800' holds a lone surrogate"),
+        (["a", "b", None, "d"], "an id is missing"),
+        ([1, 2, 2**70, 4], "ids must be all integers or all strings"),
+        ([1, "1", 2, 3], "ids must be all integers or all strings"),
+    ],
+)
+def test_ids_that_a_run_could_not_keep_are_refused_before_it_begins(tmp_path: Path, ids: list, message: str) -> None:
+    names = np.array([*ids, *(f"more {row}" for row in range(68))] if isinstance(ids[0], str) else ids, dtype=object)
+    x, y = (part[: len(names)] for part in blobs())
+    labeled = (ArraySource(x[:2], ids=names[:2]), y[:2])
+    with pytest.raises(InvalidInputError, match=message):
+        run(tmp_path / "run", LEARNER.build("single"), labeled, ArraySource(x[2:], ids=names[2:]), CONFIG)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ids_that_cannot_be_compared_are_named_without_a_run() -> None:
+    pool = ArraySource(np.zeros((2, 1)), ids=np.array(["a", None], dtype=object))
+    with pytest.raises(InvalidInputError, match="The samples' ids must be all integers or all strings"):
+        list(self_train(LEARNER.build("single"), (ArraySource(np.eye(2, 1), ids=["u", "v"]), [0, 1]), pool, CONFIG))
+
+
+def test_ids_of_the_other_order_of_bytes_are_kept(tmp_path: Path) -> None:
+    x, y = blobs()
+    ids = (np.arange(72, dtype=np.uint64) + np.uint64(2**63)).astype(">u8")
+    parts = (ArraySource(x[:9].astype(">f4"), ids=ids[:9]), y[:9]), ArraySource(x[9:].astype(">f4"), ids=ids[9:])
+    list(run(tmp_path / "run", LEARNER.build("single"), *parts, CONFIG))
+    assert RunFolder.open(tmp_path / "run").pool().ids.tolist() == ids[9:].tolist()
+
+
+def test_a_class_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    x, y = blobs()
+    with pytest.raises(InvalidInputError, match=r"The class '\\ud800' holds a lone surrogate"):
+        run(tmp_path / "run", LEARNER.build("single"), (x[:9], y[:9]), x[9:], CONFIG, classes=["a", "b", "\ud800"])
+
+
 # Files that have moved
 
 
@@ -277,41 +309,3 @@ def test_data_that_are_not_in_a_file_cannot_have_moved(tmp_path: Path) -> None:
     list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))
     with pytest.raises(InvalidInputError, match=r"does not have its data from a file that could have moved; leave"):
         resume(tmp_path / "run", data=tmp_path / "pets.csv")
-=======
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (["a", "b", "\ud800", "d"], r"The id '\\ud800' holds a lone surrogate"),
-        (["a", "b", None, "d"], "an id is missing"),
-        ([1, 2, 2**70, 4], "ids must be all integers or all strings"),
-        ([1, "1", 2, 3], "ids must be all integers or all strings"),
-    ],
-)
-def test_ids_that_a_run_could_not_keep_are_refused_before_it_begins(tmp_path: Path, ids: list, message: str) -> None:
-    names = np.array([*ids, *(f"more {row}" for row in range(68))] if isinstance(ids[0], str) else ids, dtype=object)
-    x, y = (part[: len(names)] for part in blobs())
-    labeled = (ArraySource(x[:2], ids=names[:2]), y[:2])
-    with pytest.raises(InvalidInputError, match=message):
-        run(tmp_path / "run", LEARNER.build("single"), labeled, ArraySource(x[2:], ids=names[2:]), CONFIG)
-    assert not (tmp_path / "run").exists()
-
-
-def test_ids_that_cannot_be_compared_are_named_without_a_run() -> None:
-    pool = ArraySource(np.zeros((2, 1)), ids=np.array(["a", None], dtype=object))
-    with pytest.raises(InvalidInputError, match="The samples' ids must be all integers or all strings"):
-        list(self_train(LEARNER.build("single"), (ArraySource(np.eye(2, 1), ids=["u", "v"]), [0, 1]), pool, CONFIG))
-
-
-def test_ids_of_the_other_order_of_bytes_are_kept(tmp_path: Path) -> None:
-    x, y = blobs()
-    ids = (np.arange(72, dtype=np.uint64) + np.uint64(2**63)).astype(">u8")
-    parts = (ArraySource(x[:9].astype(">f4"), ids=ids[:9]), y[:9]), ArraySource(x[9:].astype(">f4"), ids=ids[9:])
-    list(run(tmp_path / "run", LEARNER.build("single"), *parts, CONFIG))
-    assert RunFolder.open(tmp_path / "run").pool().ids.tolist() == ids[9:].tolist()
-
-
-def test_a_class_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    x, y = blobs()
-    with pytest.raises(InvalidInputError, match=r"The class '\\ud800' holds a lone surrogate"):
-        run(tmp_path / "run", LEARNER.build("single"), (x[:9], y[:9]), x[9:], CONFIG, classes=["a", "b", "\ud800"])
->>>>>>> work-readers
