@@ -14,7 +14,9 @@ SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is not a file with something in it."""
+    """Refuse a path that is not a file with something in it, or that libraries cannot open."""
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+        raise DataError(f"File {str(path)!r} has a name that is no text in UTF-8; rename it.")
     if path.is_dir():
         raise DataError(f"'{path}' is a folder; name a file in it.")
     if not path.exists():
