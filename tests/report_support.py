@@ -73,6 +73,7 @@ def scripted_run(
     one_pass: bool = False,
     held_out: bool = False,
     name: str = "",
+    classes: tuple[str, str] = ("cat", "dog"),
     **changes: Any,
 ) -> RunFolder:
     """Make a run on these samples.
@@ -83,6 +84,7 @@ def scripted_run(
         one_pass: label by the deterministic pass, and select by confidence.
         held_out: the samples whose truth is known are the validation and the test set too.
         name: of the run's row.
+        classes: their names.
         changes: to CONFIG.
     """
     truth, p0, u, plain = (np.array(column) for column in zip(*samples, strict=True))
@@ -92,7 +94,7 @@ def scripted_run(
     learner = Scripted(plain) if one_pass else Scripted(plain, p0, u)
     rows = np.arange(len(truth))[:, None]
     known = (rows[truth >= 0], truth[truth >= 0]) if held_out else None
-    labeled, classes = (np.zeros((2, 1)), np.arange(2)), ["cat", "dog"]
+    labeled = (np.zeros((2, 1)), np.arange(2))
     list(run(folder, learner, labeled, rows, config, known, known, truth, classes=classes, name=name))
     found = RunFolder.open(folder)
     settings = found.settings.replace(learner=TorchLearnerSettings(uncertainty="none" if one_pass else "mc-dropout"))

@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_a_part_that_the_next_call_goes_on_with(
         patch.setattr("surelabel.cli.data._MEGABYTE", 10**5)
         patch.setattr("surelabel.cli._work._Lines.__call__", lambda self, *what: interrupt(*what))
         result = command("data", "get", "cifar10")
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (130, "")
     assert result.err.splitlines() == [
         "error: interrupted.",
         f"note: 1.0 MB are kept in {part}; go on with: surelabel data get cifar10",

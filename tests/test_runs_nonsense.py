@@ -264,6 +264,11 @@ TABLES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda table: table.replace_schema_metadata({b"surelabel": b"[" * 100_000}),
         "maximum recursion depth",
     ),
+    "ids of another type": (about(ids="<i8"), "its metadata call its ids '<i8'; they are string"),
+    "ids without end": (about(ids="<U100000000"), "its metadata call its ids '<U100000000'"),
+    "ids cut short": (about(ids="<U1"), "its metadata call its ids '<U1'"),
+    "ids of no type": (about(ids=7), "its metadata call its ids 7"),
+    "ids of structures": (about(ids="i4,i4"), "its metadata call its ids 'i4,i4'"),
     "ids of lists": (column("id", lambda old: pa.array([[1]] * len(old))), "'id' must be numbers or text"),
 }
 
@@ -293,10 +298,6 @@ TOGETHER: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         "its ids are of another type than those of the pool",
     ),
     "a negative of no class": ("negatives", first("class", "ox"), "'class' has values other than"),
-    "ids of another type": ("pool", about(ids="<i8"), "its ids are not '<i8'"),
-    "ids without end": ("pool", about(ids="<U100000000"), "its ids are not '<U100000000'"),
-    "ids cut short": ("pool", about(ids="<U1"), "its ids are not '<U1'"),
-    "ids of no type": ("pool", about(ids=7), "its ids are not 7"),
     "a sample less": ("pool", lambda table: table.slice(2), "its ids are not those of"),
 }
 

@@ -11,12 +11,22 @@ from small_runs import assert_same_pool
 from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
-from surelabel.runs.tables import from_tables, ids_column, table_bytes, table_from_bytes, to_tables, truth_codes
+from surelabel.runs.tables import (
+    check_table,
+    from_tables,
+    ids_column,
+    table_bytes,
+    table_from_bytes,
+    to_tables,
+    truth_codes,
+)
 
 
 def through_bytes(pool: PoolLabels, classes: list[str], truth: Any = None) -> PoolLabels:
-    tables = to_tables(pool, classes, truth)
-    return from_tables(*(table_from_bytes(table_bytes(table)) for table in tables))
+    tables = [table_from_bytes(table_bytes(table)) for table in to_tables(pool, classes, truth)]
+    for table, negatives in zip(tables, (False, True), strict=True):
+        check_table(table, "multi" if pool.label.ndim == 2 else "single", classes, negatives=negatives)
+    return from_tables(*tables)
 
 
 def make_pool(
@@ -61,8 +71,13 @@ THRESHOLDS = {"tau_p": 0.4, "tau_n": 0.3, "kappa_p": 0.8, "kappa_n": 0.8, "gamma
         np.arange(6, dtype=np.uint64) + np.uint64(2**63),
         np.array(list("abcdef")),
         np.array(["a", "bb", "ccc", "d d", "", "\0x"], dtype=object),
+        np.array(list("abcdef"), dtype="<U70"),
+        np.array(list("abcdef"), dtype="S3"),
+        np.arange(6) / 4,
+        np.arange(6).astype("M8[D]"),
+        np.arange(6).astype("M8[s]"),
     ],
-    ids=["int32", "uint64", "fixed width", "objects"],
+    ids=["int32", "uint64", "fixed width", "objects", "wider", "bytes", "floats", "days", "seconds"],
 )
 def test_ids_keep_their_dtype(ids: Any) -> None:
     pool = make_pool(0, "single", 6, 3, np.float32, has_u=True, ids=ids, thresholds=THRESHOLDS)

@@ -16,7 +16,7 @@ Entry = dict[str, Any]
 """A round in history.json: the record's numbers, and "files" with their checksums."""
 
 _Files = dict[
-    Annotated[str, Field(pattern=r"^rounds/[0-9]{3,7}/[A-Za-z0-9_][A-Za-z0-9_.-]*$")],
+    Annotated[str, Field(pattern="^rounds/[0-9]{3,7}/[^/]+$")],
     Annotated[str, Field(pattern="^[0-9a-f]{64}$")],
 ]
 _Ids = list[int | float | str]

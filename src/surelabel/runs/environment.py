@@ -30,7 +30,8 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
     return {
         **_machine(),
         "commit": os.environ.get(COMMIT) or _commit(),
-        "command": list(sys.argv),
+        # A file's name may be bytes that are no text, and JSON holds text alone.
+        "command": [os.fsencode(word).decode(errors="replace") for word in sys.argv],
         "device": _device(learner),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticSerializationError
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData, TableData
@@ -87,9 +88,16 @@ class RunSettings(Settings):
         """Return the settings with absolute paths and a content hash for every file."""
         learner = None if self.learner is None else self.learner.pinned()
         data = None if self.data is None else self.data.pinned()
-        return self.replace(learner=learner, data=data)
+        pinned = self.replace(learner=learner, data=data)
+        pinned.to_json()  # raises where a path is no text, before anything is trained
+        return pinned
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; infinities are strings."""
-        values: dict[str, Any] = json.loads(self.model_dump_json())
+        try:
+            values: dict[str, Any] = json.loads(self.model_dump_json())
+        except PydanticSerializationError as error:
+            raise InvalidInputError(
+                f"The settings hold a name that is no text in UTF-8, so that a run cannot keep it; rename it ({error})."
+            ) from error
         return values

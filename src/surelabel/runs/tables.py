@@ -81,6 +81,7 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
         raise ValueError(f"its columns must be {', '.join(expected)}; they are {', '.join(table.column_names)}")
     for name, (kind, values) in expected.items():
         _check_column(name, table[name], kind, values)
+    _check_ids(table["id"], about.get("ids"))
     if task == "multi" and not negatives:
         _check_entries(table, classes)
 
@@ -101,7 +102,7 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
     floats = {name: _floats(table[name], shape) for name in _FLOATS}
     has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
-        ids=_ids(ids.to_pylist(), about["ids"]),
+        ids=np.array(ids.to_pylist(), dtype=about["ids"]),
         label=label,
         positive=(_codes(table["selected"], SELECTED) == 2).reshape(shape),
         positive_before=table["before_balancing"].to_numpy().reshape(shape),
@@ -205,21 +206,27 @@ def _check_entries(table: Table, classes: Sequence[str]) -> None:
         raise ValueError("it has not, sample by sample, a row for each class")
 
 
-def _ids(values: list[Any], name: Any) -> Ids:
-    """Return ids in the dtype that they had, of this name."""
+def _check_ids(column: Any, name: Any) -> None:
+    """Refuse the name of a dtype that these ids cannot have had."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if name == "object":
+        return
     try:
-        dtype = np.dtype(name if isinstance(name, str) else None)
-        widest = max((len(value) for value in values if isinstance(value, (str, bytes))), default=0)
-        # A wider text than any id needs may have been left by ids that are not in this table, within reason.
-        if dtype.kind not in "biufmMOSU" or dtype.itemsize > 4 * max(widest, 4096):
-            raise ValueError("no ids are of this kind")
-        ids = np.array(values, dtype=dtype)
-        same = dtype.kind in "mMO" or ids.tolist() == values
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"its ids are not {shown(name)} ({error})") from error
-    if not same:
-        raise ValueError(f"its ids are not {shown(name)}")
-    return ids
+        dtype = np.dtype(name if isinstance(name, str) else "")
+        expected = {"U": pa.string(), "S": pa.binary()}.get(dtype.kind) or pa.from_numpy_dtype(dtype)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise ValueError(f"its metadata call its ids {shown(name)}") from error
+    # Parquet keeps times in units of its own.
+    fits = pa.types.is_temporal(column.type) if dtype.kind in "mM" else column.type == expected
+    if fits and dtype.kind in "US":
+        length = pc.utf8_length if dtype.kind == "U" else pc.binary_length
+        longest, width = pc.max(length(column)).as_py() or 0, dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        # A longer one may have been among ids that are not in this table, within reason.
+        fits = longest <= width <= max(longest, 4096)
+    if not fits:
+        raise ValueError(f"its metadata call its ids {shown(name)}; they are {column.type}")
 
 
 def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:
