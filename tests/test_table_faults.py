@@ -5,15 +5,12 @@ Longer than other files, because each message stands here as the user sees it.
 
 import gzip
 import re
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from surelabel.data.tables import read_table
 from surelabel.errors import DataError, InvalidInputError
@@ -488,24 +485,3 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path):
             read_table(path, **{argument: "label"})
     with pytest.raises(InvalidInputError, match=r"The 'labels_path' argument is for \.npy files"):
         read_table(path, labels_path=tmp_path / "y.npy")
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([b"a", b"1", b"2.5", b",", b",", b"\n", b"\r", b'"', b" ", b"\xff", b"inf"]),
-        max_size=25,
-    )
-)
-def test_any_text_is_a_table_or_one_line(parts):
-    with tempfile.TemporaryDirectory() as folder:
-        path = file(Path(folder), "t.csv", b"a,label\n" + b"".join(parts))
-        try:
-            table = read_table(path, labels=["label"])
-        except DataError as error:
-            table, message = None, str(error)
-    if table is None:
-        assert "\n" not in message
-    else:
-        assert table.x.shape == (len(table.y), 1)
-        assert np.isfinite(table.x).all()
