@@ -1,27 +1,55 @@
-"""What all tests share: one thread a process, a key of their own, and hypothesis without chance or clock."""
+"""What all tests share: one thread a process, a key of their own, hypothesis and command line without chance or clock."""
 
 import atexit
+import itertools
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
     os.environ["SURELABEL_DATA"] = os.path.abspath(os.environ["SURELABEL_DATA"])
 # Runs of the tests, also those of processes that they start, are not signed with the key of whoever runs them.
-os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has that of the process which started it
+    os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
+    atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 
 import pytest
 import torch
 from cli_support import Command
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
+from surelabel.cli import _rounds, _work
+from surelabel.recipes import budget
+
 torch.set_num_threads(1)
-settings.register_profile("surelabel", derandomize=True, database=None, deadline=None, max_examples=50)
+settings.register_profile(
+    "surelabel",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("surelabel")
+
+
+@pytest.fixture(autouse=True)
+def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a command that takes long would say where it stands."""
+    for module in (_rounds, _work):
+        monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", math.inf)
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock for the planning of minutes by which all that is measured takes a second."""
+    ticks = itertools.count()
+    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
 
 
 @pytest.fixture

@@ -42,6 +42,7 @@ FLOORS = {
     "recipes": 8,
     "report": 9,
     "cli": 10,
+    "__main__": 11,
 }
 
 

@@ -218,7 +218,7 @@ def test_sparse_rows_become_dense_and_integers_stay() -> None:
 
 def test_divergence_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"Training diverged.*Lower the learning rate"):
-        fit(TrainingSettings(learning_rate=1e38, epochs=20, schedule="constant"))
+        fit(TrainingSettings(learning_rate=1000.0, weight_decay=1000.0, epochs=20, schedule="constant"))
 
 
 def test_progress_is_told() -> None:
@@ -326,6 +326,27 @@ def test_samples_on_the_device_are_those_of_the_source() -> None:
         assert torch.equal(torch.cat(parts), torch.from_numpy(expected))
     for other in (ArraySource(X), Subset(ArraySource(X), np.array([1]))):
         assert samples.part(other, 2) is None
+
+
+def test_counters_of_the_average_are_those_of_the_network() -> None:
+    settings = TrainingSettings(batch_size=2, epochs=4, ema_decay=0.7)
+
+    class Counting(Recorder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.tensor(0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.calls += 1
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    network = Counting()
+    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+    assert average is not network
+    assert (average.calls.item(), average.calls.dtype) == (network.calls.item(), torch.int64)
+    assert network.calls.item() > 4
 
 
 def test_the_average_of_the_weights_is_what_the_recurrence_says() -> None:

@@ -122,7 +122,7 @@ def test_training_leaves_the_number_of_threads_alone() -> None:
 def test_a_failed_fit_keeps_the_last_network() -> None:
     learner = fitted(torch_learner())
     network = learner.network
-    learner.training = QUICK.replace(learning_rate=1e30, optimizer="sgd")
+    learner.training = QUICK.replace(learning_rate=1000.0, optimizer="sgd")
     with pytest.raises(ValueError, match="diverged"):
         fitted(learner)
     assert learner.network is network
@@ -290,7 +290,7 @@ def test_softening_is_the_softmax_of_half_the_logits() -> None:
 def test_what_cannot_be_an_ensemble_is_refused() -> None:
     with pytest.raises(ValueError, match="classifier with predict_proba. Got LinearSVC"):
         sl.SklearnLearner(LinearSVC())
-    with pytest.raises(ValueError, match="'members' argument must be at least 2"):
+    with pytest.raises(ValueError, match="'members' argument must be a whole number of at least 2"):
         sl.SklearnLearner(LogisticRegression(), members=1)
     with pytest.raises(ValueError, match="negatives='expand' needs an estimator whose fit takes sample_weight"):
         sl.SklearnLearner(KNeighborsClassifier(), negatives="expand")

@@ -10,6 +10,7 @@ import surelabel as sl
 from surelabel.data.draws import seed_for
 from surelabel.data.training_set import make_problem
 from surelabel.loop import rounds
+from surelabel.runs.reading import settled
 
 X, Y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 POOL = np.zeros((6, 2))
@@ -173,6 +174,19 @@ def test_rounds_end_when_the_number_selected_stays(counts: list[int], changes: d
 def test_a_constant_selection_converges_in_round_3() -> None:
     records = run(Scripted([SURE], [CERTAIN]), config(max_rounds=20))
     assert (records[-1].round, records[-1].stop) == (3, "converged")
+
+
+def test_convergence_is_judged_by_what_was_selected_before_balancing() -> None:
+    # Of three positives of class 0 and one of class 1, balancing leaves one each in round 1: were the balanced ones
+    # counted, round 2 would seem to select more.
+    settings = config(max_rounds=20, balance="equal", balance_rounds=1, balance_floor=0)
+    records = run(Scripted([SURE], [CERTAIN]), settings)
+    assert [(record.num_positive, record.num_positive_before) for record in records[1:]] == [(2, 4), (4, 4), (4, 4)]
+    assert (records[-1].round, records[-1].stop) == (3, "converged")
+    assert settled(records, settings).stop == "converged"
+    for done in (1, 2, 3):
+        rest = run(Scripted([SURE], [CERTAIN]), settings, resume_from=records[:done])
+        assert [(record.round, record.stop) for record in rest][-1] == (3, "converged")
 
 
 def test_no_round_starts_after_max_minutes() -> None:

@@ -139,7 +139,7 @@ def test_a_command_that_needs_pictures_shows_a_bar_and_can_be_interrupted(
     with monkeypatch.context() as patch:
         patch.setattr(datasets, "cached_pictures", interrupted)
         result = command("resume", folder, "--rounds", "1")
-    assert (result.code, result.err.splitlines()[0]) == (1, "error: interrupted.")
+    assert (result.code, result.err.splitlines()[0]) == (130, "error: interrupted.")
     assert "round 0 is done and kept; go on with: surelabel resume" in result.err
     assert re.search(r"decoding pictures ━+ \d+/16", _shown(terminal))
     assert len(list((voc / "voc2007-pictures").glob("*.npy"))) == 2

@@ -25,7 +25,7 @@ from surelabel.recipes.variants import (
     ups_without_negatives,
     with_mixup,
 )
-from surelabel.recipes.workers import Job, run_jobs
+from surelabel.recipes.workers import Job, _processes, run_jobs
 from surelabel.runs import RunFolder, RunSettings
 
 
@@ -117,6 +117,13 @@ def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
     (tmp_path / "taken" / "file").touch()
     with pytest.raises(RunError, match="taken"):
         run_jobs([Job(tmp_path / "taken", settings), Job(tmp_path / "taken", settings)], workers=2)
+
+
+def test_a_worker_does_not_hear_ctrl_c_not_even_while_it_starts() -> None:
+    with _processes(1) as (process,):
+        process.send_signal(signal.SIGINT)  # as from a terminal, before it has imported anything
+        output, _ = process.communicate("")
+    assert (process.returncode, output) == (0, "")
 
 
 def test_ctrl_c_ends_the_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

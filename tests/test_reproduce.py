@@ -372,9 +372,10 @@ def test_what_is_finished_needs_no_data(small: Experiment, tmp_path: Path) -> No
         reproduce(small, tmp_path / "runs", options._replace(seeds=(1,)))
 
 
+@pytest.mark.usefixtures("ticking")
 def test_where_all_are_labeled_a_budget_is_planned(small: Experiment, tmp_path: Path) -> None:
     every = Entry("all labels", SMALL, 60, None, variants.supervised)
-    (cell,) = reproduce(Experiment("all", "All", (every,)), tmp_path / "runs", Options(device="cpu", minutes=0.02))
+    (cell,) = reproduce(Experiment("all", "All", (every,)), tmp_path / "runs", Options(device="cpu", minutes=0.2))
     assert len(cell.runs) == 1
     assert not cell.runs[0].has_pool
 
@@ -389,10 +390,10 @@ def test_time_that_a_shared_round_took_counts_for_every_run(small: Experiment, t
     options = Options(device="cpu", rows=("Supervised",))
     reproduce(small, tmp_path / "runs", options)
     (made,) = (tmp_path / "runs" / ".shared").glob("*.json")
-    write_json(made, {**read_json(made), "seconds": 600.0})
+    write_json(made, {**read_json(made), "seconds": 6e7})
     cells = reproduce(small, tmp_path / "runs", options._replace(rows=("UPS",)))
-    assert cells[3].runs[0].records()[0].minutes > 10
-    assert cells[1].runs[0].records()[0].minutes < 10
+    assert cells[3].runs[0].records()[0].minutes > 1e6
+    assert cells[1].runs[0].records()[0].minutes < 1e6
 
 
 def test_a_damaged_shared_network_is_trained_again(
@@ -465,7 +466,7 @@ def test_what_would_fail_later_fails_at_once(
 ) -> None:
     with pytest.raises(InvalidInputError, match="seeds must differ. Got 0, 0"):
         reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
-    with pytest.raises(InvalidInputError, match="number of minutes above 0. Got nan"):
+    with pytest.raises(InvalidInputError, match="number of minutes above 0, and at most 1,000,000. Got nan"):
         reproduce(small, tmp_path / "runs", Options(device="cpu", minutes=math.nan))
     with pytest.raises(InvalidInputError, match="No row has all of these"):
         reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))
@@ -961,8 +962,7 @@ def test_speed_is_measured_on_the_rows_own_network(small: Experiment, monkeypatc
     speed = plans.measure(settings, data)
     assert data.unlabeled is not None
     assert set(learned_from) == {len(data.labeled[1]) + len(data.unlabeled)}
-    assert 1 < speed.training < 1e6
-    assert 1 < speed.labeling < 1e6
+    assert min(speed) > 0
 
 
 def test_unknown_rows_and_numbers_are_named() -> None:

@@ -10,7 +10,7 @@ from small_runs import CONFIG, LEARNER, difference, small_settings
 
 from surelabel.data.reference import FunctionData, TableData
 from surelabel.data.tables import write_table
-from surelabel.errors import DataError, InvalidInputError, RunError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, RunError
 from surelabel.runs import RunFolder, RunSettings, resume, start
 
 
@@ -189,3 +189,83 @@ def test_a_function_gets_its_arguments_and_must_return_run_data(tmp_path: Path) 
     assert settings.replace(arguments={"with_validation": True}).load().validation is not None
     with pytest.raises(InvalidInputError, match=r"'builtins:dict' must return a .*RunData. Got dict instead"):
         FunctionData(function="builtins:dict").load()
+
+
+# Files that have moved
+
+
+def begun(folder: Path) -> Path:
+    """A run of one round in `folder`/run on three files in `folder`/data, to be resumed."""
+    (folder / "data").mkdir()
+    files = {name: write_pets(folder / "data" / f"{name}.csv", rows=rows) for name, rows in SIZES.items()}
+    data = TableData(
+        path=files["pets"],
+        labels=("kind",),
+        id_column="name",
+        test_path=files["test"],
+        validation_path=files["validation"],
+    )
+    settings = small_settings(folder, data=data, max_rounds=1, name=folder.name)
+    with pytest.warns(UserWarning, match="have the very features of labeled rows"):
+        next(start(folder / "run", settings))
+    return folder / "run"
+
+
+SIZES = {"pets": 40, "test": 20, "validation": 30}
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+def test_files_that_have_moved_are_found_by_the_new_place_of_the_data_and_kept(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / "data").rename(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=r"pets.csv', which the run began with, is not there any more.*--data FILE"):
+        resume(folder)
+    (tmp_path / "elsewhere" / "pets.csv").rename(tmp_path / "elsewhere" / "animals.csv")
+    assert len(list(resume(folder, data=tmp_path / "elsewhere" / "animals.csv"))) == 1
+    data = RunFolder.open(folder).settings.data
+    assert isinstance(data, TableData)
+    paths = (data.path, data.test_path, data.validation_path)
+    assert paths == tuple(tmp_path / "elsewhere" / f"{name}.csv" for name in ("animals", "test", "validation"))
+    assert len(list(resume(folder, max_rounds=2))) == 1, "the next resume needs no path"
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+def test_a_file_that_is_still_there_is_not_looked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "data" / "pets.csv").rename(tmp_path / "new" / "pets.csv")
+    (tmp_path / "new" / "test.csv").write_text("another file of this name")
+    monkeypatch.chdir(tmp_path / "new")
+    assert len(list(resume(folder, data="pets.csv"))) == 1
+    data = RunFolder.open(folder).settings.data
+    assert isinstance(data, TableData)
+    assert (data.path, data.test_path) == (tmp_path / "new" / "pets.csv", tmp_path / "data" / "test.csv")
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+@pytest.mark.parametrize("name", SIZES)
+def test_another_content_is_refused_and_the_run_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path)
+    (tmp_path / "data").rename(tmp_path / "new")
+    write_pets(tmp_path / "new" / f"{name}.csv", rows=SIZES[name], weight=np.zeros(SIZES[name]))
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(ChangedFileError, match=rf"new/{name}.csv' has changed since the run began"):
+        resume(folder, data=tmp_path / "new" / "pets.csv")
+    assert (folder / "run.json").read_bytes() == before
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+def test_a_finished_run_keeps_the_new_place_too(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    list(resume(folder))
+    (tmp_path / "data").rename(tmp_path / "new")
+    assert list(resume(folder, data=tmp_path / "new" / "pets.csv")) == []
+    RunFolder.open(folder).data()
+
+
+def test_data_that_are_not_in_a_file_cannot_have_moved(tmp_path: Path) -> None:
+    list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))
+    with pytest.raises(InvalidInputError, match=r"does not have its data from a file that could have moved; leave"):
+        resume(tmp_path / "run", data=tmp_path / "pets.csv")

@@ -246,8 +246,9 @@ def test_splits_groups_and_windows_of_table_3_can_be_set(table3: Experiment, tmp
     assert not videos[0] & videos[1]
 
 
+@pytest.mark.usefixtures("ticking")
 def test_minutes_can_be_planned_where_all_clips_are_labeled(table3: Experiment, tmp_path: Path) -> None:
-    options = Options(device="cpu", minutes=0.05, labels=(1.0,))
+    options = Options(device="cpu", minutes=0.2, labels=(1.0,))
     cell = by_place(reproduce(table3, tmp_path, options))[ALL_LABELS, 1.0]
     assert cell.runs
     assert "steps in place of 2 steps" in cell.cut

@@ -166,7 +166,7 @@ def test_gradients_reach_every_parameter():
         ({"mean": [0.0, float("nan"), 0.0]}, r"'mean' argument must be finite\. Got \[0.0, nan, 0.0\]"),
         ({"scale": [1.0, -1.0, 1.0]}, r"'scale' argument must be finite and not negative"),
         ({"dropout": 1.0}, r"'dropout' argument must be a number in \[0, 1\). Got 1.0 instead; 0.3 is a common rate"),
-        ({"noise": -0.1}, r"'noise' argument must be a number in \[0, inf\). Got -0.1"),
+        ({"noise": -0.1}, r"'noise' argument must be a number in \[0, 1000\]. Got -0.1"),
         ({"noise": None}, "'noise' argument must be a number"),
         ({"hidden": (8, 0)}, "'hidden' argument must be a whole number of at least 1. Got 0"),
     ],

@@ -170,15 +170,16 @@ def require_number(
     )
 
 
-def require_count(name: str, value: Any, low: int, *, remedy: str = "choose one") -> int:
-    """Return `value` as an int when it is a whole number of at least `low`."""
+def require_count(name: str, value: Any, low: int, high: int | None = None, *, remedy: str = "choose one") -> int:
+    """Return `value` as an int when it is a whole number of at least `low`, and at most `high`."""
     try:
         count = operator.index(value)
     except TypeError:
         count = low - 1
-    if count < low:
+    if count < low or (high is not None and count > high):
+        limits = f"at least {low}" if high is None or count < low else f"at most {high}"
         raise InvalidInputError(
-            f"The '{name}' argument must be a whole number of at least {low}. Got {value!r} instead; {remedy}."
+            f"The '{name}' argument must be a whole number of {limits}. Got {value!r} instead; {remedy}."
         )
     return count
 

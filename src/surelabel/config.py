@@ -1,10 +1,45 @@
-"""The base of all settings: frozen, validated, unknown keys refused with the nearest known name."""
+"""The base of all settings: frozen, validated, unknown keys refused with the nearest known name.
+
+And the limits that settings share with the arguments of functions: a slip of the keyboard is told before work begins.
+"""
 
 import difflib
+import re
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+MOST_PASSES = 10_000
+"""Stochastic passes, or members of an ensemble."""
+TEMPERATURES = 0.1, 1e6
+"""Of softened probabilities; a power of 1 / T leaves nothing of them where T is smaller."""
+MOST_UNITS, MOST_LAYERS = 65_536, 100
+"""Units of a hidden layer of the network for tables, and its layers."""
+MOST_NOISE = 1000.0
+"""On the features of a table, in units of the difference between neighbors."""
+MOST_SAMPLES = 10**9
+"""In a batch."""
+MOST_STEPS = 10**12
+"""Of a round."""
+MOST_PROCESSES = 1024
+"""Or threads."""
+
+
+def check_device(name: str) -> str:
+    """Refuse what names no device to compute on, wherever it is; whether it is here, only its machine can tell.
+
+    >>> check_device("cuda:1")
+    'cuda:1'
+    """
+    kind, _, number = name.partition(":")
+    if not re.fullmatch("[a-z]+(:[0-9]{1,3})?", name) or kind == "meta" or (kind == "cpu" and int(number or 0)):
+        raise ValueError("it must be cpu, cuda, or cuda: and the number of a GPU")
+    return name
+
+
+Device = Annotated[str, AfterValidator(check_device)]
+Seed = Annotated[int, Field(ge=0, lt=2**128)]
 
 
 class Settings(BaseModel):

@@ -17,6 +17,10 @@ class SampleKindError(InvalidInputError):
     """Samples that are stored as whole numbers, for a network that takes floats."""
 
 
+class UntrustedTypesError(InvalidInputError):
+    """A model file with types that are not known to be safe."""
+
+
 class NotStochasticError(InvalidInputError):
     """A network whose repeated passes do not differ, so that its uncertainty would silently be 0."""
 

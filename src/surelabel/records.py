@@ -2,10 +2,11 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from surelabel.calibration import calibration_error
 from surelabel.data.pool import PoolLabels
@@ -15,7 +16,13 @@ from surelabel.metrics import accuracy, class_average_precisions, mean_over_clas
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
 
-ClassScores = list[list[float] | None]
+# What a record may hold is checked where it comes from a file.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Amount = Annotated[float, Field(ge=0, lt=2**53)]
+Share = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6)]
+"""A mean of shares may be rounded beyond 0 and 1."""
+
+ClassScores = list[Annotated[list[Share], Field(min_length=2, max_length=2)] | None]
 """Of each class its average precision, uninterpolated and over eleven points; None where it has no known positive."""
 
 StopReason = Literal["converged", "max_rounds", "max_minutes", "no_unlabeled", "interrupted"]
@@ -55,28 +62,28 @@ class RoundRecord:
         validation: the validation set as this round's network labels it.
     """
 
-    round: int
-    num_positive: int
-    num_negative: int
-    num_positive_before: int
-    num_negative_only: int
-    negatives_per_row: float | None
-    positive_share: float
-    class_counts_before: list[int]
-    class_counts: list[int]
+    round: Count
+    num_positive: Count
+    num_negative: Count
+    num_positive_before: Count
+    num_negative_only: Count
+    negatives_per_row: Amount | None
+    positive_share: Share
+    class_counts_before: list[Count]
+    class_counts: list[Count]
     balanced: bool
     negatives_use: str
-    mean_confidence: float | None
-    mean_uncertainty: float | None
-    ece: float | None
-    positive_accuracy: float | None
-    negative_accuracy: float | None
-    validation_score: float | None
-    test_score: float | None
-    minutes: float
+    mean_confidence: Share | None
+    mean_uncertainty: Amount | None
+    ece: Share | None
+    positive_accuracy: Share | None
+    negative_accuracy: Share | None
+    validation_score: Share | None
+    test_score: Share | None
+    minutes: Amount
     stop: StopReason | None
-    validation_score_11: float | None = None
-    test_score_11: float | None = None
+    validation_score_11: Share | None = None
+    test_score_11: Share | None = None
     validation_class_scores: ClassScores | None = None
     test_class_scores: ClassScores | None = None
     pool: PoolLabels | None = field(default=None, repr=False, compare=False)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from surelabel.config import Settings
+from surelabel.config import Seed, Settings
 from surelabel.labels import Task
 from surelabel.records import StopReason
 
@@ -34,7 +34,7 @@ class UPSConfig(Settings):
     """
 
     task: Task = "single"
-    num_classes: PositiveInt | None = None
+    num_classes: int | None = Field(None, ge=1, le=10**9)
     tau_p: float = Field(0.7, ge=0, le=1)
     tau_n: float = Field(0.05, ge=0, le=1)
     kappa_p: float = Field(0.05, ge=0)
@@ -42,12 +42,12 @@ class UPSConfig(Settings):
     gamma: float = Field(0.5, gt=0, lt=1)
     negatives: bool = True
     balance: Literal["equal", "prior"] | None = "equal"
-    balance_rounds: NonNegativeInt | None = None
-    balance_floor: NonNegativeInt = 25
-    max_rounds: NonNegativeInt = 20
+    balance_rounds: int | None = Field(None, ge=0, lt=2**63)
+    balance_floor: int = Field(25, ge=0, lt=2**63)
+    max_rounds: int = Field(20, ge=0, le=1_000_000)
     tolerance: float | None = Field(0.01, ge=0)
     max_minutes: float | None = Field(None, ge=0)
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _check_order_of_thresholds(self) -> Self:

@@ -1,8 +1,12 @@
 """What any room may ask of the system: files that are whole or not there, cores, and whom to tell how far work is."""
 
+import errno
 import os
+import signal
+import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,6 +32,25 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     flush_folder(path.parent)
 
 
+def open_itself(path: str, flags: int) -> int:
+    """Open a file to write to, but nothing that a link in its place points to: an `opener` for the built-in `open`.
+
+    A folder may come from someone else, with links to files that are none of its own.
+    """
+    # Without waiting: a pipe in the file's place would let a process wait for ever.
+    itself = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags | itself, 0o666)
+    except OSError as error:
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a symbolic link, which is not followed", path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "it is not a plain file", path)
+    return descriptor
+
+
 def flush_folder(folder: Path) -> None:
     """Make what was renamed or made in a folder last, where folders can be flushed (not on Windows)."""
     if os.name != "posix":
@@ -37,6 +60,22 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C does not end: it reaches the whole group, and who started them decides.
+
+    They inherit the block, from their first instruction on; Ctrl-C that comes in this block is not lost.
+    """
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def cores() -> int:

@@ -273,7 +273,8 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
     wrong = np.floor(bdtrik(delta, number, max_error))
     # The inverse knows no w below 0, and may be rounded up.
     wrong = np.where(bdtr(wrong, number, max_error) <= delta, wrong, wrong - 1)
-    return np.asarray(np.where(selected > 0, wrong, -1), dtype=np.int64)
+    # Of an error near 0 it is not a number: even w = 0 is too likely then.
+    return np.asarray(np.where((selected > 0) & ~np.isnan(wrong), wrong, -1), dtype=np.int64)
 
 
 @functools.lru_cache(maxsize=8)

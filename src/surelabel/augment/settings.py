@@ -2,9 +2,11 @@
 
 from typing import Self
 
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
 from surelabel.config import Settings
+
+_MOST_PIXELS, _MOST_FRAMES = 65_536, 1_000_000
 
 
 class AugmentSettings(Settings):
@@ -36,18 +38,18 @@ class AugmentSettings(Settings):
     """
 
     flip: bool = False
-    crop: NonNegativeInt = 0
-    hole: NonNegativeInt = 0
-    jitter: float = Field(0.0, ge=0, allow_inf_nan=False)
-    operations: NonNegativeInt = 0
+    crop: int = Field(0, ge=0, le=_MOST_PIXELS)
+    hole: int = Field(0, ge=0, le=_MOST_PIXELS)
+    jitter: float = Field(0.0, ge=0, le=1000)
+    operations: int = Field(0, ge=0, le=100)
     magnitude: int | None = Field(None, ge=0, le=30)
     mean: tuple[FiniteFloat, ...] | None = None
     std: tuple[FiniteFloat, ...] | None = None
-    mixup: NonNegativeFloat = Field(0.0, allow_inf_nan=False)
-    side: NonNegativeInt = 0
-    window: NonNegativeInt = 0
-    passages: PositiveInt = 1
-    test_windows: PositiveInt = 1
+    mixup: float = Field(0.0, ge=0, le=1e6)
+    side: int = Field(0, ge=0, le=_MOST_PIXELS)
+    window: int = Field(0, ge=0, le=_MOST_FRAMES)
+    passages: int = Field(1, ge=1, le=_MOST_FRAMES)
+    test_windows: int = Field(1, ge=1, le=_MOST_FRAMES)
 
     @model_validator(mode="after")
     def _check_channels(self) -> Self:

@@ -2,10 +2,10 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import nn
 
 from surelabel.bench.engine_way import Engine
@@ -16,7 +16,7 @@ from surelabel.bench.published_like import PublishedLike
 from surelabel.bench.results import origin
 from surelabel.bench.timing import Deadline, Measure, medians
 from surelabel.bench.work import SAMPLE_SHAPE, Way, Work, make_work
-from surelabel.config import Settings
+from surelabel.config import MOST_PASSES, MOST_PROCESSES, MOST_UNITS, Device, Settings
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import cnn13
 from surelabel.references import resolve
@@ -30,6 +30,7 @@ RESTART = "next round"
 """Re-initialize and take the first step."""
 
 _MOST_WORKERS = 16
+_Images = Annotated[int, Field(ge=1, le=10**8)]
 
 
 class BenchSettings(Settings):
@@ -49,15 +50,15 @@ class BenchSettings(Settings):
     """
 
     model: str = CNN13
-    width: PositiveInt = 128
-    batches: tuple[PositiveInt, ...] = Field((512, 128), min_length=1)
-    label_batch: PositiveInt = 20_480
-    passes: int = Field(10, ge=2)
-    images: PositiveInt = 51_200
-    workers: int = Field(_MOST_WORKERS, ge=0)
-    repeats: PositiveInt = 3
+    width: int = Field(128, ge=1, le=MOST_UNITS)
+    batches: tuple[_Images, ...] = Field((512, 128), min_length=1)
+    label_batch: _Images = 20_480
+    passes: int = Field(10, ge=2, le=MOST_PASSES)
+    images: _Images = 51_200
+    workers: int = Field(_MOST_WORKERS, ge=0, le=MOST_PROCESSES)
+    repeats: int = Field(3, ge=1, le=10_000)
     minutes: float = Field(10.0, gt=0)
-    device: str = "cuda"
+    device: Device = "cuda"
 
     def factory(self) -> Callable[[tuple[int, ...], int], nn.Module]:
         """Return the function that makes networks."""

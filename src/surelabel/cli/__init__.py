@@ -1,34 +1,17 @@
 """The command line, one file a command: `surelabel demo | fit | predict | label | resume | thresholds | report | …`.
 
-Each command imports what it needs when it runs, so that `surelabel --help` answers at once.
+Each command imports what it needs when it runs, so that `surelabel --help` answers at once; and nothing is imported
+here, so that Ctrl-C has its handler before anything takes time.
 """
 
-import contextlib
 import os
 import signal
-import sys
-import threading
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any
-
-import typer
-
-from surelabel._version import __version__
-from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
-from surelabel.cli._console import complain, one_line, out
-from surelabel.cli._errors import FAILURE, WRONG_USE, debugging, report_error
-from surelabel.cli._work import shown_decoding
-
-app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
-    app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
-app.add_typer(data.app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for a failure, 2 for wrong use.
+    """Run a command and return its exit code: 0, 1 for a failure, 2 for wrong use, 130 and 143 for an interruption.
 
     Args:
         arguments: the words after `surelabel`; None: those that the process was started with.
@@ -37,90 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     surelabel ...
     0
     """
-    with _signals(), _warnings_on_one_line():
-        try:
-            with shown_decoding():
-                code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
-            sys.stdout.flush()
-            return _exit_code(code)
-        except BrokenPipeError:
-            # The reader (`| head`) has seen enough; a later flush of what is left must not complain either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return FAILURE
-        except (Exception, KeyboardInterrupt) as error:
-            if debugging():
-                raise
-            return report_error(error)
+    if arguments is None:
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(kind, _leave)
+    from surelabel.cli._app import run
+
+    return run(arguments)
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"surelabel {__version__}")
-        raise typer.Exit
-
-
-@app.callback(
-    invoke_without_command=True,
-    epilog="[bold]Examples[/bold]\n\nsurelabel demo\n\nsurelabel fit iris.csv --label species --out runs/iris",
-)
-def surelabel(
-    context: typer.Context,
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
-    ),
-) -> None:
-    """Train a classifier from a few labels and many unlabeled samples.
-
-    Uncertainty-aware pseudo-label selection (UPS): labels that the model is
-    both confident and certain of train the next model.
-    """
-    if context.invoked_subcommand is None:
-        out.print(context.get_help(), end="")
-        raise typer.Exit(WRONG_USE)
-
-
-def _exit_code(code: Any) -> int:
-    # typer turns an interruption that no command caught into its own code.
-    if code == 128 + signal.SIGINT:
-        return report_error(KeyboardInterrupt())
-    return int(code or 0)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does; a second signal ends the process without ceremony."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(kind, _interrupt) for kind in kinds]
-    try:
-        yield
-    finally:
-        for kind, handler in zip(kinds, before, strict=True):
-            signal.signal(kind, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, signal.SIG_DFL)
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _warnings_on_one_line() -> Iterator[None]:
-    """Show a warning once, as `warning: text`, without the line of our code that gave it."""
-    shown = set[str]()
-
-    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
-        text = one_line(str(message))
-        if text not in shown:  # each of many models may have the same to say
-            shown.add(text)
-            complain("warning", text, style="bold yellow")
-
-    before = warnings.showwarning
-    warnings.showwarning = show
-    try:
-        yield
-    finally:
-        warnings.showwarning = before
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End the process, which has not begun its command or has ended it: an exception would show what it imports."""
+    os.write(2, b"error: interrupted.\n")
+    os._exit(128 + number)

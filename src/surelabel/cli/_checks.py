@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surelabel.cli._console import complain
+from surelabel.data.wording import listed
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         )
     from surelabel.data.encoding import MARKS, one_sided
 
+    if data.task == "single":
+        _check_single(data, path)
     marks = [name for name in data.classes if name.lower() in MARKS]
     if marks:
         complain(
@@ -52,6 +55,30 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
     if data.task == "multi":
         for text in one_sided(codes, data.classes):
             complain("warning", text, style="bold")
+
+
+def _check_single(data: "RunData", path: Path) -> None:
+    """Refuse measurements; warn of classes that are written in several ways, of names of rows, and of unjudged ones."""
+    from surelabel.data.encoding import look_alikes, measurement, nearly_unique
+
+    value = measurement(data.classes)
+    if value is not None:
+        raise DataError(
+            f"File '{path}': the labels are numbers such as {value:g}, which measure something and name no class; sort "
+            "them into ranges, or write them as words if each is a class."
+        )
+    unique = nearly_unique(len(data.classes), len(data.labeled[1]))
+    for text in [*look_alikes(data.classes), *([unique] if unique else [])]:
+        complain("warning", text, style="bold")
+    if data.validation is not None:
+        unjudged = [name for code, name in enumerate(data.classes) if code not in data.validation[1]]
+        if unjudged:
+            complain(
+                "warning",
+                f"no label of {listed(unjudged)} is in the validation set, which does not judge these classes; label "
+                "more of their rows, or raise --validation.",
+                style="bold",
+            )
 
 
 def warn_of_flattening(data: "RunData") -> None:

@@ -1,11 +1,13 @@
 """Every failure is one line on standard error that names the problem and the remedy, and an exit code.
 
-0 success; 1 a failure (also an interruption); 2 wrong use. `SURELABEL_DEBUG=1` shows the traceback instead.
+0 success; 1 a failure; 2 wrong use; 130 Ctrl-C (SIGINT) and 143 SIGTERM, as shells have it. `SURELABEL_DEBUG=1` shows
+the traceback instead.
 """
 
 import contextlib
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from surelabel.cli._console import complain, one_line
 from surelabel.errors import SurelabelError
 from surelabel.references import is_own_code
 
-FAILURE, WRONG_USE = 1, 2
+FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
 _OPTIONS = {"max_rounds": "rounds", "members": "passes", "id_column": "id", "validation_seed": "seed"}
 """Settings whose option has another name."""
@@ -48,6 +50,8 @@ def report_error(error: BaseException) -> int:
         complain("error", line, style="bold red")
     for note in getattr(error, "__notes__", ()):
         complain("note", note, style="bold")
+    if _is_interruption(error):
+        return INTERRUPTED
     return WRONG_USE if isinstance(error, (WrongUse, UsageError)) else FAILURE
 
 
@@ -61,7 +65,7 @@ def describe(error: BaseException) -> list[str]:
         return [one_line(str(line)) for line in error.args]
     if isinstance(error, UsageError):
         return [_usage(error)]
-    if isinstance(error, (Interrupted, KeyboardInterrupt)) or _is_interrupted_import(error):
+    if _is_interruption(error):
         return ["interrupted."]
     if isinstance(error, SurelabelError):
         return [one_line(str(error))]
@@ -122,6 +126,8 @@ def _operating_system(error: OSError) -> str:
         errno.EPERM: "use another place, or change who may write there",
         errno.EROFS: "write to another disk",
         errno.ENOENT: "check the path",
+        errno.EEXIST: "remove it, or choose another name",
+        errno.ELOOP: "remove the link, or write to another place",
     }
     remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
     place = f": {str(error.filename)!r}" if error.filename else ""
@@ -135,9 +141,10 @@ def _place_in_own_file(error: BaseException) -> str | None:
     return f"'{own[0][0].f_code.co_filename}', line {own[0][1]}" if own else None
 
 
-def _is_interrupted_import(error: BaseException) -> bool:
+def _is_interruption(error: BaseException) -> bool:
     # A compiled library that Ctrl-C meets while it is loaded tells of it as an ImportError.
-    return isinstance(error, ImportError) and isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+    cause = error.__cause__ or error.__context__ if isinstance(error, ImportError) else error
+    return isinstance(cause, (Interrupted, KeyboardInterrupt))
 
 
 def _is_memory_error(error: BaseException) -> bool:

@@ -68,6 +68,10 @@ Id = Annotated[str | None, _option(_DATA, "--id", "The column that names each ro
 Drop = Annotated[
     list[str] | None, _option(_DATA, "--drop", "A column that is not a feature; may be repeated.", "COLUMN")
 ]
+Use = Annotated[
+    list[str] | None,
+    _option(_DATA, "--use", "A column that is a feature, although it only counts the rows; may be repeated.", "COLUMN"),
+]
 Unlabeled = Annotated[
     str | None, _option(_DATA, "--unlabeled", "A label that means unlabeled, beside the empty cell.", "VALUE")
 ]
@@ -260,8 +264,10 @@ def check_device(name: str) -> None:
     """Refuse a device that this machine does not have."""
     import torch
 
+    from surelabel.config import check_device as check_name
+
     try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError):
+        torch.empty(0, device=check_name(name))
+    except (RuntimeError, AssertionError, ImportError, ValueError):
         here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None

@@ -61,8 +61,11 @@ def follow(
 
 def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:
     # Of the run's own errors only a file that could not be written leaves something to go on with.
-    can_go_on = not isinstance(error, RunError) or isinstance(error.__cause__, OSError)
-    if can_go_on and (folder / "run.json").exists():
+    not_written = isinstance(error, RunError) and isinstance(error.__cause__, OSError)
+    if not (folder / "run.json").exists():
+        if not_written:
+            error.add_note("the run has not begun; the same command begins it")
+    elif not_written or not isinstance(error, RunError):
         error.add_note(f"{_kept(folder, done)}; go on with: {command_line('resume', folder)}")
     return error
 

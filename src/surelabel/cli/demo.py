@@ -28,7 +28,7 @@ _ONLY_IN_THE_REPORT = ("seeds", "rounds", "negatives selected", "minutes")
 
 def command(
     out: Annotated[Path, typer.Option("--out", help="The folder for the runs and the report.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds each method runs with.")] = 3,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="How many seeds each method runs with.")] = 3,
     results: Annotated[
         Path | None, typer.Option("--results", help="Append a row for each run to this CSV file.", show_default=False)
     ] = None,

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from surelabel.cli._console import command_line, complain, say
 from surelabel.cli._console import out as screen
-from surelabel.cli._errors import Interrupted, describe
+from surelabel.cli._errors import Interrupted, describe, settings_from_options
 from surelabel.cli._fit_options import check_device, check_pretrained
 from surelabel.cli._work import shown_work
 from surelabel.errors import InvalidInputError
@@ -51,7 +51,7 @@ Labels = Annotated[
     list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
 ]
 Data = Annotated[list[str] | None, _option("--data", "Only this data set, such as cifar10; may be repeated.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Seeds 0, 1, …; a seed also draws the split.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Seeds 0, 1, …; a seed also draws the split.")]
 Seed = Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")]
 Recipe = Annotated[
     Literal["fast", "paper"],
@@ -62,7 +62,9 @@ Budget = Annotated[
 ]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", min=1, help="So many rounds at most, in place of the recipe's.", show_default=False),
+    typer.Option(
+        "--rounds", min=1, max=1000, help="So many rounds at most, in place of the recipe's.", show_default=False
+    ),
 ]
 Pretrained = Annotated[
     Path | None,
@@ -154,7 +156,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
     from surelabel.report.reproduce import check_request, reproduce
     from surelabel.runs.layout import RUN
 
-    check_request(experiment, options, results)
+    with settings_from_options():
+        check_request(experiment, options, results)
     try:
         with shown_work("rounds") as progress:
             cells = reproduce(experiment, out, options, progress=progress, results=results)

@@ -1,10 +1,12 @@
 """`surelabel resume`: go on with a run that was interrupted, crashed, or should have more rounds."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surelabel.cli import _runs
+from surelabel.cli._errors import existing_file, settings_from_options
 from surelabel.cli._rounds import tell_the_end
 from surelabel.cli._train import follow
 
@@ -15,7 +17,9 @@ EXAMPLE = """[bold]Examples[/bold]
 
 surelabel resume runs/iris
 
-surelabel resume runs/iris --rounds 30"""
+surelabel resume runs/iris --rounds 30
+
+surelabel resume runs/iris --data moved/iris.csv"""
 
 
 def command(
@@ -26,20 +30,33 @@ def command(
     max_minutes: Annotated[
         float | None, typer.Option("--max-minutes", min=0, help="No round starts after this many minutes in all.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Where the run's data lie now, if the file has moved; its content must be the same. Other files of "
+            "the run that are gone are looked for beside it.",
+            show_default=False,
+        ),
+    ] = None,
     trust_code: _runs.TrustCode = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
+    existing_file("--data", data)
     folder = _runs.open_run(run)
     from surelabel.runs import resume
 
     records, config = folder.records(), folder.settings.config
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     held_out = dict.fromkeys(_scored(folder))
+    with settings_from_options():
+        limited = config.replace(**{name: value for name, value in limits.items() if value is not None})
     last = follow(
-        lambda progress: resume(run, progress=progress, trust_code=trust_code, **limits),
+        lambda progress: resume(run, progress=progress, data=data, trust_code=trust_code, **limits),
         run,
-        config.replace(**{name: value for name, value in limits.items() if value is not None}),
+        limited,
         done=records,
         held_out=held_out,
         quiet=quiet,

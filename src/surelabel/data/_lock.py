@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from surelabel.errors import DataError
+from surelabel.system import open_itself
 
 _logger = logging.getLogger("surelabel")
 
@@ -18,7 +19,7 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError as error:
         raise DataError(f"'{folder}' is filled on Linux and macOS only: this system has no flock.") from error
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    with open(folder / ".lock", "a", opener=open_itself) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

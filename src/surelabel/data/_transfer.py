@@ -11,7 +11,7 @@ from typing import Any
 
 from surelabel._version import __version__
 from surelabel.errors import DataError
-from surelabel.system import Progress
+from surelabel.system import Progress, open_itself
 
 _CHUNK = 2**18
 
@@ -90,7 +90,7 @@ def _range(response: Any, there: int) -> tuple[int, int]:
 
 
 def _append(response: Any, part: Path, there: int, total: int, tell: Callable[[int], None]) -> bool:
-    with part.open("r+b" if there else "wb") as stream:
+    with open(part, "r+b" if there else "wb", opener=open_itself) as stream:
         done = stream.seek(there)
         tell(done)
         while True:

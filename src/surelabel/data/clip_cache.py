@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -34,7 +33,7 @@ from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
 from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.system import cores, write_whole
+from surelabel.system import cores, interrupts_blocked, open_itself, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"
@@ -193,7 +192,7 @@ class _Cache:
         with _writing(self.path):
             with (self.path / _ARRAY).open("rb") as array:
                 os.fsync(array.fileno())
-            with (self.path / _LINES).open("a+b") as stream:
+            with open(self.path / _LINES, "a+b", opener=open_itself) as stream:
                 stream.seek(0)
                 stream.truncate(stream.read().rfind(b"\n") + 1)
                 stream.write("".join(json.dumps(line) + "\n" for line in lines).encode())
@@ -270,7 +269,7 @@ def _decode(path: str, array: str, position: int, settings: dict[str, Any]) -> s
         clip = read_clip(path, ClipSettings(**settings))
     except DataError as error:
         return str(error)
-    with _writing(Path(array).parent), open(array, "r+b") as stream:
+    with _writing(Path(array).parent), open(array, "r+b", opener=open_itself) as stream:
         stream.seek(position)
         stream.write(clip.tobytes())
     return None
@@ -297,7 +296,8 @@ class _Decoders:
 
     def _started(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "surelabel.data.clip_cache"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with interrupts_blocked():
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._mine.process = process
         self._all.append(process)
         return process
@@ -322,8 +322,6 @@ def _asked(process: subprocess.Popen[str], line: str) -> dict[str, Any] | None:
 
 def _work() -> None:
     """Decode the videos that standard input names, until it is closed."""
-    # Ctrl-C reaches the whole group; the process that started this one decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Only answers may go to standard output, whatever else is printed.
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

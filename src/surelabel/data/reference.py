@@ -2,17 +2,19 @@
 
 import warnings
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, FiniteFloat, NonNegativeInt, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import Settings
+from surelabel.config import Seed, Settings
 from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
+from surelabel.data._counting import counting_columns, without
+from surelabel.data._limits import check_size
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
@@ -46,6 +48,7 @@ class RunData:
         test: samples and labels whose score is recorded.
         truth: the pool's labels where known, -1 where not, (N,) or (N, C).
         feature_names: names of a table's columns.
+        left_out: names of a table's columns that only count its rows.
     """
 
     labeled: tuple[Any, Codes]
@@ -56,6 +59,7 @@ class RunData:
     test: tuple[Any, Codes] | None = None
     truth: Codes | None = None
     feature_names: Sequence[str] | None = field(default=None)
+    left_out: Sequence[str] = ()
 
 
 class TableData(Settings):
@@ -69,6 +73,7 @@ class TableData(Settings):
         none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
         drop: columns that are not features.
+        use: columns that are features although they only count the rows.
         unlabeled: a label that means unlabeled, beside the empty cell.
         labels_path: an .npy file with the labels of an .npy file.
         labels_sha256: its content hash.
@@ -88,13 +93,14 @@ class TableData(Settings):
     none: str | None = None
     id_column: str | None = None
     drop: tuple[str, ...] = ()
+    use: tuple[str, ...] = ()
     unlabeled: str | None = None
     labels_path: Path | None = None
     labels_sha256: str | None = None
     test_path: Path | None = None
     test_sha256: str | None = None
     validation: float = Field(0.0, ge=0, lt=1)
-    validation_seed: NonNegativeInt = 0
+    validation_seed: Seed = 0
     validation_path: Path | None = None
     validation_sha256: str | None = None
 
@@ -123,20 +129,46 @@ class TableData(Settings):
                 changes |= {name: Path.cwd() / path, hash_name: sha256 or content_hash(path)}
         return self.replace(**changes)
 
-    def load(self) -> RunData:
-        """Read the files; refuse one whose content has changed."""
+    def moved(self, path: Path) -> Self:
+        """Return the settings for files that lie elsewhere now; their content must be the same.
+
+        Args:
+            path: of the data. The other files, where they are gone too, are looked for beside it, by their names.
+        """
+        path = Path.cwd() / path
+        others = {name: old for name in _FILES if (old := getattr(self, name)) is not None and not old.exists()}
+        moved = self.replace(**{name: path.with_name(old.name) for name, old in others.items()} | {"path": path})
+        moved._check_content()
+        return moved
+
+    def _check_content(self) -> None:
+        """Refuse a file that is gone or has changed."""
         for name, hash_name in _FILES.items():
             path, sha256 = getattr(self, name), getattr(self, hash_name)
-            if sha256 is not None and (found := content_hash(path)) != sha256:
+            if sha256 is None:
+                continue
+            if not path.exists():
+                raise DataError(
+                    f"File '{path}', which the run began with, is not there any more. Put it back, or name the place "
+                    "of the data: surelabel resume RUN --data FILE."
+                )
+            if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)
+
+    def load(self) -> RunData:
+        """Read the files; refuse one whose content has changed."""
+        self._check_content()
         table = self._read(self.path, labels_path=self.labels_path)
         if table.y is None:
             in_a_file = self.path.suffix.lower() == ".npy"
             remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
         classes = self._classes(table, table.y)
+        codes = self._codes(table, table.y, classes)
         task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
-        return self._assemble(table, self._codes(table, table.y, classes), classes, task)
+        counting = counting_columns(table, self.use)
+        settled, table = self.replace(drop=(*self.drop, *counting)), without(table, counting) if counting else table
+        return replace(settled._assemble(table, codes, classes, task), left_out=counting)
 
     def _read(self, path: Path, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
@@ -184,6 +216,11 @@ class TableData(Settings):
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
+        if other.x.shape[1:] != table.x.shape[1:]:
+            raise DataError(
+                f"File '{path}' has samples of shape {other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}; "
+                "give samples of one shape."
+            )
         assert table.y is not None
         if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
@@ -253,8 +290,8 @@ def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, le
 
 
 def _sorted_classes(names: set[str]) -> list[str]:
-    """Numbers in their order, "10" after "9"; anything else as text."""
-    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    """Numbers in their order, "10" after "9"; anything else as text, also numbers too long for Python to read."""
+    whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
     return sorted(names, key=int) if whole else sorted(names)
 
 
@@ -271,6 +308,7 @@ def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
     A row of None, or with a question mark before every class, is -1: unlabeled.
     """
     index = {name: code for code, name in enumerate(classes)}
+    check_size(path, 8 * len(y) * len(classes))
     codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
     for row, names in enumerate(y.tolist()):
         if names is not None:

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.config import Settings
+from surelabel.config import MOST_PROCESSES, MOST_SAMPLES, MOST_STEPS, Settings
 
 
 class TrainingSettings(Settings):
@@ -51,20 +51,20 @@ class TrainingSettings(Settings):
     """
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    learning_rate: float = Field(0.03, gt=0)
-    reference_batch_size: PositiveInt | None = None
+    learning_rate: float = Field(0.03, gt=0, le=1000)
+    reference_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
     momentum: float = Field(0.9, ge=0, lt=1)
     nesterov: bool = True
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: float = Field(0.0, ge=0, le=1000)
     decay_all: bool = True
     schedule: Literal["cosine", "cosine-7/16", "linear", "constant"] = "cosine"
     warmup: float = Field(0.0, ge=0, lt=1)
-    batch_size: PositiveInt = 128
-    labeled_batch_size: NonNegativeInt = 0
-    negative_batch_size: PositiveInt | None = None
-    epochs: PositiveInt = 100
-    min_steps: NonNegativeInt = 0
-    steps: PositiveInt | None = None
+    batch_size: int = Field(128, ge=1, le=MOST_SAMPLES)
+    labeled_batch_size: int = Field(0, ge=0, le=MOST_SAMPLES)
+    negative_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
+    epochs: int = Field(100, ge=1, le=1_000_000)
+    min_steps: int = Field(0, ge=0, le=MOST_STEPS)
+    steps: int | None = Field(None, ge=1, le=MOST_STEPS)
     round_growth: float = Field(1.0, ge=1, le=10)
     gradient_clip: float | None = Field(None, gt=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
@@ -76,5 +76,5 @@ class TrainingSettings(Settings):
     compile: bool | None = None
     cuda_graph: bool | None = None
     data_on_device: bool | None = None
-    workers: NonNegativeInt = 0
+    workers: int = Field(0, ge=0, le=MOST_PROCESSES)
     deterministic: bool = False

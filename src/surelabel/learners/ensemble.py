@@ -5,7 +5,9 @@ the mean and the standard deviation (n - 1) of their probabilities; the softened
 softmax(z / T) for z = log p. One more model, trained on every row, gives the deterministic prediction.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -13,11 +15,14 @@ import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
+from surelabel.arrays import require_count, require_number
+from surelabel.config import MOST_PASSES, TEMPERATURES
 from surelabel.data.draws import draw, seed_for
 from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
-from surelabel.errors import InvalidInputError, NotStochasticError
+from surelabel.data.wording import shown
+from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
 from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse
 from surelabel.system import Progress
@@ -82,8 +87,8 @@ class SklearnLearner:
                 f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
                 f"instead{remedy}."
             )
-        if members < 2:
-            raise InvalidInputError(f"The 'members' argument must be at least 2: the spread of {members} is undefined.")
+        require_count("members", members, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
+        require_number("temperature", temperature, *TEMPERATURES)
         self.takes_weights = bool(has_fit_parameter(estimator, "sample_weight"))
         if negatives == "expand" and not self.takes_weights:
             raise InvalidInputError(
@@ -148,14 +153,34 @@ class SklearnLearner:
         """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
         import skops.io
 
-        asked = set(skops.io.get_untrusted_types(data=data))
+        with _failing("The content is no skops file of models"):
+            asked = set(skops.io.get_untrusted_types(data=data))
         unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))
         if unknown:
-            raise InvalidInputError(
+            raise UntrustedTypesError(
                 f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
                 "origin, name them as trusted."
             )
-        self.models = skops.io.loads(data, trusted=sorted(asked))
+        with _failing("The content is no skops file of models"):
+            models = skops.io.loads(data, trusted=sorted(asked))
+            fits = self._fits(models, math.prod(sample_shape), num_classes)
+        if not fits:
+            raise InvalidInputError(
+                f"The content must be {self.members + 1} models for samples of shape {sample_shape} and {num_classes} "
+                "classes."
+            )
+        self.models = models
+
+    def _fits(self, models: Any, num_features: int, num_classes: int) -> bool:
+        """Whether these are the full model and the members, as far as classifiers tell what they are for."""
+        if not isinstance(models, list) or len(models) != self.members + 1:
+            return False
+        if self.task == "single":
+            return all(_is_for(model, num_features, num_classes) for model in models)
+        whole = all(isinstance(model, list) and len(model) == num_classes for model in models)
+        return whole and all(
+            isinstance(part, float) or _is_for(part, num_features, 2) for model in models for part in model
+        )
 
     def _fit_single(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
         rows, labels, weights = expand(training_set, self.max_copies)
@@ -183,10 +208,8 @@ class SklearnLearner:
 
     def _probabilities(self, model: Model, x: Any) -> Floats:
         if self.task == "single":
-            return np.asarray(model.predict_proba(x))
-        columns = [
-            np.full(x.shape[0], part) if isinstance(part, float) else part.predict_proba(x)[:, 1] for part in model
-        ]
+            return _called(model, x)
+        columns = [np.full(x.shape[0], part) if isinstance(part, float) else _called(part, x)[:, 1] for part in model]
         return np.stack(columns, axis=1)
 
     def _chunks(self, source: Source) -> Iterator[tuple[int, Any]]:
@@ -228,6 +251,33 @@ def soften(p: Floats, temperature: float, task: Task) -> Floats:
     if task == "single":
         return np.asarray(powered / powered.sum(axis=-1, keepdims=True))
     return np.asarray(powered / (powered + (1.0 - p) ** (1.0 / temperature)))
+
+
+def _called(model: Any, x: Any) -> Floats:
+    """Return the probabilities of a classifier, or say that it fails on these samples."""
+    with _failing(f"The classifier {type(model).__name__} fails on these samples"):
+        p = np.asarray(model.predict_proba(x))
+    if not np.isfinite(p).all():
+        raise InvalidInputError(f"The classifier {type(model).__name__} gives probabilities that are not numbers.")
+    return p
+
+
+def _is_for(model: Any, num_features: int, num_classes: int) -> bool:
+    classes = getattr(model, "classes_", np.arange(num_classes))
+    features = getattr(model, "n_features_in_", num_features)
+    return hasattr(model, "predict_proba") and len(classes) == num_classes and bool(features == num_features)
+
+
+@contextmanager
+def _failing(problem: str) -> Iterator[None]:
+    """Name the problem where the code of others fails, in whatever way."""
+    try:
+        yield
+    except (MemoryError, InvalidInputError):
+        raise
+    except Exception as error:
+        reason = shown(error, quote=False, limit=200)
+        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}).") from error
 
 
 def _random_states(estimator: Any) -> list[str]:

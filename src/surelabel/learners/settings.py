@@ -5,11 +5,21 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, FiniteFloat, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import Settings
+from surelabel.config import (
+    MOST_LAYERS,
+    MOST_NOISE,
+    MOST_PASSES,
+    MOST_PROCESSES,
+    MOST_SAMPLES,
+    MOST_UNITS,
+    TEMPERATURES,
+    Device,
+    Settings,
+)
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
@@ -66,21 +76,21 @@ class TorchLearnerSettings(Settings):
     model_hash: str | None = None
     model_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
     pretrained_hash: str | None = None
-    hidden: tuple[PositiveInt, ...] = (128, 128)
+    hidden: tuple[Annotated[int, Field(ge=1, le=MOST_UNITS)], ...] = Field((128, 128), max_length=MOST_LAYERS)
     dropout: float = Field(0.3, ge=0, lt=1)
-    noise: float = Field(0.0, ge=0, allow_inf_nan=False)
+    noise: float = Field(0.0, ge=0, le=MOST_NOISE)
     training: TrainingSettings = TrainingSettings()
     uncertainty: str = "mc-dropout"
     uncertainty_hash: str | None = None
     uncertainty_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
-    passes: int = Field(10, ge=2)
-    temperature: float = Field(2.0, gt=0)
+    passes: int = Field(10, ge=2, le=MOST_PASSES)
+    temperature: float = Field(2.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
     stochastic_layers: tuple[str, ...] = ()
     layer_hashes: tuple[str | None, ...] = ()
-    negative_weight: NonNegativeFloat = 1.0
-    predict_batch_size: PositiveInt | None = None
-    device: str | None = None
-    threads: PositiveInt | None = None
+    negative_weight: float = Field(1.0, ge=0, le=1e6)
+    predict_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
+    device: Device | None = None
+    threads: int | None = Field(None, ge=1, le=MOST_PROCESSES)
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -256,11 +266,11 @@ class SklearnLearnerSettings(Settings):
     estimator: str
     estimator_hash: str | None = None
     parameters: dict[str, JSONScalar] = Field(default_factory=dict)
-    members: int = Field(10, ge=2)
-    temperature: float = Field(2.0, gt=0)
+    members: int = Field(10, ge=2, le=MOST_PASSES)
+    temperature: float = Field(2.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
     negatives: Literal["auto", "expand", "ignore"] = "auto"
-    max_copies: NonNegativeInt = 4
-    predict_batch_size: PositiveInt = 4096
+    max_copies: int = Field(4, ge=0, le=MOST_SAMPLES)
+    predict_batch_size: int = Field(4096, ge=1, le=MOST_SAMPLES)
 
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""

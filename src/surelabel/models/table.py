@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.arrays import require_count, require_number
+from surelabel.config import MOST_NOISE, MOST_UNITS
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import Dropout
 
@@ -66,9 +67,9 @@ class TableNetwork(nn.Module):
         require_count("num_features", num_features, 1, remedy="count the columns again")
         require_count("num_classes", num_classes, 1, remedy="count the classes again")
         for width in hidden:
-            require_count("hidden", width, 1)
+            require_count("hidden", width, 1, MOST_UNITS)
         require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
-        require_number("noise", noise, 0, math.inf, ends="[)")
+        require_number("noise", noise, 0, MOST_NOISE)
         self.num_features = num_features
         center = _feature_values("mean", mean, num_features, default=0.0)
         spread = _feature_values("scale", scale, num_features, default=1.0)

@@ -8,7 +8,6 @@ R is as large as the recipe allows, but while there is more than one, round 0 ge
 own has, or three million where that is less.
 """
 
-import math
 import time
 from typing import NamedTuple
 
@@ -27,6 +26,8 @@ LEAST_SAMPLES = 3_000_000
 
 MARGIN = 0.93
 """Of the minutes that are planned for; the rest is for reading data, compiling, judging and writing."""
+
+_MOST_MINUTES = 1_000_000
 
 
 class Speed(NamedTuple):
@@ -113,9 +114,11 @@ def cut_text(cut: RunSettings, whole: RunSettings) -> str:
 
 
 def check_minutes(minutes: float) -> None:
-    """Refuse what is no length of time."""
-    if not (math.isfinite(minutes) and minutes > 0):
-        raise InvalidInputError(f"The 'budget' must be a number of minutes above 0. Got {minutes:g} instead.")
+    """Refuse what is no length of time, or two years of it."""
+    if not 0 < minutes <= _MOST_MINUTES:
+        raise InvalidInputError(
+            f"The 'budget' must be a number of minutes above 0, and at most {_MOST_MINUTES:,}. Got {minutes:g} instead."
+        )
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:

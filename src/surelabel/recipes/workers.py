@@ -7,7 +7,6 @@ from its standard input, a line of JSON each, and answers with a line for every 
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from surelabel.errors import RunError, SurelabelError, UnsignedRunWarning
 from surelabel.runs import RunSettings, start
-from surelabel.system import Progress
+from surelabel.system import Progress, interrupts_blocked
 from surelabel.trust import user_key
 
 
@@ -117,9 +116,10 @@ def _processes(number: int) -> Iterator[list[subprocess.Popen[str]]]:
     processes: list[subprocess.Popen[str]] = []
     try:
         for _ in range(number):
-            processes.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-            )
+            with interrupts_blocked():
+                processes.append(
+                    subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+                )
         yield processes
     finally:
         for process in processes:
@@ -170,8 +170,6 @@ def _lost(job: Job) -> dict[str, Any]:
 
 def _work() -> None:
     """Make the runs that standard input names, until it is closed."""
-    # Ctrl-C reaches the whole group; the process that started this one decides, and ends it with SIGTERM.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", UnsignedRunWarning)
     # Only answers may go to standard output, whatever else is printed.
     answers, sys.stdout = sys.stdout, sys.stderr

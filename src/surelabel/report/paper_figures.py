@@ -37,6 +37,7 @@ from surelabel.report.tables import (
     all_but_seed,
     by_round,
     group_runs,
+    in_markdown,
     judged_labels,
     percent,
     statistic,
@@ -280,7 +281,7 @@ def write_figures(
     written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
     if len(groups) == 1:
         name = close_row(group_runs(groups[0])).name
-        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{name}”.")
+        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{in_markdown(name)}”.")
     for name, figure in figures.items():
         files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
         for file in files:

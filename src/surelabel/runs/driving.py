@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from surelabel.data.reference import RunData
+from surelabel.data.reference import RunData, TableData
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.protocol import Learner
 from surelabel.learners.settings import TorchLearnerSettings
@@ -78,6 +78,7 @@ def resume(
     max_rounds: int | None = None,
     max_minutes: float | None = None,
     shared: Folder | None = None,
+    data: Folder | None = None,
     trust_code: bool = False,
 ) -> Iterator[RoundRecord]:
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
@@ -89,10 +90,14 @@ def resume(
         max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
         max_minutes: a new limit, kept in the settings; the minutes of all parts count.
         shared: as for `start`.
+        data: where the file of the data lies now, if it has moved, kept in the settings; its content must be the same.
+            Other files of the run that are gone are looked for beside it.
         trust_code: run any code that the settings name, also where you have not signed them.
     """
     run = RunFolder.open(folder, trust_code=trust_code)
     settings = _with_limits(run, max_rounds, max_minutes)
+    if data is not None:
+        settings = settings.replace(data=_table(run).moved(Path(data)))
     if settings.learner is None or settings.data is None:
         raise RunError(
             f"The run in '{run.path}' was made from objects in memory, which only Python can give again: "
@@ -103,11 +108,11 @@ def resume(
     if _finished(run, settings):
         return _close(run.path, settings)
     run.check_code()
-    data = settings.data.load()
-    check_same_data(run, data)
+    loaded = settings.data.load()
+    check_same_data(run, loaded)
     if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
         shared = None  # a fit that begins with the last one's weights is only known by the whole chain of fits
-    return _go_on(run.path, settings, _learner(settings, data, progress, shared), data, callbacks)
+    return _go_on(run.path, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
 
 
 def run(
@@ -262,6 +267,14 @@ def _with_limits(run: RunFolder, max_rounds: int | None, max_minutes: float | No
             f"{run.num_rounds - 1} is done."
         )
     return run.settings.replace(config=run.settings.config.replace(**changes))
+
+
+def _table(run: RunFolder) -> TableData:
+    if not isinstance(run.settings.data, TableData):
+        raise InvalidInputError(
+            f"The run in '{run.path}' does not have its data from a file that could have moved; leave 'data' out."
+        )
+    return run.settings.data
 
 
 def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:

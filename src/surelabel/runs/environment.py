@@ -94,5 +94,5 @@ def _commit() -> str | None:
 
 def _git(*arguments: str) -> str | None:
     command = ["git", "-C", str(PACKAGE), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

@@ -39,13 +39,15 @@ def write_file(path: Path, data: bytes) -> str:
     except OSError as error:
         raise RunError(
             f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
-            "space or allow writing, then resume the run."
+            "space or allow writing, then try again."
         ) from error
     return checksum(data)
 
 
 def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
     """Return a file's bytes; name it when it is missing or does not match the checksum."""
+    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -70,7 +72,7 @@ def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
     """Return the content of a JSON file, its checksum not yet looked at."""
     try:
         content = json.loads(read_file(path, remedy=remedy))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
     if not isinstance(content, dict):
         raise DamagedFileError(f"File '{path}' is damaged: it holds a {type(content).__name__}. {remedy}")
@@ -80,7 +82,12 @@ def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
 def check_json(path: Path, content: dict[str, Any], remedy: str = RESTORE) -> dict[str, Any]:
     """Return the content without its checksum; name the file when they do not match."""
     rest = {key: value for key, value in content.items() if key != "checksum"}
-    if content.get("checksum") != checksum(_canonical(rest)):
+    try:
+        matches = content.get("checksum") == checksum(_canonical(rest))
+        json.dumps(rest, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # numbers, texts or levels that could not be written again
+        raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
+    if not matches:
         raise DamagedFileError(f"File '{path}' is damaged: its content does not match its checksum. {remedy}")
     return rest
 
@@ -106,7 +113,13 @@ def make_folder(path: Path) -> None:
 
 def remove_file(path: Path) -> None:
     """Remove a file that nothing needs any more."""
-    _remove(path)
+    try:
+        _remove(path)
+    except OSError as error:
+        raise RunError(
+            f"File '{path}', which the run does not need any more, could not be removed ({error.strerror}). Remove it, "
+            "or allow writing, then try again."
+        ) from error
 
 
 def temporary_name(path: Path) -> Path:
@@ -124,7 +137,8 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as stream:
+    path.unlink(missing_ok=True)  # what a write left that was broken off, or a link that someone has put there
+    with path.open("xb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -53,6 +53,6 @@ def refuse_existing(path: Path) -> None:
 def _has_no_round(path: Path) -> bool:
     """Whether the history says that no round is done; one that is damaged or missing does not say it."""
     try:
-        return not read_json(path / HISTORY)["rounds"]
+        return not read_json(path / HISTORY).get("rounds", True)
     except DamagedFileError:
         return False

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from surelabel.errors import RunError, RunLockedError
+from surelabel.system import open_itself
 
 LOCK_FILE = ".lock"
 
@@ -19,10 +20,11 @@ def locked(folder: Path) -> Iterator[None]:
         raise RunError("Run folders are written on Linux and macOS only: this system has no flock.") from error
     path = folder / LOCK_FILE
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_itself(str(path), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise RunError(
-            f"File '{path}' cannot be opened for writing ({error.strerror}); allow writing, or choose another folder."
+            f"File '{path}' cannot be opened for writing ({error.strerror}); remove it, allow writing, or choose "
+            "another folder."
         ) from error
     try:
         try:

@@ -12,11 +12,20 @@ from pydantic import ValidationError
 from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import RunData
-from surelabel.errors import DamagedFileError, NewerRunError, RunError, UntrustedCodeError
+from surelabel.data.wording import shown
+from surelabel.errors import (
+    DamagedFileError,
+    InvalidInputError,
+    NewerRunError,
+    RunError,
+    UntrustedCodeError,
+    UntrustedTypesError,
+)
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
-from surelabel.runs.files import check_json, parse_json, read_file, read_json
+from surelabel.runs.documents import Entry, damaged, first_mistake, read_environment, read_history, read_split
+from surelabel.runs.files import check_json, parse_json, read_file
 from surelabel.runs.layout import (
     ENVIRONMENT,
     HISTORY,
@@ -31,11 +40,8 @@ from surelabel.runs.layout import (
     round_file,
 )
 from surelabel.runs.settings import FORMAT, RunSettings
-from surelabel.runs.tables import Codes, Table, from_tables, table_from_bytes, truth_codes
+from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.trust import is_signed
-
-Entry = dict[str, Any]
-"""A round in history.json: the record's numbers, and "files" with their checksums."""
 
 
 class RunFolder:
@@ -54,6 +60,7 @@ class RunFolder:
     ) -> None:
         self.path, self.settings, self.version, self.entries = path, settings, version, entries
         self.trust_code = trust_code
+        self._ids: dict[str, Any] = {}
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, trust_code: bool = False) -> Self:
@@ -67,7 +74,8 @@ class RunFolder:
         path = Path(path)
         _check_is_run(path)
         settings, version, signed = _read_settings(path / RUN)
-        return cls(path, settings, version, read_json(path / HISTORY)["rounds"], trust_code or signed)
+        entries = read_history(path / HISTORY, len(settings.classes))
+        return cls(path, settings, version, entries, trust_code or signed)
 
     def called(self, name: str) -> Self:
         """Return the run under another name, the row's of the table that shows it."""
@@ -91,8 +99,7 @@ class RunFolder:
     @property
     def environment(self) -> list[dict[str, Any]]:
         """Versions, machine and command line, an entry for each start and resume."""
-        entries: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT)["entries"]
-        return entries
+        return read_environment(self.path / ENVIRONMENT)
 
     @property
     def num_rounds(self) -> int:
@@ -106,19 +113,20 @@ class RunFolder:
 
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round, without its tables."""
-        return [_record(self.path / HISTORY, entry) for entry in self.entries]
+        numbers = ({name: value for name, value in entry.items() if name != "files"} for entry in self.entries)
+        return [RoundRecord(**values) for values in numbers]
 
     def split(self) -> dict[str, Any] | None:
         """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is from before this."""
-        return read_json(self.path / SPLIT) if (self.path / SPLIT).exists() else None
+        return read_split(self.path / SPLIT) if (self.path / SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
         """Return the pool as this round's network labels it, with the next round's selection."""
-        return from_tables(self.pool_table(round), self.negatives_table(round))
+        return self._labels(round, POOL, NEGATIVES)
 
     def validation(self, round: int = -1) -> PoolLabels:
         """Return the validation set as this round's network labels it."""
-        return from_tables(self.validation_table(round), self.validation_negatives_table(round))
+        return self._labels(round, VALIDATION, VALIDATION_NEGATIVES)
 
     def pool_table(self, round: int = -1) -> Table:
         """Return rounds/NNN/pool.parquet, a pyarrow.Table; -1 is the last finished round."""
@@ -177,23 +185,27 @@ class RunFolder:
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
         """Give a learner a round's model; the last one's unless the run keeps all."""
-        learner.from_bytes(
-            self.model_bytes(round),
-            sample_shape=self.settings.sample_shape,
-            num_classes=len(self.settings.classes),
-            trusted=trusted,
-        )
+        shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
+        try:
+            learner.from_bytes(self.model_bytes(round), trusted=trusted, **shapes)
+        except UntrustedTypesError:
+            raise
+        except InvalidInputError as error:
+            raise damaged(self.path / self._model_file(round), f"it is not the learner's model. {error}") from error
 
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
+        return self._read(self._entry(round), self._model_file(round))
+
+    def _model_file(self, round: int) -> str:
         entry = self._entry(round)
-        names = [name for name in entry["files"] if Path(name).name in MODELS]
+        names: list[str] = [name for name in entry["files"] if Path(name).name in MODELS]
         if not names:
             raise RunError(
                 f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
                 "unless the run is started with keep_models='all', and none of a learner without to_bytes."
             )
-        return self._read(entry, names[0])
+        return names[0]
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
@@ -217,7 +229,23 @@ class RunFolder:
         if key not in entry["files"]:
             without = "unlabeled samples" if name in (POOL, NEGATIVES) else "a validation set"
             raise RunError(f"The run in '{self.path}' has no {key}: it was made without {without}.")
-        return table_from_bytes(self._read(entry, key))
+        path, config = self.path / key, self.settings.config
+        try:
+            table = table_from_bytes(self._read(entry, key))
+            check_table(table, config.task, self.settings.classes, negatives=name in (NEGATIVES, VALIDATION_NEGATIVES))
+        except (ValueError, RecursionError) as error:
+            raise damaged(path, error) from error
+        # Rounds that speak of other samples could not be compared, and their labels would go to the wrong ones.
+        if name in (POOL, VALIDATION) and not self._ids.setdefault(name, table["id"]).equals(table["id"]):
+            raise damaged(path, "its ids are not those of another round")
+        return table
+
+    def _labels(self, round: int, name: str, negatives: str) -> PoolLabels:
+        tables = self._table(round, name), self._table(round, negatives)
+        try:
+            return from_tables(*tables)
+        except ValueError as error:
+            raise damaged(self.path / round_file(self._entry(round)["round"], negatives), error) from error
 
     def _entry(self, round: int) -> Entry:
         if not -self.num_rounds <= round < self.num_rounds:
@@ -231,7 +259,7 @@ class RunFolder:
             return read_file(self.path / name, entry["files"][name])
         except DamagedFileError:
             # A process that writes the run removes the last model when it has a newer one.
-            if len(read_json(self.path / HISTORY)["rounds"]) > self.num_rounds:
+            if len(read_history(self.path / HISTORY, len(self.settings.classes))) > self.num_rounds:
                 raise RunError(
                     f"The run in '{self.path}' has gone on since it was opened, and '{name}' is gone; open it again."
                 ) from None
@@ -263,7 +291,7 @@ def _check_is_run(path: Path) -> None:
 def _read_settings(path: Path) -> tuple[RunSettings, str, bool]:
     """Return the settings, the version that wrote them, and whether this user has signed them."""
     content = parse_json(path)
-    version = str(content.get("version"))
+    version = shown(content.get("version"), quote=False)
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         raise NewerRunError(
             f"The run in '{path.parent}' was written by surelabel {version} in format {content['format']}; this is "
@@ -271,17 +299,13 @@ def _read_settings(path: Path) -> tuple[RunSettings, str, bool]:
         )
     values = check_json(path, content)
     try:
-        settings = RunSettings.model_validate(values["settings"])
-        return settings, version, is_signed(values["settings"], values.get("signature"))
-    except (ValidationError, KeyError) as error:
+        settings = RunSettings.model_validate(values.get("settings"))
+    except ValidationError as error:
         raise RunError(
             f"File '{path}' was written by surelabel {version} and has settings that surelabel {__version__} does not "
-            f"know; install that version. {error}"
+            f"know; install that version. {first_mistake(error)}"
         ) from error
-
-
-def _record(path: Path, entry: Entry) -> RoundRecord:
-    try:
-        return RoundRecord(**{name: value for name, value in entry.items() if name != "files"})
-    except TypeError as error:
-        raise RunError(f"File '{path}' has rounds that surelabel {__version__} does not know ({error}).") from error
+    classes = settings.classes
+    if not classes or len(set(classes)) < len(classes) or settings.config.num_classes not in (None, len(classes)):
+        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {settings.config.num_classes}")
+    return settings, version, is_signed(values["settings"], values.get("signature"))

@@ -1,6 +1,7 @@
 """CSV files that rows are appended to, all of them or none, under a header that never changes."""
 
 import csv
+import errno
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from surelabel.errors import InvalidInputError, RunLockedError
 from surelabel.runs.files import make_folder, write_file
+from surelabel.system import open_itself
 
 
 @contextmanager
@@ -27,10 +29,12 @@ def alone(path: Path, seconds: float = 60.0) -> Iterator[None]:
         try:
             import fcntl
 
-            lock = held.enter_context(path.with_name(f".{path.name}.lock").open("a"))
+            lock = held.enter_context(open(path.with_name(f".{path.name}.lock"), "a", opener=open_itself))
             _wait(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB), path, seconds)
-        except (ImportError, OSError):
-            pass  # what cannot be written is named by the write
+        except (ImportError, OSError) as error:
+            # What cannot be written is named by the write; a link is no reason to go without the lock.
+            if getattr(error, "errno", None) == errno.ELOOP:
+                raise
         yield
 
 

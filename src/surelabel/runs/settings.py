@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from surelabel.config import Settings
 from surelabel.data.reference import FunctionData, TableData
@@ -44,11 +44,20 @@ class RunSettings(Settings):
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
     data: Annotated[TableData | FunctionData, Field(discriminator="kind")] | None = None
     classes: tuple[str, ...] = ()
-    sample_shape: tuple[int, ...] = ()
+    sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
     checkpoint_minutes: float | None = Field(5.0, ge=0)
     fingerprint: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_features_of_older_runs(cls, values: Any) -> Any:
+        """A run that knows no `use` began when columns that count the rows were features like all others."""
+        data = values.get("data") if isinstance(values, dict) else None
+        if isinstance(data, dict) and data.get("kind") == "table" and "use" not in data:
+            return {**values, "data": {**data, "use": values.get("feature_names") or ()}}
+        return values
 
     @property
     def network(self) -> TorchLearnerSettings:

@@ -23,6 +23,7 @@ from surelabel.learners.protocol import NegativesUse
 from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.runs.settings import RunSettings
+from surelabel.system import open_itself
 
 if TYPE_CHECKING:
     from surelabel.engine.checkpoint import CheckpointStore
@@ -67,7 +68,7 @@ class SharedFits:
             key.update(np.packbits(part).tobytes())
         make_folder(self.folder)
         path = self.folder / f"{key.hexdigest()}.safetensors"
-        with path.with_suffix(".lock").open("w") as lock:
+        with open(path.with_suffix(".lock"), "a", opener=open_itself) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.seconds_elsewhere = self._take(path)
             if not self.seconds_elsewhere:

@@ -9,6 +9,7 @@ they are 0 or 1.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
+from surelabel.data.wording import listed, shown
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 
@@ -62,23 +64,48 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
     return pa.table(columns, metadata=metadata), pa.table(negatives, metadata=metadata)
 
 
+def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: bool) -> None:
+    """Raise ValueError, with the reason, where a table could not have come from `to_tables`.
+
+    Args:
+        table: as it was read.
+        task: of the run.
+        classes: of the run.
+        negatives: whether it is the table of the selected negatives.
+    """
+    about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    if not isinstance(about, dict) or (about.get("task"), about.get("classes")) != (task, list(classes)):
+        raise ValueError("its metadata are not those of the run's task and classes")
+    expected = _layout(task, classes, negatives)
+    if table.column_names != list(expected):
+        raise ValueError(f"its columns must be {', '.join(expected)}; they are {', '.join(table.column_names)}")
+    for name, (kind, values) in expected.items():
+        _check_column(name, table[name], kind, values)
+    if task == "multi" and not negatives:
+        _check_entries(table, classes)
+
+
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
-    """Return exactly the pool that `to_tables` was given."""
+    """Return exactly the pool that `to_tables` was given; raise ValueError where the two are not of one pool."""
     about = json.loads(table.schema.metadata[_KEY])
     classes, multi = about["classes"], about["task"] == "multi"
     num_rows = len(table) // len(classes) if multi else len(table)
     shape = (num_rows, len(classes)) if multi else (num_rows,)
     label = _label_codes(table["label"], about["task"], classes).reshape(shape)
     ids = table["id"][:: len(classes)] if multi else table["id"]
-    negative = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
+    if negatives["id"].type != ids.type:
+        raise ValueError("its ids are of another type than those of the pool")
+    rows, columns = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
+    if (rows < 0).any() or (np.diff(rows * len(classes) + columns) <= 0).any():
+        raise ValueError("its ids are not those of the pool, in their order")
     floats = {name: _floats(table[name], shape) for name in _FLOATS}
     has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
-        ids=np.array(ids.to_pylist(), dtype=about["ids"]),
+        ids=_ids(ids.to_pylist(), about["ids"]),
         label=label,
         positive=(_codes(table["selected"], SELECTED) == 2).reshape(shape),
         positive_before=table["before_balancing"].to_numpy().reshape(shape),
-        negative=Entries.at(*negative, (num_rows, len(classes))),
+        negative=Entries.at(rows, columns, (num_rows, len(classes))),
         negative_p=negatives["confidence_soft"].to_numpy(),
         negative_u=negatives["uncertainty_soft"].to_numpy() if has_soft else None,
         **floats,
@@ -99,8 +126,11 @@ def ids_column(ids: Ids) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.array(ids)
-    except (pa.ArrowException, TypeError) as error:
+        column = pa.array(ids)
+        if column.null_count:
+            raise TypeError("an id is missing")
+        return column
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InvalidInputError(
             f"The samples' ids must be all integers or all strings, so that a run can keep them ({error}). Convert "
             "them with astype(str)."
@@ -118,12 +148,78 @@ def table_bytes(table: Table) -> bytes:
 
 
 def table_from_bytes(data: bytes) -> Table:
-    """Return the table in the bytes of a Parquet file."""
+    """Return the table in the bytes of a Parquet file; raise ValueError where there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Not pq.read_table: it starts threads, and a process that ends soon after aborts (pyarrow 26).
-    return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+    try:
+        # Not pq.read_table: it starts threads, and a process that ends soon after aborts (pyarrow 26).
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"it is not Parquet ({error})") from error
+    return table
+
+
+def _layout(task: Task, classes: Sequence[str], negatives: bool) -> dict[str, tuple[str, Any]]:
+    """Return the type of each column, "float" for any of floats and "" for ids, and the values that it may have."""
+    floats: dict[str, tuple[str, Any]] = dict.fromkeys(_FLOATS, ("float", None))
+    soft = {name: floats.pop(name) for name in _FLOATS[2:]}
+    a_class, label = ("string", classes), ("string", classes) if task == "single" else ("int8", (0, 1))
+    if negatives:
+        return {"id": ("", None), "class": a_class, **soft}
+    selected = {"selected": ("string", SELECTED), "before_balancing": ("bool", None)}
+    entry = {"class": a_class} if task == "multi" else {}
+    return {"id": ("", None), **entry, "label": label, **floats, **soft, **selected, "truth": label}
+
+
+def _check_column(name: str, column: Any, kind: str, values: Sequence[str | int] | None) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_float, found = pa.types.is_floating(column.type), str(column.type)
+    of_ids = pa.types.is_primitive(column.type) or found in ("string", "large_string", "binary", "large_binary")
+    if not {"float": is_float, "": of_ids}.get(kind, found == kind):
+        raise ValueError(f"its column {name!r} must be {kind or 'numbers or text'}; it is {shown(found, quote=False)}")
+    nulls = column.null_count
+    if nulls and name != "truth" and not (name.startswith("uncertainty") and nulls == len(column)):
+        raise ValueError(f"its column {name!r} has {nulls} empty cells")
+    there = column.drop_null()
+    if values is not None and not pc.all(pc.is_in(there, value_set=pa.array(values, column.type)), min_count=0).as_py():
+        raise ValueError(f"its column {name!r} has values other than {listed(values)}")
+    if kind == "float":
+        numbers = np.asarray(there.to_numpy(), dtype=np.float64)
+        low, high = (-1e-6, 1 + 1e-6) if name.startswith("confidence") else (0.0, math.inf)
+        if not ((numbers >= low) & (numbers <= high) & np.isfinite(numbers)).all():
+            raise ValueError(f"its column {name!r} has numbers that are no {name.partition('_')[0]}")
+
+
+def _check_entries(table: Table, classes: Sequence[str]) -> None:
+    """Refuse a table that has not, sample by sample, a row for each class in their order."""
+    import pyarrow as pa
+
+    num_rows, rest = divmod(len(table), len(classes))
+    samples = pa.array(np.repeat(np.arange(num_rows) * len(classes), len(classes)))
+    in_order = not rest and table["class"].combine_chunks().equals(pa.array([*classes] * num_rows, pa.string()))
+    if not in_order or not table["id"].take(samples).equals(table["id"]):
+        raise ValueError("it has not, sample by sample, a row for each class")
+
+
+def _ids(values: list[Any], name: Any) -> Ids:
+    """Return ids in the dtype that they had, of this name."""
+    try:
+        dtype = np.dtype(name if isinstance(name, str) else None)
+        widest = max((len(value) for value in values if isinstance(value, (str, bytes))), default=0)
+        # A wider text than any id needs may have been left by ids that are not in this table, within reason.
+        if dtype.kind not in "biufmMOSU" or dtype.itemsize > 4 * max(widest, 4096):
+            raise ValueError("no ids are of this kind")
+        ids = np.array(values, dtype=dtype)
+        same = dtype.kind in "mMO" or ids.tolist() == values
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"its ids are not {shown(name)} ({error})") from error
+    if not same:
+        raise ValueError(f"its ids are not {shown(name)}")
+    return ids
 
 
 def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:

@@ -12,7 +12,9 @@ import numpy as np
 
 from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
+from surelabel.errors import RunError
 from surelabel.records import RoundRecord
+from surelabel.runs.documents import Entry
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import is_temporary, make_folder, remove_file, write_file, write_json
 from surelabel.runs.layout import (
@@ -30,7 +32,7 @@ from surelabel.runs.layout import (
     round_file,
 )
 from surelabel.runs.models import canonical
-from surelabel.runs.reading import Entry, RunFolder, settled
+from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, table_bytes, to_tables
 from surelabel.trust import sign
@@ -157,7 +159,14 @@ def settled_entries(run: RunFolder, settings: RunSettings) -> list[Entry]:
 
 def tidy(path: Path, entries: list[Entry]) -> None:
     """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
-    for folder in (path, *(path / ROUNDS).glob("*")):
+    rounds = [path / ROUNDS, *(path / ROUNDS).glob("*")]
+    links = [folder for folder in rounds if folder.is_symlink()]
+    if links:
+        raise RunError(
+            f"'{links[0]}' is a symbolic link, and a run is written in its own folder only. Put the folder that it "
+            "points to in its place."
+        )
+    for folder in (path, *rounds):
         if folder.is_dir():
             for file in [file for file in folder.iterdir() if is_temporary(file)]:
                 remove_file(file)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.arrays import require_count
+from surelabel.config import MOST_PASSES
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.labels import Task, check_task
 from surelabel.models.ensemble import Ensemble
@@ -48,7 +49,7 @@ class DeepEnsemble(UncertaintyEstimator):
     task: Task = "single"
 
     def __post_init__(self) -> None:
-        require_count("members", self.members, 2)
+        require_count("members", self.members, 2, MOST_PASSES)
         check_temperature(self.temperature)
         check_task(self.task)
 

@@ -3,7 +3,6 @@
 What every estimator shares lives here too: one pass's logits, checked, and the probabilities made from them.
 """
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.arrays import require_count, require_number
+from surelabel.config import MOST_PASSES, TEMPERATURES
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
@@ -157,12 +157,12 @@ def check_not_empty(batch: Tensor) -> None:
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not a positive, finite number."""
+    """Refuse a temperature that no probability survives."""
     remedy = "1 leaves probabilities as they are, the paper softens them by 2"
-    require_number("temperature", temperature, 0, math.inf, ends="()", remedy=remedy)
+    require_number("temperature", temperature, *TEMPERATURES, remedy=remedy)
 
 
 def check_passes(passes: int) -> None:
-    """Refuse a number of passes that has no spread."""
+    """Refuse a number of passes that has no spread, or takes for ever."""
     remedy = "a single pass has no spread, the paper uses 10, and Deterministic() does without uncertainty"
-    require_count("passes", passes, 2, remedy=remedy)
+    require_count("passes", passes, 2, MOST_PASSES, remedy=remedy)

@@ -1,0 +1,125 @@
+"""All commands in one, and what surrounds each: signals, warnings, and every error as a line and an exit code."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import typer
+
+from surelabel._version import __version__
+from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
+from surelabel.cli._console import complain, one_line, out
+from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
+from surelabel.cli._work import shown_decoding
+from surelabel.data.wording import is_text
+
+app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
+    app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+app.add_typer(data.app)
+
+
+def run(arguments: Sequence[str] | None) -> int:
+    """Run a command and return its exit code, as `surelabel.cli.main` does."""
+    with _signals() as received, _warnings_on_one_line():
+        try:
+            _check_words(sys.argv[1:] if arguments is None else arguments)
+            with shown_decoding():
+                code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
+            if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
+                raise KeyboardInterrupt
+            sys.stdout.flush()
+            return int(code or 0)
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; a later flush of what is left must not complain either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILURE
+        except (Exception, KeyboardInterrupt) as error:
+            if debugging():
+                raise
+            code = report_error(error)
+            return 128 + received[0] if received else code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse bytes that are no UTF-8, which Python keeps as lone surrogates: a run could not note them."""
+    wrong = next((word for word in words if not is_text(word)), None)
+    if wrong is not None:
+        raise WrongUse(f"{wrong!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"surelabel {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog="[bold]Examples[/bold]\n\nsurelabel demo\n\nsurelabel fit iris.csv --label species --out runs/iris",
+)
+def surelabel(
+    context: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
+    ),
+) -> None:
+    """Train a classifier from a few labels and many unlabeled samples.
+
+    Uncertainty-aware pseudo-label selection (UPS): labels that the model is
+    both confident and certain of train the next model.
+    """
+    if context.invoked_subcommand is None:
+        out.print(context.get_help(), end="")
+        raise typer.Exit(WRONG_USE)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Let SIGTERM end a command as Ctrl-C does; a second signal ends the process without ceremony.
+
+    Yields a list that gets the number of the signal that has come.
+    """
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+    kinds = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        for kind in kinds:
+            signal.signal(kind, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = [signal.signal(kind, interrupt) for kind in kinds]
+    try:
+        yield received
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+
+
+@contextlib.contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """Show a warning once, as `warning: text`, without the line of our code that gave it."""
+    shown = set[str]()
+
+    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
+        text = one_line(str(message))
+        if text not in shown:  # each of many models may have the same to say
+            shown.add(text)
+            complain("warning", text, style="bold yellow")
+
+    before = warnings.showwarning
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
