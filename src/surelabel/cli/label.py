@@ -61,18 +61,19 @@ def command(
     if "given" in columns:
         complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
         given = None
+    told = what_is_selected(pool, folder)  # before the file is there: a damaged table of the run is an error
     _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
-    tell_selected(pool, folder)
+    for line in told:
+        err.print(line, markup=False, soft_wrap=True)
 
 
-def tell_selected(pool: "PoolLabels", folder: "RunFolder") -> None:
-    """Say on standard error how many labels are selected, and how often such labels are right."""
+def what_is_selected(pool: "PoolLabels", folder: "RunFolder") -> list[str]:
+    """Return the lines that say how many labels are selected, and how often such labels are right."""
     from surelabel.report.held_out import selected_lines
 
     number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
-    for line in (f"{number:,} of {len(pool):,} {what}.", *selected_lines(folder)):
-        err.print(line, markup=False, soft_wrap=True)
+    return [f"{number:,} of {len(pool):,} {what}.", *selected_lines(folder)]
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":
