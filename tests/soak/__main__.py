@@ -7,17 +7,16 @@ python -m soak --seed 3 --input 17  # one generated input again
 import argparse
 import functools
 import os
-import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from soak import inputs
 from soak.children import FAULTS, Scratch, Tally, Verdict, in_batches, prepare
-from soak.damage import Case, Damages
+from soak.damage import Damages
 from soak.kills import every_change, random_moments
 from surelabel.runs.rows import append
 
@@ -44,12 +43,11 @@ class Soak:
         check = lambda index: inputs.check(self.seed, index, base)  # noqa: E731
         self.count("input", in_batches(check, indices, self.scratch, self.end))
 
-    def damages(self, number: int = sys.maxsize, wanted: Callable[[Case], bool] = lambda case: True) -> None:
-        """Damage run folders in all ways that are wanted, or in this many of them."""
+    def damages(self, indices: Iterable[int] | None = None) -> None:
+        """Damage run folders in these ways, or in all."""
         damaged = self.damaged
-        chosen = [index for index, case in enumerate(damaged.cases) if wanted(case)]
-        random.Random(self.seed).shuffle(chosen)
-        self.count("damage", in_batches(damaged.check, chosen[:number], self.scratch, self.end))
+        chosen = range(len(damaged.cases)) if indices is None else indices
+        self.count("damage", in_batches(damaged.check, chosen, self.scratch, self.end))
 
     @functools.cached_property
     def base(self) -> Path:
@@ -101,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=200, help="at random moments")
     parser.add_argument("--inputs", type=int, default=10_000, help="generated inputs")
     parser.add_argument("--input", type=int, action="append", help="only the generated input with this number")
+    parser.add_argument("--damage", type=int, action="append", help="only the damage with this number")
     parser.add_argument("--minutes", type=float, default=38, help="what is not done by then is left out")
     parser.add_argument("--results", type=Path, help="a CSV file to append the counts to")
     options = parser.parse_args(arguments)
@@ -108,11 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         soak = Soak(Scratch(Path(folder).resolve()), options.seed, time.monotonic() + 60 * options.minutes)
         prepare()
-        if not options.input:
+        if options.input or options.damage:
+            soak.inputs(options.input or ())
+            soak.damages(options.damage or ())
+        else:
             soak.kills(options.kills)
             soak.changes()
             soak.damages()
-        soak.inputs(options.input or range(options.inputs))
+            soak.inputs(range(options.inputs))
         os.chdir("/")
     rows = soak.rows()
     print(table(rows))

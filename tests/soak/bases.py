@@ -9,8 +9,8 @@ from soak.children import call
 from surelabel.data.tables import write_table
 
 ROWS = 60
-CHECKPOINTS = ("--checkpoint-minutes", "0.0005")
-"""A few in each round, which takes some tenths of a second."""
+CHECKPOINTS = ("--checkpoint-minutes", "0.0001")
+"""Many in each round, which takes some tenths of a second."""
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--validation", "0.25", *QUICK, "--device", "cpu")
 RUNS = {
     "network": FIT,

@@ -21,6 +21,10 @@ from typing import NamedTuple
 FAULTS = ("unexpected", "tracebacks", "hangs", "differences", "outside")
 PATIENCE = 60.0
 """Seconds without a sign of life after which a child hangs; an input takes some milliseconds."""
+LOADED = """torch._dynamo pyarrow.parquet pyarrow.compute pyarrow.csv sklearn.linear_model skops.io matplotlib.pyplot
+surelabel.cli surelabel.runs surelabel.estimator surelabel.report.html surelabel.report.thresholds
+surelabel.learners.network surelabel.learners.trial"""
+"""What commands load when they first need it."""
 _MEMORY = 3 << 30
 _BATCH = 100
 
@@ -43,11 +47,9 @@ class Scratch:
         self.path, self.work = path, path / "work"
         for name in ("work", "home", "outside/below", "temporary"):
             (path / name).mkdir(parents=True)
-        (path / "outside" / "below" / ".mine.json.tmp").write_text("mine")
-        (path / "outside" / "mine.csv").write_text("a,y\n1.5,cat\n2.5,dog\n3.5,\n")
-        (path / "outside" / "evil.py").write_text(
-            "def touch(*words, **more):\n    open('../../outside/touched', 'w')\n"
-        )
+        (path / "outside/below/.mine.json.tmp").write_text("mine")
+        (path / "outside/mine.csv").write_text("a,y\n1.5,cat\n2.5,dog\n3.5,\n")
+        (path / "outside/evil.py").write_text("def touch(*words, **more):\n    open('../../outside/touched', 'w')\n")
         os.environ.update(HOME=str(path / "home"), TMPDIR=str(path / "temporary"), MPLCONFIGDIR=str(path / "home/mpl"))
         os.environ.update({f"XDG_{kind}_HOME": str(path / "home" / kind) for kind in ("CONFIG", "DATA", "CACHE")})
         os.environ.pop("SURELABEL_CONFIG", None)
@@ -113,17 +115,7 @@ def prepare() -> None:
     import pyarrow as pa
     import torch
 
-    lazily = (
-        "torch._dynamo",
-        "pyarrow.parquet",
-        "pyarrow.compute",
-        "pyarrow.csv",
-        "sklearn.linear_model",
-        "skops.io",
-        "matplotlib.pyplot",
-    )
-    ours = ("cli", "runs", "estimator", "report.html", "report.thresholds", "learners.network", "learners.trial")
-    for module in (*lazily, *(f"surelabel.{name}" for name in ours)):
+    for module in LOADED.split():
         importlib.import_module(module)
     from surelabel.runs.environment import describe_environment
 
@@ -162,12 +154,11 @@ def judge(code: int, text: str) -> tuple[str, str]:
         return "refused", "tracebacks"
     if code == 0:
         return "accepted", "unexpected" if any(line.startswith("error: ") for line in lines) else ""
-    told = any(line.startswith("error: ") for line in lines)
-    plain = all(line.startswith(("error: ", "warning: ", "note: ")) for line in lines)
     if "error: interrupted." in lines:
         return "accepted", ""
-    is_right = told and plain and code in (1, 2) and "error: unexpected" not in text
-    return "refused", "" if is_right else "unexpected"
+    told = any(line.startswith("error: ") for line in lines) and "error: unexpected" not in text
+    plain = all(line.startswith(("error: ", "warning: ", "note: ")) for line in lines)
+    return "refused", "" if told and plain and code in (1, 2) else "unexpected"
 
 
 def in_batches(

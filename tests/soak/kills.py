@@ -28,6 +28,7 @@ from surelabel.errors import SurelabelError
 from surelabel.runs import resume, start
 
 RUN = (*FIT, *CHECKPOINTS)
+HANGS = 124
 WAIT = 0.003
 """Up to so many seconds a kill comes after what it is aimed at: a few steps of training, or a small file."""
 
@@ -48,6 +49,7 @@ class Watch:
         RoundsDisplay.step = lambda display, what, done, total: self.report(f"{what} {done} {total}")
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Take note of a file that is opened for writing, renamed or removed: Python itself tells of these."""
         writes = event == "open" and arguments[2] & os.O_ACCMODE != os.O_RDONLY and not isinstance(arguments[0], int)
         if writes or event in self.names:
             self.change(self.names.get(event, "open"), os.fsdecode(arguments[event == "os.rename"]))
@@ -74,12 +76,16 @@ class Killer:
     def run(self, work: Callable[[Report], int], aim: Aim | None = None, wait: float = 0.0) -> int:
         """Return the exit code, or minus the signal; the kill comes up to `wait` seconds after what it is aimed at."""
         child, self.events = Child(work, self.output), []
-        for event in child.lines():
-            self.events.append(event)
-            if aim is not None and aim(event):
-                aim = None
-                time.sleep(self.rng.uniform(0, wait))
-                child.kill()
+        try:
+            for event in child.lines():
+                self.events.append(event)
+                if aim is not None and aim(event):
+                    aim = None
+                    time.sleep(self.rng.uniform(0, wait))
+                    child.kill()
+        except TimeoutError:
+            child.wait()
+            return HANGS
         return child.wait()
 
     def call(self, *words: object, aim: Aim | None = None, wait: float = 0.0) -> int:
@@ -92,11 +98,12 @@ class Killer:
 
         return self.run(work, aim, wait)
 
-    def judged(self, killed: Verdict, code: int, found: str) -> Verdict:
-        """Return the verdict on a kill after which the work was done again, with this exit code and difference."""
-        text = self.output.read_text(errors="replace") if code else ""
-        fault = "tracebacks" if "Traceback" in text else "unexpected" if code else "differences" if found else ""
-        return killed._replace(fault=fault, note=f"{killed.note} {found} {text[-400:]}") if fault else killed
+    def judged(self, killed: Verdict, code: int, compare: Callable[[], str]) -> Verdict:
+        """Return the verdict on a kill after which the work was done again, with this exit code."""
+        text = self.output.read_text(errors="replace") if code else compare()
+        failed = "hangs" if code == HANGS else "tracebacks" if "Traceback" in text else "unexpected"
+        fault = failed if code else "differences" if text else ""
+        return killed._replace(fault=fault, note=f"{killed.note} {text[-400:]}")
 
 
 def random_moments(scratch: Scratch, kills: int, seed: int, end: float) -> Iterator[Verdict]:
@@ -124,20 +131,21 @@ class Runs:
 
     def kill(self, path: Path, most: int) -> list[Verdict]:
         """Kill a run up to `most` times, let it come to its end, compare it and remove it."""
-        verdicts, code = [], -signal.SIGKILL
-        while code == -signal.SIGKILL:
+        verdicts = list[Verdict]()
+        while True:
             words = ("resume", path) if (path / "run.json").exists() else (*RUN, "--out", path)
             code = self.killer.call(*words, aim=self.aim(path) if len(verdicts) < most else None, wait=WAIT)
-            if code == -signal.SIGKILL:
-                trains = is_training(next((e for e in reversed(self.killer.events) if e.startswith("train ")), "none"))
-                where = "while a network trains" if trains else "elsewhere"
-                kept = ", with a checkpoint" if [*path.glob("rounds/*/checkpoint.*")] else ""
-                verdicts.append(Verdict(f"kills: {words[0]}", where + kept, note=self.killer.events[-1]))
-                self.kills, self.inside = self.kills + 1, self.inside + trains
-        if verdicts:
-            verdicts[-1] = self.killer.judged(verdicts[-1], code, difference(path, self.expected))
+            if code != -signal.SIGKILL:
+                break
+            trains = is_training(next((one for one in reversed(self.killer.events) if one.startswith("train ")), ""))
+            where = "while a network trains" if trains else "elsewhere"
+            kept = ", with a checkpoint" if [*path.glob("rounds/*/checkpoint.*")] else ""
+            verdicts.append(Verdict(f"kills: {words[0]}", where + kept, note=self.killer.events[-1]))
+            self.kills, self.inside = self.kills + 1, self.inside + trains
+        last = verdicts.pop() if verdicts else Verdict(f"kills: {words[0]}", "missed")
+        last = self.killer.judged(last, code, lambda: difference(path, self.expected))
         shutil.rmtree(path)
-        return verdicts
+        return [*verdicts, last] if last.fault or last.ended != "missed" else []
 
     def aim(self, path: Path) -> Aim | None:
         """Return what is true of one event of those that the run has before it, in training or elsewhere."""
@@ -166,14 +174,12 @@ class Labels:
             self.path.unlink(missing_ok=True)
             chosen = self.killer.rng.randrange(self.events)
             code = self.killer.call(*self.words, aim=nth(chosen), wait=WAIT if chosen else self.seconds)
-        is_there = self.path.exists()
-        found = "a part of the file" if is_there and self.path.read_bytes() != self.expected else ""
-        killed = Verdict(
-            "kills: label", "with the file" if is_there else "before the file", note=self.killer.events[-1]
-        )
+        found = self.path.read_bytes() if self.path.exists() else b""
+        where = "with the file" if found else "before the file"
         code = self.killer.call(*self.words, "--force")
-        found = found or ("" if self.path.read_bytes() == self.expected else "another file")
-        return self.killer.judged(killed, code, found)
+        same = found in (b"", self.expected) and self.path.exists() and self.path.read_bytes() == self.expected
+        killed = Verdict("kills: label", where, note=self.killer.events[-1])
+        return self.killer.judged(killed, code, lambda: "" if same else "another file")
 
 
 def is_training(event: str) -> bool:
@@ -182,8 +188,7 @@ def is_training(event: str) -> bool:
     >>> is_training("train 199 200"), is_training("train 200 200"), is_training("flush run.json")
     (True, False, False)
     """
-    what, *numbers = event.split()
-    return what == "train" and int(numbers[0]) < int(numbers[1])
+    return event.startswith("train ") and int(event.split()[1]) < int(event.split()[2])
 
 
 def nth(number: int, wanted: Aim = lambda event: True) -> Aim:
@@ -218,7 +223,7 @@ def every_change(scratch: Scratch, end: float, stride: int = 1, name: str = "") 
         assert run(path, kill_at=at) == -signal.SIGKILL, killer.output.read_text()
         code = run(path)
         killed = Verdict("kills: at each change of a file", event.split()[0], note=event)
-        yield killer.judged(killed, code, difference(path, folder / "expected"))
+        yield killer.judged(killed, code, lambda path=path: difference(path, folder / "expected"))
         shutil.rmtree(path)
         if time.monotonic() > end:
             return
