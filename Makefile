@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Two OpenMP threads on two cores can collapse to a crawl; small networks want one.
 export OMP_NUM_THREADS ?= 1
+SEED ?= 0
 
-.PHONY: setup demo test test-slow lint format clean
+.PHONY: setup demo test test-slow soak lint format clean
 
 setup: .venv/.installed
 
@@ -22,6 +23,11 @@ test: lint
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Kills, generated inputs and damaged run folders, counted in results/reliability.csv; at most 40 minutes on two cores.
+soak: setup
+	PYTHONPATH=tests $(BIN)/python -m soak --seed $(SEED) --results results/reliability.csv; found=$$?; \
+	$(BIN)/python experiments/update_documents.py && exit $$found
 
 lint: setup
 	$(BIN)/ruff check .

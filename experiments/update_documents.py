@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.report.results import paired_difference, read_rows
 
@@ -221,9 +222,9 @@ def rerun(results: Path, dataset: str) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, the last network's, {devices}."])
 
 
-def first_labels(results: Path, dataset: str) -> str:
+def first_labels(results: Path, experiment: str) -> str:
     """Return the newest first selection for each number of labels, and what uncertainty adds at equal counts."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset]
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
     found = [row for row in rows if row["metric"].startswith("first selection")]
     if not found:
         return "Not run."
@@ -248,14 +249,14 @@ def first_labels(results: Path, dataset: str) -> str:
             "|---|---|---|---|---|---|",
             *lines,
             "",
-            f"`results/runs.csv`, {dataset}: {'; '.join(origin)}.",
+            f"`results/runs.csv`, {rows[-1]['dataset']}: {'; '.join(origin)}.",
         ]
     )
 
 
-def first_labels_by_tau(results: Path, dataset: str) -> str:
+def first_labels_by_tau(results: Path, experiment: str) -> str:
     """Return how many of a first network's labels are right, and of how many, by method and tau_p."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset]
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
     pattern = re.compile(r"first labels by (?P<method>.*), (?P<tau>(?:no )?tau_p.*), (?P<what>number|accuracy %)")
     found = [(row, match) for row in rows if (match := pattern.fullmatch(row["metric"]))]
     if not found:
@@ -275,7 +276,9 @@ def first_labels_by_tau(results: Path, dataset: str) -> str:
             for cell in (by_tau[tau] for tau in taus)
         ]
         lines.append(f"| {method} | " + " | ".join(texts) + " |")
-    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, seed {last['seed']}, commit {last['commit'][:7]}."])
+    return "\n".join(
+        [*lines, "", f"`results/runs.csv`, {last['dataset']}, seed {last['seed']}, commit {last['commit'][:7]}."]
+    )
 
 
 def trials(results: Path, experiment: str) -> str:
@@ -288,6 +291,26 @@ def trials(results: Path, experiment: str) -> str:
         lines.append(f"| {row['row']} | {float(row['value']):.2f} | {row['epochs']} | {float(row['minutes']):.1f} |")
     origin = ", ".join(sorted({f"seed {row['seed']}, commit {row['commit'][:7]}" for row in rows}))
     return "\n".join([*lines, "", f"`results/runs.csv`, experiment `{experiment}`: {origin}."])
+
+
+def reliability(results: Path) -> str:
+    """Return the counts of the last soak."""
+    path = results / "reliability.csv"
+    if not path.exists():
+        return "Not run."
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    last = rows[-1]
+    rows = [row for row in rows if all(row[name] == last[name] for name in ("commit", "seed", "machine"))]
+    faults = ("unexpected", "tracebacks", "hangs", "differences", "outside")
+    lines = [f"| what | number | of these | {' | '.join(faults)} |", "|---|---|---|" + "---|" * len(faults)]
+    for row in rows:
+        cells = [row["what"], f"{int(row['count']):,}", row["details"], *(row[name] for name in faults)]
+        lines.append("| " + " | ".join(cells) + " |")
+    minutes = sum(float(row["seconds"]) for row in rows) / 60
+    origin = f"seed {last['seed']}, commit {last['commit'][:7]}, {minutes:.0f} minutes on {last['machine']}"
+    where = f"Python {last['python']}, torch {last['torch']}"
+    return "\n".join([*lines, "", f"`results/reliability.csv`, {origin}, {where}."])
 
 
 def _speed(per_second: str, ratio: str = "") -> str:
@@ -310,10 +333,14 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "speeds": speeds,
     "selection": selection,
     "kernels": kernels,
-    "first-selection": functools.partial(first_labels, dataset="cifar10"),
-    **{f"first-labels-{name}": functools.partial(first_labels_by_tau, dataset=name) for name in ("cifar10", "tin100")},
+    "first-selection": functools.partial(first_labels, experiment="table5"),
+    "first-labels-cifar10": functools.partial(first_labels_by_tau, experiment="table5"),
+    "first-labels-tin100": functools.partial(first_labels_by_tau, experiment="tin100"),
+    "first-round": first_round,
+    "fresh-rounds": fresh_rounds,
     "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
+    "reliability": reliability,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
 

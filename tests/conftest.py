@@ -1,8 +1,11 @@
-"""What all tests share: one thread a process, and hypothesis and the command line without chance or clock."""
+"""What all tests share: one thread a process, a key of their own, and no chance or clock in hypothesis and commands."""
 
+import atexit
 import itertools
 import math
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +13,10 @@ from types import SimpleNamespace
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
     os.environ["SURELABEL_DATA"] = os.path.abspath(os.environ["SURELABEL_DATA"])
+# Runs of the tests, also those of processes that they start, are not signed with the key of whoever runs them.
+if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has that of the process which started it
+    os.environ["SURELABEL_CONFIG"] = tempfile.mkdtemp(prefix="surelabel-config-")
+    atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 
 import pytest
 import torch

@@ -19,6 +19,7 @@ FLOORS = {
     "config": 0.5,
     "arrays": 0.5,
     "references": 0.5,
+    "trust": 0.5,
     "labels": 1,
     "selection": 1.5,
     "losses": 1.5,

@@ -1,6 +1,7 @@
 """`surelabel fit`: what it reads, what it prints, and every input that it refuses before it trains."""
 
 import json
+import re
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from surelabel import UPSClassifier
 from surelabel.cli._fit_options import Balance
 from surelabel.cli.fit import run_parts
 from surelabel.data.tables import write_table
+from surelabel.learners.ensemble import SklearnLearner
+from surelabel.metrics import paired_change
 from surelabel.runs import RunFolder
 
 FOREST = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
@@ -30,17 +33,68 @@ def pets(*more: object, data: str = "pets.csv") -> tuple[object, ...]:
 def test_a_fit_prints_a_line_a_round_and_the_commands_to_go_on_with(command):
     result = command(*pets(*QUICK, "--validation", "0.5"))
     assert (result.code, result.err) == (0, "")
-    head, *rounds, blank, done, score, _, predict, label, report = result.out.splitlines()
+    head, *rounds, blank, done, score, change, selected, _, predict, label, report = result.out.splitlines()
     assert head.split() == ["round", "positives", "negatives", "of", "pool", "confidence", "validation", "time"]
     assert [line.split()[0] for line in rounds] == ["0", "1"]
     assert len({len(line) for line in [head, *rounds]}) == 1, "the columns stand below their heads"
     assert blank == ""
     assert done.startswith("Done after round 1 in ")
-    assert score == "Validation accuracy 1.000 on 4 samples."
+    assert score == "Validation accuracy 1.000 (1.000 in round 0) on 4 samples."
+    assert change.startswith(
+        "By the labels of 'surelabel label', 4 of 4 validation samples are right, and 4 were in round"
+    )
+    assert selected.startswith("Of the selected labels in the validation set, 100.0 % are right (")
     assert [line.split()[:3] for line in (predict, label, report)] == [
         ["surelabel", name, "runs/pets"] for name in ("predict", "label", "report")
     ]
     assert "\x1b" not in result.out
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every network but the first take each class for the other."""
+    fits, methods = [], {name: getattr(SklearnLearner, name) for name in ("fit", "predict", "predict_proba")}
+
+    def fit(self, *arguments, **more):
+        fits.append(self)
+        methods["fit"](self, *arguments, **more)
+
+    def predict(self, *arguments, **more):
+        for chunk in methods["predict"](self, *arguments, **more):
+            yield chunk if len(fits) == 1 else chunk._replace(p=1 - chunk.p, p_soft=1 - chunk.p_soft)
+
+    def predict_proba(self, *arguments):
+        p = methods["predict_proba"](self, *arguments)
+        return p if len(fits) == 1 else 1 - p
+
+    for method in (fit, predict, predict_proba):
+        monkeypatch.setattr(SklearnLearner, method.__name__, method)
+
+
+def test_a_last_round_that_is_worse_than_round_0_is_told_with_both_figures_and_an_interval(command, monkeypatch):
+    write_table(Path("held.csv"), blobs(num_labeled=60, seed=1))
+    spoil(monkeypatch)
+    result = command(*pets(*LOGISTIC, "--validation", "held.csv"))
+    assert (result.code, result.err) == (0, "")
+    end = result.out.partition("Done after round 1")[2].splitlines()
+    assert end[1] == "Validation accuracy 0.000 (1.000 in round 0) on 60 samples."
+    low, high = (f"{100 * value:+.1f}" for value in paired_change(np.ones(60, bool), np.zeros(60, bool))[1:])
+    assert end[2] == (
+        "By the validation score the last round is worse than round 0. By the labels of 'surelabel label', 0 of 60 "
+        f"validation samples are right, and 60 were in round 0: -100.0 points (paired 95 % interval {low} to {high})."
+    )
+    assert re.fullmatch(
+        r"Of the selected labels in the validation set, 0\.0 % are right \(0 of .* 0\.0 to .* %\)\.", end[3]
+    )
+    assert command("resume", "runs/pets").out.splitlines()[3:5] == end[2:4]
+
+
+def test_without_a_validation_set_a_fit_says_that_selected_labels_were_not_checked(command):
+    lines = command(*pets(*LOGISTIC)).out.splitlines()
+    assert (
+        "How often selected labels are right was not checked: the run has no held-out labels; 'surelabel fit "
+        "--validation 0.2' holds some out."
+    ) in lines
+    assert not any("worse" in line or "in round 0" in line for line in lines)
 
 
 def test_a_fit_keeps_a_run_with_the_settings_asked_for(command):
@@ -220,7 +274,7 @@ def test_a_test_file_is_scored(command):
     write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
     result = command(*pets(*LOGISTIC, "--test", "test.csv"))
     assert result.code == 0
-    assert "Test accuracy 1.000 on 60 samples." in result.out
+    assert "Test accuracy 1.000 (1.000 in round 0) on 60 samples." in result.out
 
 
 # What is refused, each by one line that names the problem and the remedy.

@@ -108,7 +108,9 @@ def test_predictions_have_the_form_of_the_table_with_columns(command: Command, h
         assert [row[name] for name in CLASSES] == [str(int(name in cell["prediction"].split("|"))) for name in CLASSES]
 
 
-def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, home: Path, columns: Path) -> None:
+def test_labels_say_which_classes_are_taken_to_be_there_and_which_not(
+    command: Command, home: Path, columns: Path
+) -> None:
     entries = rows(command("label", home / "run", home / "tags.csv", "--entries").out)
     assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
     assert [row["class"] for row in entries] == CLASSES * 60
@@ -123,8 +125,8 @@ def test_labels_say_whose_presence_and_absence_can_be_trusted(command: Command, 
         assert cell["label"] == ("|".join(present) or "|")
         assert [line[name] for name in CLASSES] == [row["label"] for row in own]
         for name, kind in (("selected", "positive"), ("ruled_out", "negative")):
-            trusted = "|".join(row["class"] for row in own if row["selected"] == kind)
-            assert cell[name] == line[name] == trusted
+            selected = "|".join(row["class"] for row in own if row["selected"] == kind)
+            assert cell[name] == line[name] == selected
 
 
 def test_labels_that_the_table_has_itself_are_told_in_its_form(command: Command, home: Path, columns: Path) -> None:
@@ -267,10 +269,10 @@ def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(comm
     words = [word for word in fit(path, "--separator", "|", "--test", test) if word != "--quiet"]
     result = command(*words)
     assert (result.code, result.err) == (0, "")
-    record = RunFolder.open(tmp_path / "run").records()[-1]
+    first, *_, record = RunFolder.open(tmp_path / "run").records()
     expected = (
-        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points) on 5 "
-        "samples, without Big (1 of 3 classes), which has no positive there."
+        f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points; "
+        f"{first.test_score:.3f} in round 0) on 5 samples, without Big (1 of 3 classes), which has no positive there."
     )
     assert expected in result.out
     assert record.test_class_scores is not None

@@ -75,7 +75,8 @@ def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(comm
     assert "\x1b" not in broken.stdout + broken.stderr, "a pipe gets no color and no bars"
     assert broken.stderr.splitlines() == [
         "error: interrupted.",
-        "note: round 0 is done and kept; go on with: surelabel resume broken",
+        "note: round 0 is done and kept, round 1 is kept up to its last checkpoint; "
+        "go on with: surelabel resume broken",
     ]
     assert RunFolder.open("broken").num_rounds == 1
 
@@ -93,7 +94,8 @@ def test_a_termination_signal_is_an_interruption_too(command, monkeypatch):
     assert result == (
         143,
         "",
-        "error: interrupted.\nnote: no round is done yet; go on with: surelabel resume 'my runs'\n",
+        "error: interrupted.\n"
+        "note: round 0 is kept up to its last checkpoint; go on with: surelabel resume 'my runs'\n",
     )
     assert RunFolder.open("my runs").num_rounds == 0
     assert [signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM)] == before
@@ -240,7 +242,7 @@ def test_names_that_are_no_text_are_told_or_kept_as_far_as_they_go():
         pytest.skip("the file system takes no such name")
     Path(f"{strange}.py").write_text(STOPS_ITSELF)
     told = {
-        "no text in UTF-8; rename it.": [*fit("a")[:1], f"{strange}.csv", *fit("a")[2:]],
+        "is not UTF-8 text; rename it.": [*fit("a")[:1], f"{strange}.csv", *fit("a")[2:]],
         "a run cannot keep it; rename it": [word.replace("net.py", f"{strange}.py") for word in fit("b")],
     }
     for line, words in told.items():

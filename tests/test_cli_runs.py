@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
+from scipy.stats import binomtest
 
 import surelabel
 from surelabel.cli import main
@@ -77,11 +78,39 @@ def test_labels_agree_with_what_the_run_says_of_its_pool(command, home):
     folder = RunFolder.open(home / "pets")
     config = folder.settings.config
     for row in found:
-        trusted = float(row["confidence"]) >= config.tau_p and float(row["uncertainty"]) <= config.kappa_p
-        assert (row["selected"] == "positive") == trusted
+        passes = float(row["confidence"]) >= config.tau_p and float(row["uncertainty"]) <= config.kappa_p
+        assert (row["selected"] == "positive") == passes
         assert (row["selected"] != "none") or not row["ruled_out"]
         assert row["label"] not in row["ruled_out"].split("|")
     assert {"positive"} <= {row["selected"] for row in found}
+
+
+def test_label_says_how_many_labels_are_selected_and_that_they_were_not_checked(command, home):
+    result = command("label", home / "pets", home / "pets.csv")
+    number = sum(row["selected"] == "positive" for row in rows(result.out))
+    assert result.err == (
+        f"{number} of 60 labels are selected.\nHow often selected labels are right was not checked: the run has no "
+        "held-out labels; 'surelabel fit --validation 0.2' holds some out.\n"
+    )
+
+
+def test_label_says_how_often_selected_labels_of_the_validation_set_are_right(command, tmp_path):
+    columns = blobs(num_labeled=60, seed=1)
+    columns["pet"][:2] = columns["pet"][1::-1]  # two are called otherwise than they look
+    path, held = write_blobs(tmp_path / "pets.csv"), write_table(tmp_path / "held.csv", columns)
+    fit = ("fit", path, "--label", "pet", "--id", "id", *LOGISTIC, "--quiet", "--out", tmp_path / "run")
+    assert command(*fit, "--validation", held).code == 0
+    table = RunFolder.open(tmp_path / "run").validation_table()
+    chosen = [row for row in table.to_pylist() if row["selected"] == "positive"]
+    right = sum(row["label"] == row["truth"] for row in chosen)
+    assert 0 < right < len(chosen)
+    interval = binomtest(right, len(chosen)).proportion_ci(method="exact")
+    lines = command("label", tmp_path / "run", path).err.splitlines()
+    assert lines[1] == (
+        f"Of the selected labels in the validation set, {100 * right / len(chosen):.1f} % are right ({right} of "
+        f"{len(chosen)}; 95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %)."
+    )
+    assert lines[2].startswith("Of its samples with ruled-out classes, ")
 
 
 def test_labels_that_the_file_has_itself_are_told_beside_the_models(command, home, tmp_path):
@@ -127,7 +156,7 @@ def test_an_existing_file_is_replaced_only_when_forced(command, home, tmp_path, 
     assert line == f"File '{out}' exists and is kept; choose another name, or give --force to replace it."
     assert out.read_text() == "mine"
     result = command(name, home / "pets", home / "pets.csv", "--out", out, "--force")
-    assert (result.code, result.out, result.err) == (0, "", f"60 rows are in {out}.\n")
+    assert (result.code, result.out, result.err.splitlines()[0]) == (0, "", f"60 rows are in {out}.")
     assert len(rows(out.read_text())) == 60
 
 

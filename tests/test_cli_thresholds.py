@@ -14,6 +14,7 @@ from small_runs import small_settings
 import surelabel as sl
 from surelabel.cli import main
 from surelabel.data.tables import write_table
+from surelabel.report.held_out import Checked
 from surelabel.report.thresholds import Pair, read_labels, select_from, validation_labels
 from surelabel.runs import RunFolder, start
 
@@ -65,6 +66,9 @@ def test_a_runs_validation_set_gives_the_table_the_choice_and_the_figure(command
     assert select_from(validation_labels(run), pair).number == int(found[3])
     assert f"surelabel fit ... --tau-p {found[1]} --kappa-p {found[2]}" in result.out
     assert "The figure is in thresholds-run.svg." in result.out
+    of_the_run = (labels.confidence >= 0.7) & (labels.uncertainty <= 0.1)
+    share = Checked(int((labels.label == truth)[of_the_run].sum()), int(of_the_run.sum())).text(" are right")
+    assert f"The run's tau_p=0.7 and kappa_p=0.1 select {of_the_run.sum()} labels: {share}." in result.out
     drawing = ElementTree.parse("thresholds-run.svg").getroot()
     assert drawing.tag == f"{SVG}svg"
     assert [panel.get("aria-label") for panel in drawing.findall(f"{SVG}svg")] == [
@@ -184,6 +188,10 @@ def test_several_labels_a_sample_are_counted_by_samples(command, home):
     run = RunFolder.open(home / "both")
     labels = run.validation(0)
     assert result.out.startswith(f"{(labels.label == 1).sum()} held-out labels")
+    chosen = labels.positive
+    samples = [row for row in zip(chosen, run.validation_truth, strict=True) if row[0].any()]
+    share = Checked(sum(truth[mine].all() for mine, truth in samples), len(samples)).text(" of these have no wrong one")
+    assert f"select {chosen.sum()} labels of {len(samples)} samples: {share}." in result.out
     pool = run.pool(0).confidence, run.pool(0).uncertainty
     held_out = labels.confidence, labels.uncertainty, run.validation_truth
     expected = sl.thresholds(*held_out, 0.3, task="multi", pool=pool)
@@ -210,11 +218,12 @@ TABLE = "label,truth,confidence,uncertainty\n"
     ("name", "content", "message"),
     [
         ("a.txt", "", "has an ending that is not known here; use .npz, .csv or .parquet"),
-        ("a.npz", "nonsense", "not really an .npz archive of numbers"),
+        ("a.npz", "nonsense", "File 'a.npz' is damaged or not really an .npz archive"),
         ("a.parquet", "nonsense", "cannot be read as a parquet table"),
         ("a.csv", "label,truth\n1,1\n", "has no column 'confidence'; it has label, truth"),
         ("a.csv", "class,label,truth,confidence\na,1,1,0.5\n", "has a row for each sample and class"),
         ("a.csv", f"{TABLE}1,1,0.5\n", "cannot be read as a csv table"),
+        ("a.csv", "label,truth,conf\0idence\n1,1,0.5\n1,1,0.6\n", "line 1 holds a NUL character"),
         ("a.csv", f"{TABLE}1,1,high,0.1\n", "column 'confidence' must hold numbers"),
         ("a.csv", f"{TABLE}1,1,1.5,0.1\n", "column 'confidence' must hold numbers from 0 to 1. Got 1.5"),
         ("a.csv", f"{TABLE}1,1,0.5,-0.1\n", "column 'uncertainty' must hold numbers from 0 to inf. Got -0.1"),
@@ -235,7 +244,7 @@ def test_a_file_that_cannot_be_used_is_named(command, name, content, message):
         ({"y": np.zeros(99, dtype=int)}, "p, u and y must have as many rows as each other"),
         ({"y": np.full(100, -1)}, "File 'a.npz' has no sample whose true label is known"),
         ({"y": np.array(["a"] * 100)}, "array 'y' must hold a row of numbers for each sample. Got <U1 of shape (100,)"),
-        ({"y": np.array([None] * 100)}, "not really an .npz archive of numbers"),
+        ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which are not read"),
         ({"p": np.array(0.5)}, "array 'p' must hold a row of numbers for each sample. Got float64 of shape ()"),
         ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
     ],

@@ -4,10 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from update_documents import beside_alone, main, rerun, updated
+from soak import __main__ as soak
+from update_documents import beside_alone, main, reliability, rerun, updated
 
 from surelabel.bench import results as bench
 from surelabel.report import results as runs
+from surelabel.runs.rows import append
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,6 +49,20 @@ def test_the_network_alone_stands_beside_the_engine(tmp_path: Path) -> None:
     assert beside_alone(tmp_path).splitlines()[2] == (
         "| H200, resnet50, 128 px | training, beside a fixed batch alone | 256 | 900 /s (0.90 x) | 1,000 /s |"
     )
+
+
+def test_the_last_soak_is_shown_with_its_machine(tmp_path: Path) -> None:
+    assert reliability(tmp_path) == "Not run."
+    row = dict.fromkeys(soak.COLUMNS, 0) | {"what": "kills: fit", "details": "6 elsewhere", "seconds": 90}
+    row |= {"machine": "EPYC, 2 cores", "python": "3.11.7", "torch": "2.11", "commit": "abcdefghij"}
+    for commit, count in (("older", 1), ("abcdefghij", 1200)):
+        append(tmp_path / "reliability.csv", soak.COLUMNS, [row | {"commit": commit, "count": count}])
+    lines = reliability(tmp_path).splitlines()
+    assert lines[2:] == [
+        "| kills: fit | 1,200 | 6 elsewhere | 0 | 0 | 0 | 0 | 0 |",
+        "",
+        "`results/reliability.csv`, seed 0, commit abcdefg, 2 minutes on EPYC, 2 cores, Python 3.11.7, torch 2.11.",
+    ]
 
 
 def test_links_inside_the_documents_lead_to_files() -> None:

@@ -7,6 +7,7 @@ import golden
 import numpy as np
 import pytest
 import torch
+from test_checkpoints import Kill, Killed, Memory
 from test_engine_methods import MeanTeacher
 
 from surelabel.augment import Augment, AugmentSettings
@@ -119,6 +120,29 @@ def test_a_round_does_not_depend_on_whether_it_made_its_step() -> None:
             learner.fit(rows(), seed=seed)
         weights.append(learner.to_bytes())
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_captured_step_goes_on_from_a_checkpoint_with_the_same_bits(optimizer: str) -> None:
+    """With dropout and an average; the step is captured anew in another trainer, and then gets its state in place."""
+    settings = SETTINGS.replace(deterministic=True, ema_decay=0.9, optimizer=optimizer, learning_rate=0.01)
+
+    def fit(store: Memory | None, kill: Kill | None) -> bytes:
+        make = lambda shape, classes: network(dropout=0.5)  # noqa: E731
+        learner = TorchLearner(make, training=settings, device=CUDA, progress=kill)
+        learner.checkpoints = store
+        learner.fit(rows(), seed=3)
+        assert learner._trainer is not None
+        assert learner._trainer._step is not None
+        assert learner._trainer._step._graph is not None
+        return learner.to_bytes()
+
+    store = Memory()
+    with pytest.raises(Killed):
+        fit(store, Kill(after=7))
+    rest, whole = Kill(), Kill()
+    assert fit(store, rest) == fit(None, whole)
+    assert rest.steps == whole.steps - 7
 
 
 def test_the_average_of_the_weights_is_the_same_in_a_graph() -> None:

@@ -73,6 +73,9 @@ class MeanTeacher:
 
     teacher = True
 
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         labeled = training_set.g.all(axis=1)
         size = min(self.batch_size, int(labeled.sum()))
@@ -142,6 +145,9 @@ class Watcher:
         self.sizes: set[tuple[int, ...]] = set()
         self.progress: list[float] = []
         self.modes: set[bool] = set()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         return self._streams

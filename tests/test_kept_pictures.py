@@ -31,7 +31,7 @@ def test_figure_4_is_drawn_without_the_data_where_the_run_keeps_its_pictures(tmp
         assert [picture.caption for picture in pictures] == [picture.caption for picture in expected]
         for picture, other in zip(pictures, expected, strict=True):
             np.testing.assert_array_equal(picture.pixels, other.pixels)
-    assert "would call 'elsewhere:data'" in pictures_figure(alone, limit=13).note
+    assert "names the code 'elsewhere:data'" in pictures_figure(alone, limit=13).note
     assert "the run's data cannot be read" in pictures_figure(row, limit=13).note
     (one.path / PICTURES).unlink()
     assert "the run's data cannot be read" in pictures_figure(row).note

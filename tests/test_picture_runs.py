@@ -201,10 +201,12 @@ def test_pictures_with_several_labels_name_them_all(tmp_path: Path) -> None:
     list(run(tmp_path / "run", _Told(p, u), data.labeled, data.unlabeled, config, **parts))
     folder = RunFolder.open(tmp_path / "run")
     source = FunctionData(function=f"{__file__}:several_labels")
-    named = RunFolder(folder.path, folder.settings.replace(data=source), folder.version, folder.entries)
-    row = Row("UPS", (named,))
-    assert "would call" in pictures_figure(row).note
-    figure = pictures_figure(row, call_functions=True)
+    named, trusted = (
+        RunFolder(folder.path, folder.settings.replace(data=source), folder.version, folder.entries, trust)
+        for trust in (False, True)
+    )
+    assert f"names the code '{source.function}'" in pictures_figure(Row("UPS", (named,))).note
+    figure = pictures_figure(Row("UPS", (trusted,)))
     assert [picture.caption for picture in figure.pictures] == [
         "none taken for sofa, confidence 0.97, u 0.31 (round 0)",
         "cat + dog taken for sofa, confidence 0.95, u 0.21 (round 0)",
@@ -236,4 +238,5 @@ def test_our_own_data_are_read_without_being_asked_unless_a_run_says_where_they_
     assert isinstance(data, FunctionData)
     elsewhere = data.replace(arguments={**data.arguments, "cache": "/elsewhere"})
     moved = RunFolder(folder.path, folder.settings.replace(data=elsewhere), folder.version, folder.entries)
-    assert "would call 'surelabel.recipes.datasets:voc2007'" in pictures_figure(Row("UPS", (moved,))).note
+    note = pictures_figure(Row("UPS", (moved,))).note
+    assert "names the code \"surelabel.recipes.datasets:voc2007 with cache='/elsewhere'\"" in note

@@ -97,7 +97,7 @@ def test_jobs_are_one_run_per_row_and_seed_in_folders_of_their_own(tmp_path: Pat
         demo_jobs(tmp_path, seeds=())
 
 
-def test_workers_make_the_same_models_as_this_process(tmp_path: Path) -> None:
+def test_workers_make_and_sign_the_same_runs_as_this_process(tmp_path: Path) -> None:
     settings = [quick(supervised(demo_settings(seed))) for seed in (0, 1)]
     here = [Job(tmp_path / f"here-{i}", one) for i, one in enumerate(settings)]
     there = [Job(tmp_path / f"there-{i}", one) for i, one in enumerate(settings)]
@@ -106,6 +106,7 @@ def test_workers_make_the_same_models_as_this_process(tmp_path: Path) -> None:
     run_jobs(there, workers=2, progress=lambda *what: seen.append(what))
     for one, other in zip(here, there, strict=True):
         assert RunFolder.open(one.folder).model_bytes() == RunFolder.open(other.folder).model_bytes()
+        assert RunFolder.open(other.folder).trust_code
     assert seen[-1][1:] == (2, 2)
     assert any("seed 1, round 0" in what for what, _, _ in seen)
 

@@ -23,6 +23,15 @@ def test_a_module_and_a_nested_name_are_found() -> None:
     assert resolve("pathlib:Path.cwd")() == Path.cwd()
 
 
+@pytest.mark.parametrize(
+    ("reference", "kind"),
+    [("surelabel.references:os.system", "module"), ("pathlib:Path.cwd.__func__", "method"), ("math:pi.real", "float")],
+)
+def test_dots_lead_into_classes_only(reference: str, kind: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"{reference}' has a dot after a {kind}; .* 'module:Class.name'"):
+        resolve(reference)
+
+
 def test_a_file_is_loaded_once_for_all_its_names_and_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("class A: pass\nclass B(A): pass\n")

@@ -358,11 +358,24 @@ def test_a_picture_is_a_png_inside_an_address() -> None:
 def test_a_function_from_elsewhere_is_not_called_without_being_asked(ups: Row) -> None:
     only = ups.runs[0]
     foreign = only.settings.replace(data=FunctionData(function="elsewhere:data"))
-    copy = RunFolder(only.path, foreign, only.version, only.entries)
-    figure = pictures_figure(Row("UPS", (copy,)))
-    assert "would call 'elsewhere:data'" in figure.note
-    asked = pictures_figure(Row("UPS", (copy,)), call_functions=True)
-    assert "cannot be read" in asked.note
+    notes = [
+        pictures_figure(Row("UPS", (RunFolder(only.path, foreign, only.version, only.entries, trust),))).note
+        for trust in (False, True)
+    ]
+    assert "names the code 'elsewhere:data', and the run is not signed by you" in notes[0]
+    assert "'elsewhere:data' cannot be imported" in notes[1]
+
+
+def test_a_function_that_fails_leaves_out_the_pictures_alone(ups: Row, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def data():\n    return {}['gone']\n")
+    only, reference = ups.runs[0], f"{tmp_path}/mine.py:data"
+    settings = only.settings.replace(data=FunctionData(function=reference))
+    signed = RunFolder(only.path, settings, only.version, only.entries, trust_code=True)
+    page = write_report([signed], tmp_path / "report.html").read_text()
+    assert "the run&#39;s data cannot be read. KeyError: &#39;gone&#39;" in page
+    (tmp_path / "mine.py").unlink()
+    page = write_report([signed], tmp_path / "report.html").read_text()
+    assert "mine.py&#39;, which does not exist" in page
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

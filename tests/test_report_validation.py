@@ -12,9 +12,12 @@ from report_support import CONFIG, SAMPLES, scripted_run
 import surelabel as sl
 from surelabel.data.pool import Prediction
 from surelabel.data.reference import RunData
+from surelabel.metrics import map_change, paired_change
+from surelabel.report.held_out import change_line, check_selected, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, histogram, lines_by_round
+from surelabel.report.results import paired_difference
 from surelabel.report.tables import Row, Statistic, group_runs
 from surelabel.runs import FunctionData, RunFolder, run
 
@@ -67,7 +70,8 @@ def one_label_run(folder: Path, *, scored: Sequence[Any] = (), unlabeled: bool =
     """Make a run with `SAMPLES` as the pool, whose truth it does not know."""
     learner = Told(both(P0), BOTH_U, scored)
     pool = numbered(np.arange(len(SAMPLES))) if unlabeled else None
-    config = CONFIG if unlabeled else CONFIG.replace(max_rounds=0)
+    changes = {name: rest.pop(name) for name in ("tau_p", "tau_n") if name in rest}
+    config = CONFIG.replace(**changes) if unlabeled else CONFIG.replace(max_rounds=0)
     list(run(folder, learner, (numbered([0, 1]), np.arange(2)), pool, config, classes=["cat", "dog"], **rest))
     return RunFolder.open(folder)
 
@@ -193,9 +197,9 @@ def test_pictures_of_the_validation_set_are_shown(tmp_path: Path) -> None:
     list(run(tmp_path / "run", Told(both(P0), BOTH_U), data.labeled, data.unlabeled, CONFIG, **parts))
     made = RunFolder.open(tmp_path / "run")
     settings = made.settings.replace(data=FunctionData(function=f"{__file__}:pictures"))
-    row = Row("UPS", (RunFolder(made.path, settings, made.version, made.entries),))
-    assert "true labels of the pool are not known" in pictures_figure(row, call_functions=True).note
-    figure = pictures_figure(row, call_functions=True, validation=True)
+    row = Row("UPS", (RunFolder(made.path, settings, made.version, made.entries, trust_code=True),))
+    assert "true labels of the pool are not known" in pictures_figure(row).note
+    figure = pictures_figure(row, validation=True)
     # Samples 2 (0.92 for cat) and 7 (0.92 for dog) are wrong; both rounds say the same.
     found = [(int(one.pixels[0, 0, 0]), one.caption.partition(",")[0]) for one in figure.pictures]
     assert sorted(found) == [(2, "dog taken for cat")] * 2 + [(7, "cat taken for dog")] * 2
@@ -228,6 +232,133 @@ def test_the_summary_says_when_self_training_did_not_help(tmp_path: Path) -> Non
     helped = one_label_run(tmp_path / "helped", scored=[WORSE, BETTER], name="other", validation=parts["validation"])
     text = read(tmp_path, fell, helped).text["Summary"]
     assert text.count("did not help") == text.count("did not help 'UPS' by") == 2
+
+
+class Changing(Told):
+    """A learner whose labels, too, are those of `scored`, one for each round."""
+
+    def predict(self, source: Any, *, seed: int) -> Iterator[Prediction]:
+        p = self.scored[min(self.round, len(self.scored) - 1)]
+        yield Prediction(source.ids, p[rows_of(source)], self.u[rows_of(source)])
+
+
+def changing_run(folder: Path, scored: Sequence[Any], truth: Any, config: sl.UPSConfig, **rest: Any) -> RunFolder:
+    number, num_classes = scored[0].shape
+    learner = Changing(scored[0], np.zeros((number, num_classes)), scored)
+    labeled = numbered([0, 1]), np.arange(2) if truth.ndim == 1 else np.eye(2, num_classes, dtype=int)
+    validation, pool = held_out(truth, np.arange(number)), numbered(np.arange(number))
+    list(run(folder, learner, labeled, pool, config, validation, **rest))
+    return RunFolder.open(folder)
+
+
+def test_the_labels_of_both_rounds_are_compared_sample_by_sample(tmp_path: Path) -> None:
+    truth = np.arange(40) % 2
+    right, wrong = both(np.where(truth == 0, 0.9, 0.1)), both(np.where(truth == 0, 0.1, 0.9))
+    mixed = np.where(np.arange(40)[:, None] < 6, wrong, right)
+    other = np.where(np.arange(40)[:, None] < 1, wrong, right)
+    worse = changing_run(tmp_path / "worse", [other, mixed], truth, CONFIG)
+    # One is wrong in both rounds and five in the last alone.
+    low, high = (f"{100 * end:+.1f}" for end in paired_change(np.arange(40) >= 1, np.arange(40) >= 6)[1:])
+    told = (
+        "By the labels of 'surelabel label', 34 of 40 validation samples are right, and 39 were in round 0: -12.5 "
+        f"points (paired 95 % interval {low} to {high})."
+    )
+    assert change_line(worse) == f"By the validation score the last round is worse than round 0. {told}"
+    assert told in read(tmp_path, worse).text["Summary"]
+    better = changing_run(tmp_path / "better", [mixed, other], truth, CONFIG)
+    assert change_line(better).startswith("By the labels of 'surelabel label', 39 of 40 validation samples are right")
+    assert "did not help" not in read(tmp_path, better).text["Summary"]
+
+
+def test_the_change_of_a_mean_average_precision_has_an_interval_where_samples_are_not_few(tmp_path: Path) -> None:
+    config = sl.UPSConfig(task="multi", tau_p=0.6, tau_n=0.3, kappa_p=0.5, kappa_n=0.5, max_rounds=1, balance=None)
+    generator = np.random.default_rng(0)
+    truth = generator.integers(0, 2, size=(30, 3))
+    truth[:2] = np.eye(2, 3)
+    first = np.clip(0.5 * truth + 0.5 * generator.random((30, 3)), 0, 1).astype(np.float32)
+    last = generator.random((30, 3)).astype(np.float32)
+    made = changing_run(tmp_path / "many", [first, last], truth, config)
+    change, low, high = (f"{value:+.3f}" for value in map_change(first, last, truth == 1, truth >= 0))
+    was, now = (record.validation_score for record in made.records())
+    assert change_line(made) == (
+        "By the validation score the last round is worse than round 0. By the probabilities of 'surelabel label', the "
+        f"mean average precision is {now:.3f}, and was {was:.3f} in round 0: {change} (95 % interval {low} to {high}, "
+        "a bootstrap over 30 samples)."
+    )
+    few = changing_run(tmp_path / "few", [first[:12], last[:12]], truth[:12], config)
+    assert "The validation set's 12 samples are too few for an interval of the change." in change_line(few)
+
+
+def test_a_change_over_several_seeds_has_their_interval(tmp_path: Path) -> None:
+    parts = {"validation": held_out(TRUTH, KNOWN), "name": "UPS"}
+    runs = [one_label_run(tmp_path / "a", scored=[BETTER, WORSE], **parts)]
+    runs += [one_label_run(tmp_path / "b", scored=[BETTER, both(P0)], **parts)]
+    last, first = ([run.records()[place].validation_score for run in runs] for place in (-1, 0))
+    change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(last, first))
+    told = f"The mean change over 2 runs is {change} points (95 % interval {low} to {high})."
+    assert told in read(tmp_path, *runs).text["Summary"]
+    page = read(tmp_path, runs[0], one_label_run(tmp_path / "c", name="UPS"))
+    assert (
+        f"By the labels of 'surelabel label', {RIGHT[KNOWN].sum()} of 9 validation samples are right"
+        in page.text["Summary"]
+    )
+
+
+def by_hand(labels: Any, truth: Any) -> list[tuple[int, int]]:
+    """Count samples without a wrong positive, and without a wrong negative, among those that have some."""
+    present = truth if truth.ndim == 2 else np.where(truth[:, None] < 0, -1, np.arange(2) == truth[:, None])
+    found = []
+    for marked, value in ((labels.before, 1), (labels.selection.negative, 0)):
+        rows = [
+            [entry == value for entry, there in zip(*row, strict=True) if there and entry >= 0]
+            for row in zip(present, marked, strict=True)
+        ]
+        found.append((sum(all(row) for row in rows if row), sum(bool(row) for row in rows)))
+    return found
+
+
+def test_selected_labels_are_counted_as_right_by_sample(tmp_path: Path) -> None:
+    single = one_label_run(tmp_path / "single", validation=held_out(TRUTH, KNOWN))
+    known = scripted_run(tmp_path / "known", held_out=True)
+    several = several_labels_run(tmp_path / "several", validation=held_out(SEVERAL_TRUTH, np.arange(6)))
+    for made, name in ((single, "validation set"), (known, "pool"), (several, "validation set")):
+        labels = made.pool() if name == "pool" else made.validation()
+        truth = made.truth if name == "pool" else made.validation_truth
+        positive, negative = by_hand(labels, truth)
+        assert check_selected(made) == (name, positive, negative)
+        assert 0 < positive[0] < positive[1], "some of the selected labels are wrong"
+    # Of samples 0, 1, 3, 5 and 6, which pass the thresholds, 3 is wrong. Of the pool, 9 is not known; 1 and 3 are left
+    # out by balancing, and counted all the same.
+    assert check_selected(single)[1] == check_selected(known)[1] == (4, 5)
+    assert check_selected(one_label_run(tmp_path / "none")) is None
+
+
+def test_the_summary_says_how_often_selected_labels_are_right(tmp_path: Path) -> None:
+    checked = one_label_run(tmp_path / "checked", validation=held_out(TRUTH, KNOWN))
+    page = read(tmp_path, checked)
+    assert page.cells[page.cells.index("judged by the") + 3 :][:3] == [
+        "checked",
+        "validation set",
+        "80.0 % (4 of 5; 95 % interval 28.4 to 99.5 %)",
+    ]
+    assert "was not checked" not in page.text["Summary"]
+    blind = one_label_run(tmp_path / "blind")
+    assert (
+        "How often selected labels are right was not checked: the run has no held-out labels"
+        in (read(tmp_path, blind).text["Summary"])
+    )
+    page = read(tmp_path, checked, blind)
+    assert page.cells[page.cells.index("blind", page.cells.index("judged by the")) :][1:4] == [
+        "–",
+        *["not checked"] * 2,
+    ]
+
+
+def test_a_set_of_which_nothing_is_selected_is_not_checked(tmp_path: Path) -> None:
+    made = one_label_run(tmp_path / "run", validation=held_out(TRUTH, KNOWN), tau_p=1.0, tau_n=0.0)
+    assert selected_lines(made) == [
+        "No label in the validation set is selected, so how often selected labels are right was not checked."
+    ]
 
 
 def test_a_run_of_round_0_alone_has_one_score(tmp_path: Path) -> None:

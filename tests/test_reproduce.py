@@ -13,7 +13,7 @@ from cifar_support import small_set
 from surelabel.cli import main
 from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.images import store
-from surelabel.errors import ChangedFileError, DamagedFileError, DataError, InvalidInputError
+from surelabel.errors import ChangedFileError, DamagedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.recipes import paper, plans, variants
@@ -708,6 +708,34 @@ def test_a_run_that_cannot_go_on_with_a_changed_file_is_named(tmp_path: Path) ->
     shutil.rmtree(run)
     (cell,) = reproduce(mine, out, Options(device="cpu"))
     assert len(cell.runs) == 1
+
+
+@pytest.mark.usefixtures("small")
+def test_code_that_the_command_names_itself_needs_no_signature(tmp_path: Path) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    mine, out, results = of_file(tmp_path / "mine"), tmp_path / "runs", tmp_path / "runs.csv"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(mine, out, Options(device="cpu"), progress=stop)
+    (file,) = out.glob("*/*/run.json")
+    content = read_json(file)
+    del content["signature"]
+    mark, foreign = tmp_path / "mark", json.loads(json.dumps(content))
+    (tmp_path / "evil.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    foreign["settings"]["learner"]["model"] = f"{tmp_path}/evil.py:make"
+    write_json(file, foreign)
+    with pytest.raises(UntrustedCodeError, match=rf"'{file}' names the code '{tmp_path}/evil.py:make'") as caught:
+        reproduce(mine, out, Options(device="cpu"))
+    assert caught.value.__notes__ == [f"to begin this run again, remove '{file.parent}'"]
+    assert not mark.exists()
+    write_json(file, content)
+    (cell,) = reproduce(mine, out, Options(device="cpu"), results=results)
+    (run,) = cell.runs
+    assert run.trust_code
+    assert not RunFolder.open(run.path).trust_code
+    assert len(read_rows(results)) == 1
 
 
 ESTIMATOR = """

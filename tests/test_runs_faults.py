@@ -151,8 +151,10 @@ def test_a_missing_file_is_named(copy: Path, name: str) -> None:
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("{}")])
 def test_a_damaged_environment_is_named(copy: Path, change: Callable[[Path], Any]) -> None:
     change(copy / "environment.json")
+    before = contents(copy)
     with pytest.raises(DamagedFileError, match=r"File '.*environment.json' is"):
         list(resume(copy, max_rounds=3))
+    assert {**contents(copy), ".lock": b""} == {**before, ".lock": b""}, "the new limit is not kept either"
 
 
 @pytest.mark.parametrize(

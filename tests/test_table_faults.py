@@ -6,6 +6,7 @@ Longer than other files, because each message stands here as the user sees it.
 import gzip
 import re
 import tempfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -287,19 +288,35 @@ def test_damaged_files_are_named(tmp_path, name, how):
     )
 
 
-@pytest.mark.parametrize("shape", [b"(10, 1 ", b"(10, 1'", b"(10, -)", b"(1O, 1)", b"(99, 9)"])
+HEADERS = [b"(10, 1 ", b"(10, 1'", b"(10, -)", b"(1O, 1)", b"(99, 9)", b"(-1, 1)", b"(True,)", b"(5, 1) ", b"(8e9,1)"]
+
+
+@pytest.mark.parametrize("shape", HEADERS)
 def test_a_damaged_npy_header_is_named(tmp_path, shape):
     np.save(tmp_path / "t.npy", np.zeros((10, 1)))
-    path = file(tmp_path, "t.npy", (tmp_path / "t.npy").read_bytes().replace(b"(10, 1)", shape))
-    assert "File 't.npy' is damaged or not really a numpy file" in fault(path)
+    content = (tmp_path / "t.npy").read_bytes().replace(b"(10, 1)", shape)
+    assert "File 't.npy' is damaged or not really a numpy file" in fault(file(tmp_path, "t.npy", content))
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    assert "File 't.npz' is damaged or not really a numpy file" in fault(tmp_path / "t.npz")
 
 
-def test_a_table_larger_than_memory_is_named(tmp_path):
+def test_a_header_that_claims_more_than_the_file_has_takes_no_memory(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros((10, 1)))
     content = (tmp_path / "t.npy").read_bytes()
     huge = content.replace(b"(10, 1), }" + b" " * 15, b"(10, 1000000000000000), }")
     assert len(huge) == len(content)
-    message = fault(file(tmp_path, "t.npy", huge))
+    line = fault(file(tmp_path, "t.npy", huge))
+    assert "by its header array 't' should take 80000000000000128 bytes, and it takes 208" in line
+
+
+def test_a_table_larger_than_memory_is_named(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise MemoryError("Unable to allocate")
+
+    np.save(tmp_path / "t.npy", np.zeros((10, 1)))
+    monkeypatch.setattr(np.lib.format, "read_array", full)
+    message = fault(tmp_path / "t.npy")
     assert message.startswith("File 't.npy' does not fit into memory, or is damaged and claims so")
     assert message.endswith("; free memory, or give fewer rows or columns.")
 
@@ -321,12 +338,12 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
 
-@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"], [""], ["cat", " "]])
+@pytest.mark.parametrize("labels", [["cat", None], ["cat", "cat"], [""], ["cat", " "], ["cat\0dog"]])
 def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
     path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
     assert fault(path, labels=["tags"]) == (
-        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once; correct it (0 "
-        "and 1 for each class go into a column each)."
+        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once, without a "
+        "NUL; correct it (0 and 1 for each class go into a column each)."
     )
     assert "need no separator; leave the separator out" in fault(path, labels=["tags"], separator="|")
 

@@ -47,3 +47,11 @@ class ChangedFileError(RunError):
 
 class NewerRunError(RunError):
     """The run was written by a newer version of surelabel."""
+
+
+class UntrustedCodeError(RunError):
+    """A run that this user has not signed names code that is on no list; nothing of it was imported."""
+
+
+class UnsignedRunWarning(UserWarning):
+    """There can be no key of the user's, and so runs are not signed."""

@@ -11,12 +11,19 @@ import numpy.typing as npt
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from surelabel.arrays import require_count
 from surelabel.config import MOST_PASSES, Settings, mistakes
-from surelabel.data.encoding import EncodedLabels, decode_labels, encode_labels, label_array, one_sided
+from surelabel.data.encoding import (
+    EncodedLabels,
+    decode_labels,
+    encode_labels,
+    label_array,
+    look_alikes,
+    nearly_unique,
+    one_sided,
+)
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.engine.settings import TrainingSettings
@@ -270,8 +277,6 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         encoded = encode_labels(y, self.unlabeled)
         if num_rows is not None and len(encoded.codes) != num_rows:
             raise InvalidInputError(f"X and y have inconsistent numbers of rows: {num_rows} and {len(encoded.codes)}.")
-        if encoded.task == "single":
-            check_classification_targets(encoded.classes)
         return encoded
 
     def _learner(self, encoded: EncodedLabels) -> Any:
@@ -323,6 +328,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _check_columns(X: Any) -> None:
     """Name the columns of a DataFrame that are no numbers; converting them fails without a name."""
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
+        raise InvalidInputError(f"X has dtype {X.dtype}; make numbers of dates and times before they come here.")
     if not type(X).__module__.startswith("pandas") or not hasattr(X, "columns"):
         return
     wrong = [
@@ -358,9 +365,11 @@ def _check_labels(encoded: EncodedLabels) -> None:
             f"unlabeled={encoded.mark!r}.",
             stacklevel=4,
         )
-    if encoded.task == "multi":
-        for text in one_sided(encoded.codes, encoded.classes.tolist()):
-            warnings.warn(text, stacklevel=4)
+    multi, names = encoded.task == "multi", encoded.classes.tolist()
+    unique = None if multi else nearly_unique(len(names), int(encoded.labeled.sum()))
+    texts = one_sided(encoded.codes, names) if multi else [*look_alikes(names), *([unique] if unique else [])]
+    for text in texts:
+        warnings.warn(text, stacklevel=4)
     if encoded.task == "single" and len(encoded.classes) < 2:
         rest = int((~encoded.labeled).sum())
         hint = f" {rest} entries count as unlabeled; if their mark is a class, use unlabeled=None." if rest else ""

@@ -49,7 +49,7 @@ def negative_cross_entropy(logits: Any, negative: Any) -> Array:
 
     Args:
         logits: Real numbers (N, C), finite, of at least two classes.
-        negative: Boolean (N, C): the classes that the sample is trusted not to have.
+        negative: Boolean (N, C): the classes that the sample is taken not to have.
 
     Returns:
         0-d array; 0 with zero gradient when no row has a negative.

@@ -1,4 +1,4 @@
-"""Equations 2 and 5: which pseudo-labels to trust, and how to keep their classes in balance.
+"""Equations 2 and 5: which pseudo-labels to learn from, and how to keep their classes in balance.
 
 g_c = 1[u_c <= kappa_p] 1[p_c >= tau_p] + 1[u_c <= kappa_n] 1[p_c <= tau_n]                     (equation 5)
 
@@ -36,9 +36,9 @@ class Selection(NamedTuple):
     """The pseudo-labels that may be learned from, as boolean masks (N, C) that share no entry."""
 
     positive: Array
-    """Classes that the sample is trusted to have."""
+    """Classes that the sample is taken to have."""
     negative: Array
-    """Classes that the sample is trusted not to have."""
+    """Classes that the sample is taken not to have."""
 
 
 def select(

@@ -15,8 +15,9 @@ import typer
 from surelabel._version import __version__
 from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
-from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, debugging, report_error
+from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._work import shown_decoding
+from surelabel.data.wording import is_text
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
@@ -28,6 +29,7 @@ def run(arguments: Sequence[str] | None) -> int:
     """Run a command and return its exit code, as `surelabel.cli.main` does."""
     with _signals() as received, _warnings_on_one_line():
         try:
+            _check_words(sys.argv[1:] if arguments is None else arguments)
             with shown_decoding():
                 code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
             if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
@@ -43,6 +45,13 @@ def run(arguments: Sequence[str] | None) -> int:
                 raise
             code = report_error(error)
             return 128 + received[0] if received else code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse bytes that are no UTF-8, which Python keeps as lone surrogates: a run could not note them."""
+    wrong = next((word for word in words if not is_text(word)), None)
+    if wrong is not None:
+        raise WrongUse(f"{wrong!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
 
 
 def _version(asked: bool) -> None:

@@ -2,9 +2,10 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surelabel.cli._console import complain
+from surelabel.data.wording import listed
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,16 +29,15 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         raise DataError(
             f"File '{path}' has labels of one class only ({data.classes[0]!r}); label some rows of another class."
         )
-    labeled = [
-        (codes == code if data.task == "single" else codes[:, code] >= 0).any() for code in range(len(data.classes))
-    ]
-    missing = [name for name, has_label in zip(data.classes, labeled, strict=True) if not has_label]
+    missing = _without_label(data, codes)
     if missing:
         raise DataError(
             f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
         )
     from surelabel.data.encoding import MARKS, one_sided
 
+    if data.task == "single":
+        _check_single(data, path)
     marks = [name for name in data.classes if name.lower() in MARKS]
     if marks:
         complain(
@@ -52,6 +52,38 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
     if data.task == "multi":
         for text in one_sided(codes, data.classes):
             complain("warning", text, style="bold")
+
+
+def _check_single(data: "RunData", path: Path) -> None:
+    """Refuse measurements; warn of classes that are written in several ways, of names of rows, and of unjudged ones."""
+    from surelabel.data.encoding import look_alikes, measurement, nearly_unique
+
+    value = measurement(data.classes)
+    if value is not None:
+        raise DataError(
+            f"File '{path}': the labels are numbers such as {value:g}, which measure something and name no class; sort "
+            "them into ranges, or write them as words if each is a class."
+        )
+    unique = nearly_unique(len(data.classes), len(data.labeled[1]))
+    for text in [*look_alikes(data.classes), *([unique] if unique else [])]:
+        complain("warning", text, style="bold")
+    if data.validation is not None:
+        unjudged = _without_label(data, data.validation[1])
+        if unjudged:
+            complain(
+                "warning",
+                f"no label of {listed(unjudged)} is in the validation set, which does not judge these classes; label "
+                "more of their rows, or raise --validation.",
+                style="bold",
+            )
+
+
+def _without_label(data: "RunData", codes: Any) -> list[str]:
+    """Return the classes that no label says anything of."""
+    import numpy as np
+
+    known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
+    return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
 
 
 def warn_of_flattening(data: "RunData") -> None:

@@ -68,6 +68,10 @@ Id = Annotated[str | None, _option(_DATA, "--id", "The column that names each ro
 Drop = Annotated[
     list[str] | None, _option(_DATA, "--drop", "A column that is not a feature; may be repeated.", "COLUMN")
 ]
+Use = Annotated[
+    list[str] | None,
+    _option(_DATA, "--use", "A column that is a feature, although it only counts the rows; may be repeated.", "COLUMN"),
+]
 Unlabeled = Annotated[
     str | None, _option(_DATA, "--unlabeled", "A label that means unlabeled, beside the empty cell.", "VALUE")
 ]
@@ -157,9 +161,28 @@ Passes = Annotated[
 ]
 Device = Annotated[str | None, _option(_RUN, "--device", "cpu or cuda; left out, the GPU if there is one.")]
 Seed = Annotated[int, typer.Option("--seed", help="Everything random follows from it.", rich_help_panel=_RUN)]
+CheckpointMinutes = Annotated[
+    float | None,
+    _option(
+        _RUN,
+        "--checkpoint-minutes",
+        "How often a network in training is written to the run's folder, so that a crash loses no more. "
+        "[dim]\\[default: 5][/dim]",
+    ),
+]
 Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and errors.")]
 
-_OF_NETWORKS = ("model", "pretrained", "hidden", "dropout", "noise", "epochs", "learning_rate", "device")
+_OF_NETWORKS = (
+    "model",
+    "pretrained",
+    "hidden",
+    "dropout",
+    "noise",
+    "epochs",
+    "learning_rate",
+    "device",
+    "checkpoint_minutes",
+)
 _OF_OUR_NETWORK = ("hidden", "dropout", "noise")
 _OF_NEGATIVES = ("tau_n", "kappa_n", "temperature")
 

@@ -155,14 +155,20 @@ def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mappi
         task: "single" or "multi".
         held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
     """
-    classes = open_run(folder).settings.classes if task == "multi" else ()
-    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, record, task, classes))]
+    from surelabel.report.held_out import change_line, selected_lines
+
+    run = open_run(folder)
+    first, names = run.records()[0], run.settings.classes
+    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, first, record, task, names))]
     why = _STOPS.get(record.stop or "", "")
     say()
     say(f"Done after round {record.round} in {duration(record.minutes * 60)}: {why}.", style="green")
     if parts:
-        text = ", ".join(parts)
+        text = "; ".join(parts)
         say(f"{text[0].upper()}{text[1:]}.")
+    for line in (change_line(run), *selected_lines(run)):
+        if line:
+            say(line)
     say(f"The run is in {folder}. Go on with:")
     list_commands(
         [
@@ -185,20 +191,24 @@ def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") 
         )
 
 
-def _score_text(part: str, size: int | None, record: "RoundRecord", task: str, classes: Sequence[str]) -> str:
+def _score_text(
+    part: str, size: int | None, first: "RoundRecord", record: "RoundRecord", task: str, classes: Sequence[str]
+) -> str:
     score, eleven = getattr(record, f"{part}_score"), getattr(record, f"{part}_score_11")
     if score is None:
         return ""
     samples = "" if size is None else f" on {size} {'sample' if size == 1 else 'samples'}"
+    # A run of an earlier version has one of the two means alone.
+    values = {"over 11 points": eleven, "in round 0": getattr(first, f"{part}_score") if record.round else None}
+    beside = [f"{value:.3f} {what}" for what, value in values.items() if value is not None]
+    others = f" ({'; '.join(beside)})" if beside else ""
     if task == "single":
-        return f"{part} accuracy {score:.3f}{samples}"
-    # A run of an earlier version has one of the two alone.
-    other = "" if eleven is None else f" ({eleven:.3f} over 11 points)"
+        return f"{part} accuracy {score:.3f}{others}{samples}"
     missing = [classes[code] for code, one in enumerate(getattr(record, f"{part}_class_scores") or ()) if one is None]
     verb = "has" if len(missing) == 1 else "have"
     number = f"{len(missing)} of {len(classes)} classes"
     without = f", without {', '.join(missing)} ({number}), which {verb} no positive there" if missing else ""
-    return f"{part} mean average precision {score:.3f}{other}{samples}{without}"
+    return f"{part} mean average precision {score:.3f}{others}{samples}{without}"
 
 
 def duration(seconds: float) -> str:

@@ -43,6 +43,12 @@ Out = Annotated[
     typer.Option("--out", help="A .csv or .parquet file; left out, CSV is printed.", show_default=False),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
+ExcelSafe = Annotated[
+    bool,
+    typer.Option(
+        "--excel-safe", help="Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @."
+    ),
+]
 Trust = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,16 +58,23 @@ Trust = Annotated[
         show_default=False,
     ),
 ]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    ),
+]
 
 
-def open_run(path: Path) -> "RunFolder":
+def open_run(path: Path, trust_code: bool = False) -> "RunFolder":
     """Return the run in a folder; a folder that is not there is wrong use."""
     if not path.is_dir():
         kind = "is a file" if path.exists() else "does not exist"
         raise WrongUse(f"Invalid value for 'RUN': folder '{path}' {kind}; name the --out of a 'surelabel fit'.")
     from surelabel.runs import RunFolder
 
-    return RunFolder.open(path)
+    return RunFolder.open(path, trust_code=trust_code)
 
 
 def read_samples(
@@ -84,7 +97,13 @@ def read_samples(
     data = settings.data if isinstance(settings.data, TableData) else None
     if data is not None and id_column is None:
         id_column = data.id_column
-    read = functools.partial(read_table, path, id_column=id_column or None, features=settings.feature_names)
+    read = functools.partial(
+        read_table,
+        path,
+        id_column=id_column or None,
+        features=settings.feature_names,
+        drop=data.drop if data is not None and settings.feature_names is not None else (),
+    )
     table, given = (read(), None) if data is None or not with_labels else _with_labels(read, data, settings.classes)
     if table.x.shape[1:] != settings.sample_shape:
         raise DataError(
@@ -108,10 +127,12 @@ def _with_labels(read: "Callable[..., Table]", data: "TableData", classes: "Sequ
     return table, table.y
 
 
-def check_files(file: Path, out: Path | None, force: bool) -> None:
+def check_files(file: Path, out: Path | None, force: bool, excel_safe: bool) -> None:
     """Refuse an input that is not there, and an output as `check_output` does."""
     existing_file("FILE", file)
     check_output(out, force)
+    if excel_safe and out is not None and out.suffix.lower() == ".parquet":
+        raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:
@@ -126,15 +147,15 @@ def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".c
         raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
 
 
-def write(columns: dict[str, Any], path: Path | None, force: bool) -> None:
+def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: bool) -> None:
     """Write columns to a file, or as CSV to standard output."""
     from surelabel.data.tables import write_table
 
     if path is not None:
-        write_table(path, columns, overwrite=force)
+        write_table(path, columns, overwrite=force, excel_safe=excel_safe)
         err.print(f"{len(columns['id'])} rows are in {path}.", markup=False, soft_wrap=True)
         return
     with tempfile.TemporaryDirectory() as folder:
-        copy = write_table(Path(folder, "table.csv"), columns)
+        copy = write_table(Path(folder, "table.csv"), columns, excel_safe=excel_safe)
         with copy.open(encoding="utf-8", newline="") as stream:
             shutil.copyfileobj(stream, sys.stdout)

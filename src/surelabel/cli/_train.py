@@ -66,7 +66,15 @@ def _with_way_on(error: Exception, folder: Path, done: int) -> Exception:
         if not_written:
             error.add_note("the run has not begun; the same command begins it")
     elif not_written or not isinstance(error, RunError):
-        kept = {0: "no round is done yet", 1: "round 0 is done and kept"}
-        begun = kept.get(done, f"rounds 0 to {done - 1} are done and kept")
-        error.add_note(f"{begun}; go on with: {command_line('resume', folder)}")
+        error.add_note(f"{_kept(folder, done)}; go on with: {command_line('resume', folder)}")
     return error
+
+
+def _kept(folder: Path, done: int) -> str:
+    from surelabel.runs.layout import CHECKPOINT, round_file
+
+    rounds = "round 0 is done and kept" if done == 1 else f"rounds 0 to {done - 1} are done and kept"
+    kept = [rounds] if done else []
+    if (folder / round_file(done, CHECKPOINT)).exists():
+        kept.append(f"round {done} is kept up to its last checkpoint")
+    return ", ".join(kept) or "no round is done yet"

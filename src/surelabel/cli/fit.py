@@ -37,6 +37,7 @@ def command(
     labels_file: options.LabelsFile = None,
     id: options.Id = None,
     drop: options.Drop = None,
+    use: options.Use = None,
     unlabeled: options.Unlabeled = None,
     test: options.Test = None,
     validation: options.Validation = None,
@@ -63,6 +64,7 @@ def command(
     out: options.Out,
     device: options.Device = None,
     seed: options.Seed = 0,
+    checkpoint_minutes: options.CheckpointMinutes = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
@@ -84,7 +86,9 @@ def command(
     from surelabel.runs import RunSettings, start
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    settings = RunSettings(config=config, learner=learner, data=pinned)
+    often = {} if checkpoint_minutes is None else {"checkpoint_minutes": checkpoint_minutes}
+    with settings_from_options():
+        settings = RunSettings(config=config, learner=learner, data=pinned, **often)
     if estimator is None:
         check_network(settings.network, loaded, data)
         if model is None:
@@ -143,6 +147,7 @@ def table_reference(given: dict[str, Any]) -> "TableData":
             labels_path=given.get("labels_file"),
             id_column=given.get("id"),
             drop=tuple(given.get("drop", ())),
+            use=tuple(given.get("use", ())),
             unlabeled=given.get("unlabeled"),
             test_path=given.get("test"),
             validation=0.0 if isinstance(held_out, Path) else held_out,

@@ -1,9 +1,10 @@
-"""`surelabel label`: pseudo-labels of new samples (eq. 1), and which of them to trust (eq. 5)."""
+"""`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _runs, _several
-from surelabel.cli._console import complain
+from surelabel.cli._console import complain, err
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
@@ -24,30 +25,39 @@ def command(
     entries: _several.Entries = False,
     id: _runs.Id = None,
     trust: _runs.Trust = None,
+    trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
+    excel_safe: _runs.ExcelSafe = False,
 ) -> None:
-    """Label samples and say which labels to trust.
+    """Label samples, and mark the labels that the model is sure of.
 
     The columns are id, label, confidence, uncertainty, selected and ruled_out.
-    A label that is selected as "positive" can be trusted. Of a "negative" only
-    this can: that it is none of the classes in ruled_out, which stand with |
-    between them. All others are "none". The run's thresholds and stochastic
-    passes decide; class balance plays no part. Where the file has the run's
-    label column, a last column, given, holds the labels in it: they are yours,
-    and the others are what the model says of these rows too.
+    A label is selected as "positive" if its confidence and uncertainty pass the
+    run's thresholds. "negative" says only that the sample is taken to be none of
+    the classes in ruled_out, which stand with | between them. All others are
+    "none". Class balance plays no part. Where the file has the run's label
+    column, a last column, given, holds the labels in it: they are yours, and the
+    others are what the model says of these rows too.
+
+    Selected does not mean right. If the run has held-out labels, as after
+    fit --validation 0.2, the last lines on standard error say how often selected
+    labels are right, with a 95 % interval; if it has none, that was not checked.
 
     With several labels a sample they have the form of the run's own table: one
     column with a separator between them, or one of 0 and 1 for each class. The
-    presence of the classes in selected can be trusted, and the absence of those
-    in ruled_out; of the others nothing; given names the classes that the file
+    cells in selected name the classes that are taken to be present, those in
+    ruled_out the ones taken to be absent; given names the classes that the file
     says are there, and those of which it does not say so with a question mark,
     cat|?dog. With --entries there is a row for each sample and class: its label
     is 1 (present) or 0, the confidence is the probability that the class is
-    present, a negative is a trusted absence, and given is 1, 0 or empty.
+    present, a negative is a class taken to be absent, and given is 1, 0 or empty.
     """
-    _runs.check_files(file, out, force)
-    folder = _runs.open_run(run)
+    from surelabel.report.held_out import selected_lines
+
+    _runs.check_files(file, out, force, excel_safe)
+    folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
+    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
@@ -55,7 +65,16 @@ def command(
     if "given" in columns:
         complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
         given = None
-    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force)
+    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
+    tell_selected(pool, checked)
+
+
+def tell_selected(pool: "PoolLabels", checked: Sequence[str]) -> None:
+    """Say on standard error how many labels are selected, and how often such labels are right."""
+    number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
+    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
+    for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
+        err.print(line, markup=False, soft_wrap=True)
 
 
 def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":
@@ -82,8 +101,8 @@ def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = F
     if multi and not entries:
         labels = _several.present_columns("label", pool.label == 1, settings)
         parts = zip(("selected", "ruled_out"), pool.selection, strict=True)
-        trusted = {name: _several.name_cells(part, settings) for name, part in parts}
-        return _several.together({"id": pool.ids}, labels, trusted)
+        selected = {name: _several.name_cells(part, settings) for name, part in parts}
+        return _several.together({"id": pool.ids}, labels, selected)
     table, _ = to_tables(pool, settings.classes)
     columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
     return columns if multi else {**columns, "ruled_out": _several.name_cells(pool.selection.negative, settings)}

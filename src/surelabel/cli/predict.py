@@ -25,7 +25,9 @@ def command(
     entries: _several.Entries = False,
     id: _runs.Id = None,
     trust: _runs.Trust = None,
+    trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
+    excel_safe: _runs.ExcelSafe = False,
 ) -> None:
     """Predict the labels of new samples: id, prediction, confidence.
 
@@ -34,15 +36,15 @@ def command(
     there is a row for each sample and class: the prediction is 1 (present) or 0,
     and the confidence is the probability that the class is present.
     """
-    _runs.check_files(file, out, force)
-    folder = _runs.open_run(run)
+    _runs.check_files(file, out, force, excel_safe)
+    folder = _runs.open_run(run, trust_code)
     _several.check_entries(entries, folder.settings)
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, _ = _runs.read_samples(folder.settings, file, id)
     p = learner.predict_proba(samples)
-    _runs.write(predictions(samples.ids, p, folder.settings, proba, entries), out, force)
+    _runs.write(predictions(samples.ids, p, folder.settings, proba, entries), out, force, excel_safe)
 
 
 def predictions(

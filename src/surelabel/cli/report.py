@@ -19,19 +19,13 @@ def command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="The .html file to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option("--title", help="The report's heading.")] = "surelabel report",
-    call_functions: Annotated[
-        bool,
-        typer.Option(
-            "--call-functions",
-            help="For pictures, load data by calling the function that a run names; only for runs that you trust.",
-        ),
-    ] = False,
+    trust_code: _runs.TrustCode = False,
     force: _runs.Force = False,
 ) -> None:
     """Write one self-contained HTML file with the figures of one or several runs."""
     _runs.check_output(out, force, endings=(".html",))
-    folders = [_runs.open_run(run) for run in runs]
+    folders = [_runs.open_run(run, trust_code) for run in runs]
     from surelabel.report.html import write_report
 
-    write_report(folders, out, title, call_functions=call_functions)
+    write_report(folders, out, title)
     say(f"The report is in {out}.")

@@ -158,12 +158,11 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
 
     with settings_from_options():
         check_request(experiment, options, results)
-    own = ":" in name
     try:
         with shown_work("rounds") as progress:
             cells = reproduce(experiment, out, options, progress=progress, results=results)
     except (Exception, KeyboardInterrupt) as problem:
-        _show_kept(experiment, options, out, own)
+        _show_kept(experiment, options, out)
         if not isinstance(problem, KeyboardInterrupt):
             raise
         error = Interrupted()
@@ -171,23 +170,23 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
         kept = f"finished rounds are kept in {out}" if any(out.glob(f"*/*/{RUN}")) else "no round is done yet"
         error.add_note(f"{kept}; the same command goes on: {again} …")
         raise error from None
-    _show(experiment, cells, options, out, own)
+    _show(experiment, cells, options, out)
     if results is not None:
         say(f"The rows of these runs are in {results}.")
 
 
-def _show_kept(experiment: "Experiment", options: "Options", out: Path, own: bool) -> None:
+def _show_kept(experiment: "Experiment", options: "Options", out: Path) -> None:
     """Show what the folder has after an error, which is told in any case: what fails here is a warning."""
     from surelabel.report.outcome import collect
 
     try:
         if out.exists():
-            _show(experiment, collect(experiment, out, options), options, out, own)
+            _show(experiment, collect(experiment, out, options), options, out)
     except Exception as error:
         complain("warning", f"the finished runs cannot be shown: {describe(error)[0]}", style="bold yellow")
 
 
-def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path, own: bool) -> None:
+def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path) -> None:
     """Show and write what there is of an experiment; nothing where no run is finished.
 
     Args:
@@ -195,7 +194,6 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         cells: all of its cells.
         options: recipe and minutes.
         out: where the table and the figures go.
-        own: the user named the file with the experiment, and so the function with its data.
     """
     from surelabel.report.outcome import notes, scores_text, write_outcome
 
@@ -214,7 +212,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
             if (took := run.records()[-1].minutes) > limit:
                 name = f"{_cell_name(cell)}, seed {run.settings.config.seed}"
                 complain("warning", f"{name}, took {took:.1f} minutes.", style="bold yellow")
-    for path in write_outcome(experiment, cells, out, call_functions=own):
+    for path in write_outcome(experiment, cells, out):
         say(f"Written: {path}")
 
 

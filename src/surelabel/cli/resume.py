@@ -40,6 +40,7 @@ def command(
             show_default=False,
         ),
     ] = None,
+    trust_code: _runs.TrustCode = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
@@ -53,7 +54,7 @@ def command(
     with settings_from_options():
         limited = config.replace(**{name: value for name, value in limits.items() if value is not None})
     last = follow(
-        lambda progress: resume(run, progress=progress, data=data, **limits),
+        lambda progress: resume(run, progress=progress, data=data, trust_code=trust_code, **limits),
         run,
         limited,
         done=records,

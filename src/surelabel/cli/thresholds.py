@@ -91,8 +91,7 @@ def command(
     say(f"{number} held-out labels, {1 - wrong / number:.2%} right", style="bold")
     screen.print(drawn(labels, tau_p or TAUS, kappa_p or KAPPAS))
     if used is not None:
-        found = _cell(labels, used, " labels, right:")
-        say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {found}.")
+        say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {_selected_text(labels, used)}.")
     say(f"Chosen: {chosen}" if chosen.tau_p is not None else str(chosen))
     if chosen.tau_p is not None:
         _tell_limits(round, pool is not None)
@@ -122,11 +121,22 @@ def drawn(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[float
     return table
 
 
-def _cell(labels: "HeldOutLabels", pair: "Pair", between: str = "") -> str:
+def _cell(labels: "HeldOutLabels", pair: "Pair") -> str:
     from surelabel.report.thresholds import select_from
 
     selected = select_from(labels, pair)
-    return "0" if selected.accuracy is None else f"{selected.number}{between} {selected.accuracy:.2%}"
+    return "0" if selected.accuracy is None else f"{selected.number} {selected.accuracy:.2%}"
+
+
+def _selected_text(labels: "HeldOutLabels", pair: "Pair") -> str:
+    from surelabel.report.thresholds import check_pair, select_from
+
+    number, checked = select_from(labels, pair).number, check_pair(labels, pair)
+    if not number:
+        return "no label"
+    if labels.label.shape[1] == 1:
+        return f"{number} labels: {checked.text(' are right')}"
+    return f"{number} labels of {checked.number} samples: {checked.text(' of these have no wrong one')}"
 
 
 def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOutLabels | None]":

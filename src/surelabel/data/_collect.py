@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
-from surelabel.data._columns import Columns, Request, no_rows, not_finite
+from surelabel.data._columns import Columns, Request, not_finite, rows_differ
+from surelabel.data._limits import check_size
 from surelabel.errors import DataError
 
 Batch: TypeAlias = Any
@@ -46,12 +47,13 @@ class Table:
 
 
 class Collector:
-    """Grows a table batch by batch, in memory reserved once for `capacity` rows (an upper estimate)."""
+    """Grows a table batch by batch, in memory reserved once for the `expected` rows; refuses any other number."""
 
-    def __init__(self, path: Path, columns: Columns, capacity: int, request: Request) -> None:
-        self.path, self.columns, self.request = path, columns, request
-        # Pages that no row reaches are never touched, so a generous capacity costs no memory.
-        self._x = np.empty((capacity, len(columns.features)), dtype=np.float32)
+    def __init__(self, path: Path, columns: Columns, expected: int, request: Request) -> None:
+        self.path, self.columns, self.request, self.expected = path, columns, request, expected
+        # A label is a reference to a string, and so is an id; without ids rows are numbered in 64 bits.
+        check_size(path, expected * (4 * len(columns.features) + 8 * len(columns.labels) + 8))
+        self._x = np.empty((expected, len(columns.features)), dtype=np.float32)
         self._labels: list[npt.NDArray[Any]] = []
         self._ids: list[Any] = []
         self.rows = 0
@@ -59,6 +61,8 @@ class Collector:
     def add(self, batch: Batch) -> None:
         """Take over a batch whose columns are in the order of `columns.used`: numbers first, then strings."""
         count = len(self.columns.features)
+        if self.rows + batch.num_rows > self.expected:
+            raise rows_differ(self.path, self.expected, self.rows + batch.num_rows)
         self._add_features(batch.select(list(range(count))))
         if self.columns.labels:
             cells = batch.columns[count : count + len(self.columns.labels)]
@@ -69,8 +73,8 @@ class Collector:
 
     def table(self) -> Table:
         """Return what was collected."""
-        if self.rows == 0:
-            raise no_rows(self.path)
+        if self.rows != self.expected:
+            raise rows_differ(self.path, self.expected, self.rows)
         ids: npt.NDArray[Any] = np.arange(self.rows, dtype=np.int64)
         if self.columns.id is not None:
             ids = _join_ids(self._ids)
@@ -86,13 +90,7 @@ class Collector:
         columns = [column.cast(pa.float32(), safe=False) for column in batch.columns]
         floats = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
         block = floats.to_tensor(null_to_nan=True, row_major=True).to_numpy()
-        stop = self.rows + len(block)
-        if stop > len(self._x):
-            # Only a file that mixes line endings gets here; growing by half keeps the copies few.
-            larger = np.empty((max(stop, len(self._x) * 3 // 2), self._x.shape[1]), dtype=np.float32)
-            larger[: self.rows] = self._x[: self.rows]
-            self._x = larger
-        self._x[self.rows : stop] = block
+        self._x[self.rows : self.rows + len(block)] = block
         self._check_finite(block)
 
     def _check_finite(self, block: npt.NDArray[np.float32]) -> None:

@@ -143,6 +143,14 @@ def no_rows(path: Path) -> DataError:
     return DataError(f"File '{path}' has no rows; add at least one sample.")
 
 
+def rows_differ(path: Path, expected: int, read: int) -> DataError:
+    """The error for a reader that gives another number of rows than the file has."""
+    return DataError(
+        f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again, or as another kind "
+        "of table."
+    )
+
+
 def unknown_name(path: Path, kind: str, name: str, known: Sequence[str]) -> DataError:
     """The error for a name that is not in the file, with the nearest one that is."""
     close = difflib.get_close_matches(name, known, n=1)
@@ -212,7 +220,7 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
 
 
 def _drop(name: str) -> str:
-    return f"drop the column with --drop {shlex.quote(name)}"
+    return f"drop the column with --drop {shlex.quote(name) if name.isprintable() else repr(name)}"
 
 
 def _place(path: Path, name: str, row: int) -> str:

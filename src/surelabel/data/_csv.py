@@ -3,23 +3,40 @@
 import csv
 import gzip
 import io
+import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import numpy as np
+
 from surelabel.data._collect import Batch, Collector, Table
-from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
-from surelabel.data.wording import damage_named, damaged, shown
+from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number, not_finite
+from surelabel.data._limits import check_size, longest_row, row_too_long
+from surelabel.data.wording import damage_named, damaged, is_text, shown
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
 _BLOCK = 1 << 18
-_LARGEST_BLOCK = 1 << 30
+_LARGEST_BLOCK = (1 << 31) - 3
+# About what Arrow takes for a column, however few its rows.
+_COLUMN = 10_000
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)", re.IGNORECASE)
 _BOOLEANS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE"})
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a file before it is parsed: how many records it has, and the bytes of the longest."""
+
+    records: int
+    longest: int
+    quotes: int
+    has_nul: bool
 
 
 @dataclass(frozen=True)
@@ -29,7 +46,6 @@ class _Layout:
     header: list[str]
     first: list[str]
     header_row: int
-    record_bytes: int
 
 
 def read_csv(path: Path, request: Request) -> Table:
@@ -37,24 +53,33 @@ def read_csv(path: Path, request: Request) -> Table:
     import pyarrow as pa
 
     with damage_named(path, "gzipped text" if _is_gzip(path) else "text"):
+        survey = survey_text(path)
         layout = _read_layout(path)
+        check_size(path, len(layout.header) * _COLUMN)
         _check_delimiter(path, layout.header, request)
         columns = choose_columns(path, [name.strip() for name in layout.header], request)
         if not layout.first:
             raise no_rows(path)
-        row_limit = _row_limit(path, columns)
-        block = max(_BLOCK, 4 * layout.record_bytes)
-        while True:
-            collector = Collector(path, columns, row_limit, request)
-            try:
-                for batch in _batches(path, columns, layout, block):
-                    collector.add(batch)
-                return collector.table()
-            except pa.ArrowException as error:
-                # A row must fit into a block; "straddling" is Arrow's word for one that does not.
-                if "straddling" not in str(error) or block >= _LARGEST_BLOCK:
-                    raise _explain(path, columns, layout, collector.rows, error) from error
-            block = min(16 * block, _LARGEST_BLOCK)
+        collector = Collector(path, columns, survey.records - 1, request)
+        try:
+            # A row must fit into a block.
+            for batch in _batches(path, columns, layout, max(_BLOCK, survey.longest + 2)):
+                collector.add(batch)
+        except pa.ArrowException as error:
+            raise _explain(path, columns, layout, collector.rows, error) from error
+        return collector.table()
+
+
+def survey_text(path: Path) -> Survey:
+    """Count the records of a text file, the header among them; refuse what is too large or holds a NUL.
+
+    Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
+    """
+    survey = _survey_lines(path)
+    if survey.has_nul:
+        _read_layout(path)  # text in another encoding, such as UTF-16, is named so
+        raise _nul_character(path)
+    return _survey_quoted(path, survey) if survey.quotes else survey
 
 
 def _batches(path: Path, columns: Columns, layout: _Layout, block: int) -> Iterator[Batch]:
@@ -92,9 +117,64 @@ def _boolean_columns(columns: Columns, layout: _Layout) -> frozenset[int]:
     )
 
 
-def _read_layout(path: Path) -> _Layout:
+def _survey_lines(path: Path) -> Survey:
+    """Go over the bytes once, with no more than a block in memory; refuse a file or a line that is too large."""
+    size = records = longest = quotes = 0
+    last_end, has_nul, most = -1, False, longest_row(path)
+    with _binary(path) as stream:
+        while chunk := stream.read(_BLOCK):
+            data = np.frombuffer(chunk, np.uint8)
+            ends = size + np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+            size += len(chunk)
+            check_size(path, size)
+            lengths = np.diff(ends, prepend=last_end) - 1
+            last_end = int(ends[-1]) if len(ends) else last_end
+            longest = max(longest, size - last_end - 1, int(lengths.max(initial=0)))
+            if longest > most:
+                before = lengths[np.logical_and.accumulate(lengths <= most)]
+                raise row_too_long(path, records + int((before > 0).sum()) + 1)
+            records += int((lengths > 0).sum())
+            quotes += chunk.count(b'"')
+            has_nul = has_nul or b"\0" in chunk
+    return Survey(records + (size > last_end + 1), longest, quotes, has_nul)
+
+
+def _survey_quoted(path: Path, survey: Survey) -> Survey:
+    """Count the records of a file whose quoted cells may hold line ends; refuse a quote that is never closed.
+
+    The rest of such a file would silently be one cell.
+    """
+    count, longest, most = 0, 0, longest_row(path)
+    # Each byte is one character of latin-1.
+    with _records(path, encoding="latin-1", strict=survey.quotes % 2 == 1) as records:
+        try:
+            for record in filter(None, records):
+                count += 1
+                longest = max(longest, sum(map(len, record)) + len(record))
+                if longest > most:
+                    raise row_too_long(path, count)
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise row_too_long(path, count + 1) from error
+            raise DataError(
+                f"File '{path}', row {count}: a quoted cell is not closed or goes on after its closing quote "
+                f"({error}); correct the quotes."
+            ) from error
+    # A quote within a cell is written twice, and a cell has one before and one behind it.
+    return replace(survey, records=count, longest=min(3 * longest, _LARGEST_BLOCK))
+
+
+def _nul_character(path: Path) -> DataError:
     with _text(path) as stream:
-        records = csv.reader(stream, delimiter=_delimiter(path))
+        line = next(number for number, line in enumerate(stream, 1) if "\0" in line)
+    return DataError(
+        f"File '{path}', line {line} holds a NUL character, which text does not have; remove it, or write the file "
+        "again as UTF-8 text."
+    )
+
+
+def _read_layout(path: Path) -> _Layout:
+    with _records(path) as records:
         try:
             # Empty lines may come before the header; Arrow counts them among the rows to skip.
             header_row, header = next(((row, record) for row, record in enumerate(records, 1) if record), (0, []))
@@ -103,10 +183,9 @@ def _read_layout(path: Path) -> _Layout:
             raise damaged(path, "a table", error) from error
     if not any(name.strip() for name in header):
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
-    if any(_is_not_utf8(name) for name in header):
+    if not all(map(is_text, header)):
         raise DataError(f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8.")
-    length = max(sum(len(cell) + 3 for cell in record) for record in (header, first))
-    return _Layout(header, first, header_row, length)
+    return _Layout(header, first, header_row)
 
 
 def _check_delimiter(path: Path, header: list[str], request: Request) -> None:
@@ -122,43 +201,12 @@ def _check_delimiter(path: Path, header: list[str], request: Request) -> None:
         )
 
 
-def _row_limit(path: Path, columns: Columns) -> int:
-    """Return a number of rows that the file does not exceed, from one fast sweep over its bytes."""
-    size = newlines = returns = quotes = 0
-    with _binary(path) as stream:
-        while chunk := stream.read(_BLOCK):
-            size += len(chunk)
-            newlines += chunk.count(b"\n")
-            returns += chunk.count(b"\r")
-            quotes += chunk.count(b'"')
-    if quotes % 2:
-        _check_quotes(path)
-    # A row has a separator or line end for each column, and no feature cell may be empty.
-    return min(newlines or returns, size // (len(columns.names) + len(columns.features))) + 1
-
-
-def _check_quotes(path: Path) -> None:
-    """Refuse a quote that is never closed: the rest of the file would silently be one cell."""
-    with _text(path) as stream:
-        records = csv.reader(stream, delimiter=_delimiter(path), strict=True)
-        row = -1
-        try:
-            for row, _ in enumerate(filter(None, records)):  # noqa: B007
-                pass
-        except csv.Error as error:
-            raise DataError(
-                f"File '{path}', row {row + 1}: a quoted cell is not closed or goes on after its closing "
-                f"quote ({error}); correct the quotes."
-            ) from error
-
-
 def _explain(path: Path, columns: Columns, layout: _Layout, read: int, error: Exception) -> DataError:
     """Return the error that names the first faulty row after `read` good ones."""
     booleans = _boolean_columns(columns, layout)
-    with _text(path) as stream:
-        records = filter(None, csv.reader(stream, delimiter=_delimiter(path)))
+    with _records(path) as records:
         try:
-            for row, record in enumerate(records):
+            for row, record in enumerate(filter(None, records)):
                 if row > read:
                     problem = _fault(path, columns, booleans, row, record)
                     if problem is not None:
@@ -178,24 +226,22 @@ def _fault(path: Path, columns: Columns, booleans: frozenset[int], row: int, rec
             f"{shown(record[0])}."
         )
     for position in columns.used:
-        if _is_not_utf8(record[position]):
+        if not is_text(record[position]):
             return DataError(
                 f"File '{path}', column {columns.names[position]!r}, row {row} is not UTF-8 text; save the "
                 "file with the encoding UTF-8."
             )
     missing = pc.ConvertOptions().null_values
     for position in columns.features:
-        cell = record[position].strip()
+        # Arrow takes spaces away, but no line ends; and it looks for what is missing first.
+        cell = record[position].strip(" \t")
         right = cell in _BOOLEANS | {"0", "1"} if position in booleans else _NUMBER.fullmatch(cell)
-        if not right and cell not in missing:
-            place = (path, columns.names[position], row)
-            return not_a_number(*place, record[position], droppable=not columns.trained)
+        if not right and record[position] not in missing:
+            place, droppable = (path, columns.names[position], row), not columns.trained
+            if not cell:
+                return not_finite(*place, math.nan, droppable=droppable)
+            return not_a_number(*place, record[position], droppable=droppable)
     return None
-
-
-def _is_not_utf8(text: str) -> bool:
-    # The text was read with surrogateescape, which keeps a byte that is not UTF-8 as a lone surrogate.
-    return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _delimiter(path: Path) -> str:
@@ -208,15 +254,26 @@ def _is_gzip(path: Path) -> bool:
 
 @contextmanager
 def _binary(path: Path) -> Iterator[BinaryIO]:
-    if _is_gzip(path):
-        with gzip.open(path, "rb") as packed:
-            yield cast(BinaryIO, packed)
-    else:
-        with path.open("rb") as plain:
-            yield plain
+    """Open a file behind the mark that some programs put before text in UTF-8."""
+    with cast(BinaryIO, gzip.open(path)) if _is_gzip(path) else path.open("rb") as stream:
+        if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+            stream.seek(0)
+        yield stream
 
 
 @contextmanager
-def _text(path: Path) -> Iterator[io.TextIOWrapper]:
+def _text(path: Path, encoding: str = "utf-8") -> Iterator[io.TextIOWrapper]:
     with _binary(path) as stream:
-        yield io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        # A byte that is no UTF-8 becomes a lone surrogate, which `is_text` finds.
+        yield io.TextIOWrapper(stream, encoding=encoding, errors="surrogateescape", newline="")
+
+
+@contextmanager
+def _records(path: Path, *, encoding: str = "utf-8", strict: bool = False) -> Iterator[Iterator[list[str]]]:
+    """Give the cells of each record, none for an empty line; a cell may be as long as a row."""
+    before = csv.field_size_limit(longest_row(path))
+    try:
+        with _text(path, encoding) as stream:
+            yield csv.reader(stream, delimiter=_delimiter(path), strict=strict)
+    finally:
+        csv.field_size_limit(before)

@@ -1,8 +1,9 @@
 """Numpy's .npz (array `x`, and `y` and `ids` where present) and .npy; nothing in them is ever unpickled."""
 
+import math
 import tokenize
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -13,10 +14,18 @@ import numpy.typing as npt
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
 from surelabel.data._collect import Table
 from surelabel.data._columns import Request, choose_columns, no_rows, not_finite, unknown_name
+from surelabel.data._limits import check_size
+from surelabel.data.source import native
 from surelabel.data.wording import check_file, damage_named, damaged, listed
 from surelabel.errors import DataError
 
 AnyArray: TypeAlias = npt.NDArray[Any]
+
+# A damaged header, which numpy reads as a Python literal, fails in any of these ways.
+_HEADER_FAULTS = (ValueError, TypeError, SyntaxError, RecursionError, tokenize.TokenError)
+
+# About what a column's name takes, in Python's memory and in its collections.
+_NAME = 200
 
 
 def read_npz(path: Path, request: Request) -> Table:
@@ -26,21 +35,29 @@ def read_npz(path: Path, request: Request) -> Table:
             f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
             f"{len(request.labels)}."
         )
-    with damage_named(path, "an .npz archive"), zipfile.ZipFile(path) as archive:
+    return _table(path, read_arrays(path, lambda members: _parts(path, members, request)), request)
+
+
+def read_arrays(path: Path, choose: Callable[[Sequence[str]], Mapping[str, str]]) -> dict[str, AnyArray]:
+    """Return arrays of an .npz file.
+
+    Args:
+        path: the file.
+        choose: gets the names of all arrays in it, and returns those to read, each under the name to give it.
+    """
+    with damage_named(path, "an .npz archive", UnicodeDecodeError), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        parts: dict[str, AnyArray] = {}
-        for part, asked in {
-            "x": None,
-            "y": next(iter(request.labels), None),
-            "ids": request.id_column,
-        }.items():
-            if part == "y" and request.labels_if_there and (len(request.labels) > 1 or asked not in (None, *members)):
-                continue
-            name = _find_array(path, members, part, asked)
-            if name is not None:
-                with archive.open(members[name]) as stream:
-                    parts[part] = _load(path, name, stream)
-    return _table(path, parts, request)
+        chosen = choose(list(members))
+        infos = {name: archive.getinfo(members[name]) for name in chosen.values()}
+        check_size(path, sum(info.file_size for info in infos.values()))
+        for name, info in infos.items():
+            if info.flag_bits & 1:
+                raise DataError(f"File '{path}': array {name!r} is encrypted; save it without a password.")
+        arrays = {}
+        for part, name in chosen.items():
+            with archive.open(infos[name]) as stream:
+                arrays[part] = _load(path, name, stream, infos[name].file_size)
+    return arrays
 
 
 def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
@@ -57,15 +74,24 @@ def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
     return _table(path, parts, request)
 
 
-def _find_array(path: Path, members: Mapping[str, str], part: str, asked: str | None) -> str | None:
+def _parts(path: Path, members: Sequence[str], request: Request) -> dict[str, str]:
+    """Return which array is x, which y and which ids, as far as the archive has them."""
+    asked = {"x": None, "y": next(iter(request.labels), None), "ids": request.id_column}
+    if request.labels_if_there and (len(request.labels) > 1 or asked["y"] not in (None, *members)):
+        del asked["y"]
+    found = {part: _find_array(path, members, part, name) for part, name in asked.items()}
+    return {part: name for part, name in found.items() if name is not None}
+
+
+def _find_array(path: Path, members: Sequence[str], part: str, asked: str | None) -> str | None:
     if asked is not None:
         if asked not in members:
-            raise unknown_name(path, "array", asked, list(members))
+            raise unknown_name(path, "array", asked, members)
         return asked
     found = next((name for name in (part, part.upper()) if name in members), None)
     if found is None and part == "x":
         raise DataError(
-            f"File '{path}' has no array 'x'; it has {listed(list(members))}. Call the samples x, the labels y and "
+            f"File '{path}' has no array 'x'; it has {listed(members)}. Call the samples x, the labels y and "
             "names of the rows ids: numpy.savez(file, x=..., y=...) makes such a file."
         )
     return found
@@ -73,21 +99,35 @@ def _find_array(path: Path, members: Mapping[str, str], part: str, asked: str | 
 
 def _load_file(path: Path) -> AnyArray:
     with damage_named(path, "a .npy array"), path.open("rb") as stream:
-        return _load(path, path.stem, stream)
+        return _load(path, path.stem, stream, path.stat().st_size)
 
 
-def _load(path: Path, name: str, stream: IO[bytes]) -> AnyArray:
-    try:
-        array: AnyArray = np.lib.format.read_array(stream, allow_pickle=False)
-    # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
-    except (ValueError, SyntaxError, tokenize.TokenError) as error:
-        if "Object arrays" in str(error):
-            raise DataError(
-                f"File '{path}': array {name!r} holds Python objects, which are not read because they can "
-                "run code; save it as numbers, or as strings with astype(str)."
-            ) from error
-        raise damaged(path, "a numpy file", error) from error
-    return array
+def _load(path: Path, name: str, stream: IO[bytes], size: int) -> AnyArray:
+    """Return the array in a stream of `size` bytes; it must take all of them, by a header that is looked at first."""
+    with damage_named(path, "a numpy file", *_HEADER_FAULTS):
+        kind, expected = _described(stream)
+    if kind.hasobject:
+        raise DataError(
+            f"File '{path}': array {name!r} holds Python objects, which are not read because they can run code; save "
+            "it as numbers, or as strings with astype(str)."
+        )
+    if expected != size:
+        problem = f"by its header array {name!r} should take {expected} bytes, and it takes {size}"
+        raise damaged(path, "a numpy file", problem)
+    stream.seek(0)
+    return native(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+def _described(stream: IO[bytes]) -> tuple[np.dtype[Any], int]:
+    """Return what an array's header says: the kind, and how many bytes it takes together with the header."""
+    version = np.lib.format.read_magic(stream)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"version {version} of the format, which is neither for numbers nor for text")
+    shape, _, kind = readers[version](stream)
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"shape {shape}")
+    return kind, stream.tell() + math.prod(shape) * kind.itemsize
 
 
 def _table(path: Path, parts: Mapping[str, AnyArray], request: Request) -> Table:
@@ -113,9 +153,10 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
         raise no_rows(path)
     if x.size == 0:
         raise DataError(f"File '{path}' has no feature columns: x has shape {x.shape}; give each row a feature.")
-    names = tuple(f"x{column}" for column in range(x.shape[1])) if x.ndim == 2 else ()
+    names = _column_names(path, x, "x")
     if x.ndim == 2:
         columns = choose_columns(path, names, replace(request, labels=(), id_column=None))
+        _check_width(path, names, request)
         if columns.features != tuple(range(x.shape[1])):
             x, names = x[:, list(columns.features)], columns.feature_names
     elif request.features or request.drop:
@@ -124,15 +165,35 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
             "two dimensions, or samples as the model was trained on."
         )
     if x.dtype.kind != "f" and x.dtype != np.uint8:
+        check_size(path, x.size * np.dtype(np.float32).itemsize)
         x = x.astype(np.float32)
     _check_finite(path, x, names, droppable=x.ndim == 2 and request.features is None)
     return x, names
 
 
+def _column_names(path: Path, array: AnyArray, prefix: str = "") -> tuple[str, ...]:
+    """Name the columns of an array of two dimensions by their places."""
+    if array.ndim != 2:
+        return ()
+    check_size(path, _NAME * array.shape[1])
+    return tuple(f"{prefix}{column}" for column in range(array.shape[1]))
+
+
+def _check_width(path: Path, names: tuple[str, ...], request: Request) -> None:
+    """Refuse more columns than a model knows of: without names they go by their place, which may be another one."""
+    known = {*(request.features or names), *request.drop}
+    if not set(names) <= known:
+        raise DataError(
+            f"File '{path}': x has {len(names)} columns, and the model was trained on arrays of {len(known)}; give "
+            f"the same {len(known)} columns, in the same order."
+        )
+
+
 def _check_finite(path: Path, x: AnyArray, names: tuple[str, ...], *, droppable: bool) -> None:
     rows = max(1, (1 << 20) // (x.size // len(x)))
     for start in range(0, len(x), rows):
-        finite = np.isfinite(x[start : start + rows])
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
         if not finite.all():
             row, *index = (int(place) for place in np.argwhere(~finite)[0])
             name = names[index[0]] if names else f"x[{', '.join(map(str, index))}]"
@@ -148,8 +209,25 @@ def _ids(path: Path, ids: AnyArray | None, rows: int) -> AnyArray:
             f"File '{path}': ids must be integers or strings, shape (N,). Got {ids.dtype} of shape "
             f"{ids.shape}; convert them."
         )
+    if ids.dtype.kind == "U":
+        _check_text(path, "ids", ids)
     check_ids(path, ids)
-    return ids.astype(object if ids.dtype.kind == "U" else np.int64)
+    if ids.dtype.kind == "U":
+        return ids.astype(object)
+    # Numbers from 2^63 on do not fit into signed ones.
+    return ids if ids.dtype == np.uint64 and ids.max() >= 1 << 63 else ids.astype(np.int64)
+
+
+def _check_text(path: Path, name: str, texts: AnyArray) -> None:
+    """Refuse what is no character, such as half a surrogate pair: no file or screen takes it."""
+    codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
+    wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
+    if wrong.any():
+        row, place = np.argwhere(wrong)[0].tolist()
+        raise DataError(
+            f"File '{path}': row {row + 1} of {name} holds U+{codes[row, place]:04X}, which is no character; correct "
+            "the text."
+        )
 
 
 def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
@@ -159,6 +237,8 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
             f"File '{table.path}': y must hold numbers or strings, shape (N,) or (N, C). Got {y.dtype} of "
             f"shape {y.shape} instead; convert it."
         )
+    if y.dtype.kind == "U":
+        _check_text(table.path, name, y)
     if y.ndim == 1 or y.shape[1] == 1:
         cells, codes = _encode(y.reshape(-1))
         if request.separator is not None:
@@ -170,7 +250,7 @@ def _with_labels(table: Table, y: AnyArray, request: Request) -> Table:
             f"File '{table.path}': a separator is for labels of shape (N,), several a cell. Got y of shape {y.shape}; "
             "leave the separator out."
         )
-    names = tuple(str(column) for column in range(y.shape[1]))
+    names = _column_names(table.path, y)
     parts = [
         multi_labels(table.path, f"{name}[:, {label}]", *_encode(y[:, int(label)]), request.unlabeled)
         for label in names

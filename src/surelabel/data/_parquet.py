@@ -7,14 +7,15 @@ from typing import Any
 
 from surelabel.data._collect import Collector, Table
 from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
-from surelabel.data.wording import damage_named, damaged, shown
+from surelabel.data._limits import check_size
+from surelabel.data.wording import damage_named, shown
 from surelabel.errors import DataError
 
 _CELLS_IN_BATCH = 1 << 18
 _BUFFER = 1 << 20
 # A data frame's index, which pandas stores beside the columns; it is not a feature.
 _INDEX = re.compile(r"__index_level_[0-9]+__")
-# What joins the labels of a list until they are parted again; no name has it, and it is no white space.
+# What joins the labels of a list until they are parted again; no name may have it, and it is no white space.
 _BETWEEN = "\0"
 
 
@@ -22,20 +23,16 @@ def read_parquet(path: Path, request: Request) -> Table:
     """Return the table in a Parquet file; numbers and booleans become float32, labels and ids strings."""
     import pyarrow as pa
 
-    try:
-        with damage_named(path, "Parquet"):
-            return _read(path, request)
-    except pa.ArrowException as error:
-        raise damaged(path, "Parquet", error) from error
+    # Names of columns that are no UTF-8 are met as the schema is read.
+    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError):
+        return _read(path, request)
 
 
 def _read(path: Path, request: Request) -> Table:
     import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
 
-    # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
-    with ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER) as file:
-        fields = [field for field in file.schema_arrow if not _INDEX.fullmatch(field.name)]
+    with _opened(path) as file:
+        fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
         columns = choose_columns(path, [field.name for field in fields], request)
         if file.metadata.num_rows == 0:
             raise no_rows(path)
@@ -53,6 +50,32 @@ def _read(path: Path, request: Request) -> Table:
             cells = [_as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)]
             collector.add(pa.RecordBatch.from_arrays(parts[:count] + cells, names=names))
     return collector.table()
+
+
+def check_metadata(path: Path, metadata: Any) -> None:
+    """Refuse a file whose columns take too much memory once they are unpacked."""
+    check_size(path, sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)))
+
+
+def _opened(path: Path) -> Any:
+    """Return the file, opened; text is read as the file keeps it, each distinct value once."""
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(path)
+    check_metadata(path, metadata)
+    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
+    return ParquetFile(
+        path,
+        metadata=metadata,
+        # In lists Arrow cannot, where a batch goes beyond a group of rows.
+        read_dictionary=[
+            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.max_repetition_level == 0
+        ],
+        # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
+        pre_buffer=False,
+        buffer_size=_BUFFER,
+        page_checksum_verification=True,
+    )
 
 
 def _check_numeric(path: Path, file: Any, field: Any, *, droppable: bool) -> None:
@@ -84,16 +107,33 @@ def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
     """Return lists of labels as strings with the separator between them; it alone is the empty list."""
     import pyarrow as pa
 
+    _check_text(path, name, cells.flatten())
     lists = cells.to_pylist()
     for row, labels in enumerate(lists, first_row + 1):
         names = [] if labels is None else [None if label is None else str(label).strip() for label in labels]
-        if not all(names) or len(set(names)) < len(names):
+        if not all(names) or len(set(names)) < len(names) or any(_BETWEEN in str(label) for label in names):
             raise DataError(
-                f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once; "
-                "correct it (0 and 1 for each class go into a column each)."
+                f"File '{path}', label column {name!r}, row {row}: {shown(labels)} must name each of its classes once, "
+                "without a NUL; correct it (0 and 1 for each class go into a column each)."
             )
     texts = [None if labels is None else _BETWEEN.join(map(str, labels)) or _BETWEEN for labels in lists]
     return pa.array(texts, pa.large_string())
+
+
+def _check_text(path: Path, name: str, cells: Any) -> None:
+    """Refuse text that is not UTF-8, or too large with its distinct values written out row by row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(cells.type):
+        check_size(path, pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+        cells = cells.dictionary
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"File '{path}', column {name!r} holds text that is not UTF-8; write the file again with UTF-8 text."
+        ) from error
 
 
 def _as_text(path: Path, name: str, cells: Any) -> Any:
@@ -102,6 +142,7 @@ def _as_text(path: Path, name: str, cells: Any) -> Any:
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(cells.type):
+        _check_text(path, name, cells)
         cells = cells.dictionary_decode()
     if pa.types.is_floating(cells.type):
         cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)

@@ -11,6 +11,8 @@ import operator
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.errors import InvalidInputError
+
 UInt64Array = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -56,7 +58,12 @@ def sample_keys(ids: npt.NDArray[np.generic]) -> UInt64Array:
     """Return one 64-bit key for each sample id (integers or strings), shape (N,)."""
     if np.issubdtype(ids.dtype, np.integer):
         return ids.astype(np.uint64)
-    digests = (hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in ids)
+    try:
+        digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in ids]
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"The id {error.object!r} holds a lone surrogate, which is no character and cannot be written; correct it."
+        ) from None
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 

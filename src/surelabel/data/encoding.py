@@ -1,8 +1,9 @@
 """Labels as people write them (numbers, strings, gaps) to class indices, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     [0, -1, 1]
     """
     values = label_array(y)
+    _check_kind(values)
     missing = _is_missing(values)
     if unlabeled is not None:
         if missing.any():
@@ -70,6 +72,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     present = values[~missing]
     if present.dtype == object and len(present):
         present = _plain(present)
+    _check_classes(present)
     classes, codes = np.unique(present, return_inverse=True)
     full = np.full(len(values), -1, dtype=np.int64)
     full[~missing] = codes
@@ -89,6 +92,48 @@ def label_array(y: Any) -> npt.NDArray[Any]:
         as_given = np.asarray(y, dtype=object)
         return values if all(isinstance(value, str) for value in as_given.flat) else as_given
     return values
+
+
+def look_alikes(names: Iterable[Any]) -> list[str]:
+    """Name classes that differ by capitals and white space alone, five times at most, and say what to do about it.
+
+    >>> look_alikes(["cat", "dog", "CAT", " cat"])
+    ["'cat', 'CAT', ' cat' are different classes; if they are one, write them alike."]
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        if isinstance(name, str):
+            groups.setdefault(" ".join(normalize("NFKC", name).casefold().split()), []).append(name)
+    found = [group for group in groups.values() if len(group) > 1]
+    return [f"{listed(group)} are different classes; if they are one, write them alike." for group in found[:5]]
+
+
+def measurement(names: Iterable[Any]) -> float | None:
+    """Return a value that is no whole number, where all labels are numbers: they measure and do not name classes.
+
+    >>> measurement(["1.5", "2", "3"]), measurement(["1.5", "two"]), measurement([1.0, 2.0])
+    (1.5, None, None)
+    """
+    try:
+        # Thousands of digits are whole, though no float holds them; NaN is a mark of what is missing.
+        values = [0.0 if str(name).lstrip("+-").isdecimal() else float(name) for name in names]
+    except ValueError:
+        return None
+    return next((value for value in values if value == value and not value.is_integer()), None)
+
+
+def nearly_unique(num_classes: int, num_labels: int) -> str | None:
+    """Say that most labels are classes of their own, and what to do about it; None where they are not.
+
+    >>> nearly_unique(30, 40)[:35]
+    'There are 30 classes for 40 labels;'
+    """
+    if num_classes <= 20 or 2 * num_classes <= num_labels:
+        return None
+    return (
+        f"There are {num_classes} classes for {num_labels} labels; if the labels measure something, sort them into "
+        "ranges, and if they name the rows, choose others."
+    )
 
 
 def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any) -> npt.NDArray[Any]:
@@ -124,6 +169,33 @@ def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list
         for verb, only in (("lack", present & ~absent), ("have", absent & ~present))
     }
     return [f"No row is known to {verb} {listed(found)}; label some that do." for verb, found in those.items() if found]
+
+
+def _check_kind(values: npt.NDArray[Any]) -> None:
+    if values.dtype.kind not in "biufUOMm":
+        raise InvalidInputError(
+            f"Unknown label type: y holds {values.dtype}; make the labels strings, or whole numbers of 64 bits at most."
+        )
+
+
+def _check_classes(values: npt.NDArray[Any]) -> None:
+    """Refuse labels that are neither numbers nor strings, and numbers that measure something."""
+    _check_kind(values)
+    if values.dtype == object and not all(isinstance(value, str) for value in values):
+        raise InvalidInputError(
+            f"Unknown label type: y holds {type(values[0]).__name__}; make the labels strings, or whole numbers of 64 "
+            "bits at most."
+        )
+    if values.dtype.kind == "f":
+        numbers = values.astype(np.float64)
+        # Of larger floats a whole number cannot be told from the next.
+        wrong = numbers[(numbers != np.floor(numbers)) | (np.abs(numbers) >= 2**53)]
+        if len(wrong):
+            raise InvalidInputError(
+                f"Unknown label type: continuous. y holds {wrong[0]:g}, which measures something and names no class; "
+                "sort the values into ranges, as numpy.digitize does, or make them strings if each is a class "
+                "(y.astype(str))."
+            )
 
 
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:

@@ -118,7 +118,7 @@ class PoolLabels:
         uncertainty_soft: u at the softened temperature, or None.
         positive: the labels that the next round learns from, balanced if that round is; of label's shape.
         positive_before: the same before balancing.
-        negative: the classes that samples are trusted not to have.
+        negative: the classes that samples are taken not to have.
         negative_p: p_soft of every selected negative, in the order of `negative.classes`.
         negative_u: u_soft of every selected negative, or None.
     """

@@ -1,8 +1,8 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
 import warnings
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -13,12 +13,15 @@ from pydantic import Field, FiniteFloat, model_validator
 from surelabel.config import Seed, Settings
 from surelabel.data._cells import stated
 from surelabel.data._columns import check_separator
+from surelabel.data._counting import counting_columns, without
+from surelabel.data._limits import check_size
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
 from surelabel.references import absolute_reference, changed_file, check_unchanged, reference_hash, resolve
+from surelabel.trust import DATA_SETS, Reference
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
@@ -45,6 +48,7 @@ class RunData:
         test: samples and labels whose score is recorded.
         truth: the pool's labels where known, -1 where not, (N,) or (N, C).
         feature_names: names of a table's columns.
+        left_out: names of a table's columns that only count its rows.
     """
 
     labeled: tuple[Any, Codes]
@@ -55,6 +59,7 @@ class RunData:
     test: tuple[Any, Codes] | None = None
     truth: Codes | None = None
     feature_names: Sequence[str] | None = field(default=None)
+    left_out: Sequence[str] = ()
 
 
 class TableData(Settings):
@@ -68,6 +73,7 @@ class TableData(Settings):
         none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
         drop: columns that are not features.
+        use: columns that are features although they only count the rows.
         unlabeled: a label that means unlabeled, beside the empty cell.
         labels_path: an .npy file with the labels of an .npy file.
         labels_sha256: its content hash.
@@ -87,6 +93,7 @@ class TableData(Settings):
     none: str | None = None
     id_column: str | None = None
     drop: tuple[str, ...] = ()
+    use: tuple[str, ...] = ()
     unlabeled: str | None = None
     labels_path: Path | None = None
     labels_sha256: str | None = None
@@ -108,6 +115,10 @@ class TableData(Settings):
                 f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
             )
         return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name: none."""
+        yield from ()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
@@ -153,8 +164,11 @@ class TableData(Settings):
             remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
         classes = self._classes(table, table.y)
+        codes = self._codes(table, table.y, classes)
         task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
-        return self._assemble(table, self._codes(table, table.y, classes), classes, task)
+        counting = counting_columns(table, self.use)
+        settled, table = self.replace(drop=(*self.drop, *counting)), without(table, counting) if counting else table
+        return replace(settled._assemble(table, codes, classes, task), left_out=counting)
 
     def _read(self, path: Path, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
@@ -202,6 +216,11 @@ class TableData(Settings):
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
+        if other.x.shape[1:] != table.x.shape[1:]:
+            raise DataError(
+                f"File '{path}' has samples of shape {other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}; "
+                "give samples of one shape."
+            )
         assert table.y is not None
         if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
@@ -228,6 +247,13 @@ class FunctionData(Settings):
     function: str
     sha256: str | None = None
     arguments: dict[str, JSONScalar] = Field(default_factory=dict)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        yield Reference(self.function, DATA_SETS)
+        for name in DATA_SETS.get(self.function, ()):
+            if name in self.arguments:
+                yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
 
     def pinned(self) -> Self:
         """Return the settings with an absolute path and the file's content hash, if it has none yet."""
@@ -264,8 +290,8 @@ def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, le
 
 
 def _sorted_classes(names: set[str]) -> list[str]:
-    """Numbers in their order, "10" after "9"; anything else as text."""
-    whole = all(name.removeprefix("-").isdecimal() for name in names)
+    """Numbers in their order, "10" after "9"; anything else as text, also numbers too long for Python to read."""
+    whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
     return sorted(names, key=int) if whole else sorted(names)
 
 
@@ -282,6 +308,7 @@ def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
     A row of None, or with a question mark before every class, is -1: unlabeled.
     """
     index = {name: code for code, name in enumerate(classes)}
+    check_size(path, 8 * len(y) * len(classes))
     codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
     for row, names in enumerate(y.tolist()):
         if names is not None:

@@ -45,8 +45,8 @@ class ArraySource:
             raise InvalidInputError(
                 f"Samples must be an array with one row a sample, shape (N, ...). Got {_describe(x)} instead."
             )
-        self.x = x.tocsr() if hasattr(x, "tocsr") else x
-        self._ids = np.arange(first_id, first_id + shape[0]) if ids is None else np.asarray(to_numpy(ids))
+        self.x = x.tocsr() if hasattr(x, "tocsr") else native(x) if isinstance(x, np.ndarray) else x
+        self._ids = np.arange(first_id, first_id + shape[0]) if ids is None else native(to_numpy(ids))
         if self._ids.shape != (shape[0],):
             raise InvalidInputError(
                 f"The 'ids' argument must name each of the {shape[0]} samples once. Got shape {self._ids.shape}."
@@ -106,7 +106,11 @@ class Concatenation:
     @property
     def ids(self) -> Ids:
         """The name of each sample, shape (N,)."""
-        return np.concatenate([self.first.ids, self.second.ids])
+        parts = [self.first.ids, self.second.ids]
+        if {part.dtype.kind for part in parts} == {"i", "u"} and min(part.min(initial=0) for part in parts) >= 0:
+            # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
+            parts = [part.astype(np.uint64) for part in parts]
+        return np.concatenate(parts)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -139,9 +143,21 @@ def as_source(name: str, value: Any, first_id: int = 0) -> Source:
         raise InvalidInputError(f"The '{name}' argument: {error}") from None
 
 
+def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return numbers as torch and Arrow take them: in this machine's order of bytes, floats of 64 bits at most."""
+    wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in 64 bits is refused like other infinities
+        return array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
+
+
 def check_unique_ids(ids: Ids) -> None:
-    """Refuse ids that name two samples."""
-    values, counts = np.unique(ids, return_counts=True)
+    """Refuse ids that name two samples, and such as cannot be compared."""
+    try:
+        values, counts = np.unique(ids, return_counts=True)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"The samples' ids must be all integers or all strings ({error}); convert them with astype(str)."
+        ) from None
     if (counts > 1).any():
         raise InvalidInputError(
             f"Every sample needs an id of its own; {values[counts > 1][0]!r} names {int(counts.max())} samples. Give "

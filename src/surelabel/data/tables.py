@@ -25,6 +25,8 @@ __all__ = ["Table", "content_hash", "read_table", "write_table"]
 
 _CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
+# What a spreadsheet takes for the beginning of a formula, as the Open Worldwide Application Security Project lists it.
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 _ENDINGS = (*_CSV, ".parquet", ".npz", ".npy")
 
 
@@ -107,7 +109,9 @@ def content_hash(path: str | os.PathLike[str]) -> str:
         return file_hash(path)
 
 
-def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = False) -> Path:
+def write_table(
+    path: str | os.PathLike[str], columns: Mapping[str, Any], *, overwrite: bool = False, excel_safe: bool = False
+) -> Path:
     r"""Write columns of equal length to a .csv or .parquet file, whole or not at all, and return its path.
 
     The file is written under a temporary name in the same folder, flushed to the disk and renamed. None is an
@@ -117,6 +121,8 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, ove
         path: The file to write.
         columns: Name and values (N,) of each column.
         overwrite: Whether a file of that name may be replaced.
+        excel_safe: Whether text in a .csv file that a spreadsheet would take as a formula, such as "=A1" or "-x", gets
+            an apostrophe before it, in cells and names of columns; numbers stay as they are.
 
     >>> import tempfile
     >>> path = write_table(Path(tempfile.mkdtemp(), "labels.csv"), {"id": [7, 8], "label": ["cat", None]})
@@ -131,7 +137,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any], *, ove
     if path.exists() and not overwrite:
         raise DataError(f"File '{path}' exists and is kept; choose another name or ask for it to be overwritten.")
     table = _arrow_table(columns)
-    write_whole(path, lambda stream: _write(table, stream, path.suffix.lower()))
+    write_whole(path, lambda stream: _write(table, stream, path.suffix.lower(), excel_safe))
     return path
 
 
@@ -163,8 +169,9 @@ def _arrow_column(name: str, values: Any) -> Any:
     import pyarrow as pa
 
     try:
+        name.encode()  # a lone surrogate, in a name or a value, cannot be written
         column = pa.array(to_numpy(values) if hasattr(values, "detach") else values)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
         raise _not_a_column(name, shown(error, quote=False, limit=120)) from error
     if pa.types.is_nested(column.type):
         raise _not_a_column(name, str(column.type))
@@ -178,25 +185,30 @@ def _not_a_column(name: str, got: str) -> InvalidInputError:
     )
 
 
-def _write(table: Any, stream: BinaryIO, ending: str) -> None:
+def _write(table: Any, stream: BinaryIO, ending: str, excel_safe: bool) -> None:
     if ending == ".parquet":
         import pyarrow.parquet as pq
 
         pq.write_table(table, stream)
         return
     # Arrow writes the shortest text that gives the same number again, also for float32.
-    columns = [_text_cells(column) for column in table.columns]
-    stream.write(_csv_line(table.column_names))
+    columns = [_text_cells(column, excel_safe) for column in table.columns]
+    stream.write(_csv_line([_no_formula(name) if excel_safe else name for name in table.column_names]))
     stream.writelines(map(_csv_line, zip(*columns, strict=True)))
 
 
-def _text_cells(column: Any) -> list[str | None]:
+def _text_cells(column: Any, excel_safe: bool) -> list[str | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     is_boolean = pa.types.is_boolean(column.type)
     cells = pc.if_else(column, "True", "False") if is_boolean else column.cast(pa.large_string())
-    return list(cells.to_pylist())
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return [_no_formula(cell) if excel_safe and is_text else cell for cell in cells.to_pylist()]
+
+
+def _no_formula(cell: str | None) -> str | None:
+    return f"'{cell}" if cell and cell.startswith(_FORMULA) else cell
 
 
 def _csv_line(cells: Sequence[str | None]) -> bytes:

@@ -1,5 +1,6 @@
 """Values and files in one-line errors: shortened, listed, and named where they are missing or damaged."""
 
+import lzma
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,19 @@ SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
 
 
+def is_text(text: str) -> bool:
+    r"""Whether text can be written: a lone surrogate, which stands for a byte that is no UTF-8, cannot.
+
+    >>> is_text("Zürich"), is_text(b"Z\xfcrich".decode(errors="surrogateescape"))
+    (True, False)
+    """
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def check_file(path: Path) -> None:
-    """Refuse a path that is not a file with something in it, or that libraries cannot open."""
-    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
-        raise DataError(f"File {str(path)!r} has a name that is no text in UTF-8; rename it.")
+    """Refuse a path that is not a file with something in it, or that a run could not note."""
+    if not is_text(str(path)):
+        raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
     if path.is_dir():
         raise DataError(f"'{path}' is a folder; name a file in it.")
     if not path.exists():
@@ -26,8 +36,10 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def damage_named(path: Path, kind: str) -> Iterator[None]:
-    """Turn what a library raises on a damaged or unreadable file into one line that names the file."""
+def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
+    """Turn what a library raises on a damaged or unreadable file, and `more`, into one line that names the file."""
+    damage = (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+    kinds: tuple[type[Exception], ...] = (*damage, *more)
     try:
         yield
     except PermissionError as error:
@@ -37,11 +49,11 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
             f"File '{path}' does not fit into memory, or is damaged and claims so "
             f"({shown(error, quote=False)}); free memory, or give fewer rows or columns."
         ) from error
-    except (OSError, EOFError, BadZipFile, zlib.error, NotImplementedError) as error:
+    except kinds as error:
         raise damaged(path, kind, error) from error
 
 
-def damaged(path: Path, kind: str, error: Exception) -> DataError:
+def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
     """The error for a file whose content is not what its ending says."""
     return DataError(
         f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "

@@ -5,7 +5,7 @@ draw unlabeled samples as a stream of their own, ask its batch for a weak and a 
 average of the network's weights, for their labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -99,6 +99,9 @@ class Method(Protocol):
 
     teacher: bool
     """Whether the loss asks a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Return the tensors that steps change beside the network, for checkpoints; they stay where they are."""
 
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
         """Return where each batch's samples come from; epochs are passes over the first stream, and all `counted`."""

@@ -55,9 +55,9 @@ class Plan:
     def __init__(self, streams: Sequence[Stream], keys: UInt64Array, seed: int) -> None:
         self._parts = [_Endless(stream, keys[stream.rows], seed) for stream in streams]
 
-    def blocks(self, steps: int, length: int = 64) -> Iterator[Block]:
-        """Yield the steps 0 … `steps` - 1, at most `length` at a time; a device works while the next are made."""
-        for start in range(0, steps, length):
+    def blocks(self, steps: int, length: int = 64, done: int = 0) -> Iterator[Block]:
+        """Yield the steps `done` … `steps` - 1, at most `length` at a time; a device works while the next are made."""
+        for start in range(done, steps, length):
             parts = [part.steps(start, min(start + length, steps)) for part in self._parts]
             yield Block(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
 

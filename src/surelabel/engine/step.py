@@ -9,7 +9,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -178,6 +178,32 @@ class Step:
             for value in state.values():
                 if isinstance(value, Tensor):
                     value.zero_()
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """Return what the optimizer keeps of each parameter, by number and name."""
+        return {
+            f"optimizer.{index}.{name}": value
+            for index, parameter in enumerate(self._learning())
+            for name, value in self.optimizer.state[parameter].items()
+            if isinstance(value, Tensor)
+        }
+
+    @torch.no_grad()
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take what `optimizer_tensors` returned: in place where a step was captured, which made the tensors."""
+        parameters = self._learning()
+        for key, value in tensors.items():
+            _, index, name = key.split(".", 2)
+            parameter = parameters[int(index)]
+            state = self.optimizer.state[parameter]
+            if name not in state:
+                # Laid out as the weights are: a fused optimizer goes through both in the order of their memory.
+                like = parameter if value.shape == parameter.shape else value
+                state[name] = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
+            state[name].copy_(value)
+
+    def _learning(self) -> list[nn.Parameter]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def _step(self) -> None:
         samples = self.samples if self.store is None else self.store.index_select(0, self.rows)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from surelabel.data.draws import sample_keys
 from surelabel.data.training_set import TrainingSet
+from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples
 from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
@@ -67,11 +68,26 @@ class Trainer:
         """The loss of the last step; asking for it waits for the device."""
         return float("nan") if self._step is None else self._step.value.item()
 
-    def train(self, fresh: nn.Module, training_set: TrainingSet, method: Method, *, seed: int) -> nn.Module:
+    def train(
+        self,
+        fresh: nn.Module,
+        training_set: TrainingSet,
+        method: Method,
+        *,
+        seed: int,
+        checkpoint: FitCheckpoint | None = None,
+    ) -> nn.Module:
         """Train a fresh network on the rows that have something to learn from; return the network that learned.
 
         That is `fresh` itself, or, where steps are shared, the network that took its weights; with `ema_decay`, the
         average of its weights. The next call changes a shared one: copy what is to stay.
+
+        Args:
+            fresh: what training begins with.
+            training_set: samples and targets.
+            method: how batches are drawn, and the loss.
+            seed: of the round.
+            checkpoint: what to go on from, and where the state is kept from time to time; None: nowhere.
         """
         check_initialized(fresh)
         streams = method.streams(training_set)
@@ -79,10 +95,14 @@ class Trainer:
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)
-            for done, inputs in enumerate(self._inputs(streams, keys, seed, steps), start=1):
-                step.run(inputs)
-                if self.progress is not None:
-                    self.progress("train", done, steps)
+            first = 0 if checkpoint is None else checkpoint.restore(step)
+            with checkpoint or contextlib.nullcontext():
+                for done, inputs in enumerate(self._inputs(streams, keys, seed, first, steps), start=first + 1):
+                    step.run(inputs)
+                    if checkpoint is not None:
+                        checkpoint.after(step, done)
+                    if self.progress is not None:
+                        self.progress("train", done, steps)
         _check_finite(step.value)
         if step.average is None:
             return step.network
@@ -148,16 +168,16 @@ class Trainer:
         return Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
 
     def _inputs(
-        self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, steps: int
+        self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, done: int, steps: int
     ) -> Iterator[Inputs]:
-        """Yield what each step is run with; the numbers of many steps go to the device at once."""
+        """Yield what each step after the first `done` is run with; the numbers of many go to the device at once."""
         assert self.samples is not None
         batches: Iterator[Tensor] | None = None
-        blocks = Plan(streams, keys, seed).blocks(steps)
+        blocks = Plan(streams, keys, seed).blocks(steps, done=done)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)
             batches = self.samples.batches(rows for block in ahead for rows in block.rows)
-        done, size = 0, sum(stream.size for stream in counted(streams))
+        size = sum(stream.size for stream in counted(streams))
         for block in blocks:
             numbers = range(done, done + len(block.rows))
             rates = [learning_rate(self.settings, t, steps, size) for t in numbers]

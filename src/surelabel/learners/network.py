@@ -21,6 +21,7 @@ from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import NEGATIVE, TrainingSet
+from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint
 from surelabel.engine.feed import Loaders, kind_named
 from surelabel.engine.layout import channels_last, to_channels_last
 from surelabel.engine.method import Method
@@ -55,6 +56,10 @@ class TorchLearner:
             which two can be fifty times slower, else as torch is set.
         progress: called as training and labeling go on.
         task: "single" or "multi"; `fit` refuses a training set of the other kind.
+
+    Attributes:
+        checkpoints: where the state of a training is kept while it goes on; a run sets it. None: nowhere.
+        seconds_elsewhere: what the last fit took in a process that was ended, before this one went on with it.
     """
 
     negatives_use: NegativesUse = "loss"
@@ -99,6 +104,8 @@ class TorchLearner:
         self._trainer: Trainer | None = None
         self._trainer_for: UncertaintyEstimator | None = None
         self._loaders = Loaders()
+        self.checkpoints: CheckpointStore | None = None
+        self.seconds_elsewhere = 0.0
 
     def _warn_of_ignored(self) -> None:
         if self.training.optimizer == "adamw":
@@ -114,13 +121,17 @@ class TorchLearner:
             raise InvalidInputError(
                 f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
             )
+        checkpoint = None
+        if self.checkpoints is not None:
+            checkpoint = FitCheckpoint(self.checkpoints, training_set.round, seed, self.device)
+        self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
         seeds = self._seeds(seed)
         fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
         trainer = self._ready_trainer(fresh[0])
         trained = []
         for member, (network, one) in enumerate(zip(fresh, seeds, strict=True)):
             trainer.progress = self._progress(member)
-            trained.append(self._train(trainer, network, training_set, one))
+            trained.append(self._train(trainer, network, training_set, one, checkpoint))
         self._keep(self._joined(trained))
 
     def _seeds(self, seed: int) -> list[int]:
@@ -135,16 +146,28 @@ class TorchLearner:
             copy_state(self._last_network(fresh, member), fresh)
         return fresh
 
-    def _train(self, trainer: Trainer, fresh: torch.nn.Module, training_set: TrainingSet, seed: int) -> torch.nn.Module:
+    def _train(
+        self,
+        trainer: Trainer,
+        fresh: torch.nn.Module,
+        training_set: TrainingSet,
+        seed: int,
+        checkpoint: FitCheckpoint | None,
+    ) -> torch.nn.Module:
         """Return the trained network, which no later training changes."""
+        if checkpoint is not None and checkpoint.finished(fresh):
+            return fresh
         with self._reproducible(seed_for(seed, "train"), fresh):
             if isinstance(fresh, TableNetwork):
                 fresh.standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
-            trained = trainer.train(fresh, training_set, self.method(training_set, trainer.shares), seed=seed)
-        if not trainer.shares:
-            return trained
-        copy_state(trained, fresh)
-        return fresh
+            method = self.method(training_set, trainer.shares)
+            trained = trainer.train(fresh, training_set, method, seed=seed, checkpoint=checkpoint)
+        if trainer.shares:
+            copy_state(trained, fresh)
+            trained = fresh
+        if checkpoint is not None:
+            checkpoint.finish(trained)
+        return trained
 
     def _progress(self, member: int) -> Progress | None:
         """Return what a member's training reports to: the steps of all members are counted as one training's."""
@@ -273,8 +296,8 @@ class TorchLearner:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the trainer and the loaders, which belong to this process and its device."""
-        return {**self.__dict__, "_trainer": None, "_loaders": Loaders()}
+        """Return all but the trainer, the loaders and the checkpoints, which belong to this process and its run."""
+        return {**self.__dict__, "_trainer": None, "_loaders": Loaders(), "checkpoints": None}
 
     @property
     def warm_start(self) -> bool:

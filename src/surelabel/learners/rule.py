@@ -119,6 +119,10 @@ class UPSMethod:
         if self.task == "multi" and (self._mixup or self.settings.label_smoothing):
             raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return nothing: the rule keeps nothing between steps."""
+        return {}
+
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
         rows, kind = training_set.rows, training_set.kind

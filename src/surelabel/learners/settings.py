@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -26,6 +26,8 @@ from surelabel.labels import Task
 from surelabel.models.pretrained import SUFFIXES
 from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
 from surelabel.system import Progress
+from surelabel.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
+from surelabel.trust import ESTIMATORS as LISTED_ESTIMATORS
 from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator, check_estimator
 
 if TYPE_CHECKING:
@@ -110,6 +112,14 @@ class TorchLearnerSettings(Settings):
             )
         return self
 
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        if self.model is not None:
+            yield Reference(self.model, NETWORKS)
+        if self.uncertainty not in ESTIMATORS:
+            yield Reference(self.uncertainty, LISTED_ESTIMATORS)
+        yield from (Reference(layer, LAYERS) for layer in self.stochastic_layers)
+
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
         changes: dict[str, Any] = {}
@@ -143,8 +153,8 @@ class TorchLearnerSettings(Settings):
 
     @property
     def members(self) -> int:
-        """How many networks a round trains: one, but for an ensemble."""
-        return self._estimator("single").members
+        """How many networks a round trains: one, but for an ensemble; which layers are random plays no part."""
+        return self.replace(stochastic_layers=(), layer_hashes=())._estimator("single").members
 
     def build(self, task: Task, progress: Progress | None = None) -> "TorchLearner":
         """Return the learner; refuse a file.py, or a file of weights, whose content has changed."""
@@ -261,6 +271,10 @@ class SklearnLearnerSettings(Settings):
     negatives: Literal["auto", "expand", "ignore"] = "auto"
     max_copies: int = Field(4, ge=0, le=MOST_SAMPLES)
     predict_batch_size: int = Field(4096, ge=1, le=MOST_SAMPLES)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        yield Reference(self.estimator, CLASSIFIERS)
 
     def pinned(self) -> Self:
         """Return the settings with an absolute path and the file's content hash, if it has none yet."""

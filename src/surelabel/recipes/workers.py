@@ -10,14 +10,16 @@ import queue
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from surelabel.errors import RunError, SurelabelError
+from surelabel.errors import RunError, SurelabelError, UnsignedRunWarning
 from surelabel.runs import RunSettings, start
 from surelabel.system import Progress, interrupts_blocked
+from surelabel.trust import user_key
 
 
 class Job(NamedTuple):
@@ -54,6 +56,7 @@ def run_jobs(jobs: Sequence[Job], workers: int = 2, progress: Progress | None = 
                 report.add(job, round)
             report.finish(job)
         return
+    user_key()  # where there can be none, this process says so, once for all workers
     answers: queue.Queue[tuple[Job, dict[str, Any]]] = queue.Queue()
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in jobs:
@@ -167,6 +170,7 @@ def _lost(job: Job) -> dict[str, Any]:
 
 def _work() -> None:
     """Make the runs that standard input names, until it is closed."""
+    warnings.simplefilter("ignore", UnsignedRunWarning)
     # Only answers may go to standard output, whatever else is printed.
     answers, sys.stdout = sys.stdout, sys.stderr
 

@@ -1,5 +1,8 @@
 """Panels as vector graphics, and pictures: matplotlib without pyplot, text as text.
 
+Names of classes, runs and data may be anything: no text is read as mathematics, and `literal` makes a name fit to be
+shown.
+
 On a page a panel is an inline SVG with the page's own ink, in light and in dark; as a file it is an SVG or a PDF.
 """
 
@@ -7,12 +10,14 @@ import base64
 import html
 import io
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +37,7 @@ _STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,  # fonts that can be searched and edited, which journals ask for
     "font.family": "sans-serif",
     "font.size": 10,
+    "text.parse_math": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -44,7 +50,33 @@ _STYLE: dict[Any, Any] = {
     "image.composite_image": False,  # pictures side by side stay pictures of their own
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
+_JOINERS = "\u200c\u200d"
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
+
+
+def literal(name: str, length: int = 40) -> str:
+    r"""Return a name as a panel can show it: on one line, nothing invisible in it, the middle of a long one left out.
+
+    Example:
+        >>> literal("cost $5\nto $6"), literal("x" * 50, 7)
+        ('cost $5\\nto $6', 'xxx…xxx')
+    """
+    if len(name) > length:
+        rest = length // 2
+        name = f"{name[: length - 1 - rest]}…{name[-rest:]}"
+    return visible(name)
+
+
+def visible(text: str) -> str:
+    """Return text with what cannot be seen in it as Python writes it, but for spaces and what joins letters and emoji.
+
+    These are line breaks, control characters, which no SVG may hold, half characters, which no file may, and marks that
+    turn the direction of what follows around.
+    """
+    return "".join(
+        one if one.isprintable() or one in _JOINERS or category(one) == "Zs" else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 class Panel:
@@ -115,7 +147,9 @@ def _style(label: str) -> Iterator[None]:
     """Hold our style for a block only, whatever the user's own settings are."""
     import matplotlib
 
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # The text stays text: a reader's browser has the letters that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", r"(?s)Glyph \d+ .*missing from|Matplotlib currently does not support")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": label})
         yield
@@ -125,11 +159,16 @@ def _inline(svg: str, label: str) -> str:
     """Leave out what an SVG inside HTML does not need: prolog, metadata, namespaces, size; make its ids unique."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower())
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
-    svg = re.sub(r"url\(#", f"url(#{prefix}-", svg)
-    svg = re.sub(r'xlink:href="#', f'href="#{prefix}-', svg)
-    svg = svg.replace(INK, "currentColor")
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None
     opening = f'<svg role="img" aria-label="{html.escape(label)}" {box[0]}>'
-    return re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
+    svg = re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
+
+    def own(tag: re.Match[str]) -> str:
+        renamed = re.sub(r'\bid="', f'id="{prefix}-', tag[0])
+        renamed = re.sub(r"url\(#", f"url(#{prefix}-", renamed)
+        renamed = re.sub(r'xlink:href="#', f'href="#{prefix}-', renamed)
+        return renamed.replace(INK, "currentColor")
+
+    # Tags alone: a class may be called id="1".
+    return re.sub(r"<[^>]*>", own, svg)

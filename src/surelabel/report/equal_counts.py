@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.errors import InvalidInputError
+from surelabel.metrics import Interval
 from surelabel.report.first_selection import METHODS, NetworkPair, check_pair, share
-from surelabel.report.results import Interval
 from surelabel.report.tables import Mask, Statistic, TextTable, percent, statistic
 
 RESAMPLES = 2000

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surelabel._version import __version__
+from surelabel.report.drawing import visible
 from surelabel.report.figures import (
     NO_TRUTH,
     NOT_DRAWN,
@@ -18,7 +19,9 @@ from surelabel.report.figures import (
     risk_coverage_figure,
     rounds_figure,
 )
+from surelabel.report.held_out import NOT_CHECKED, checked_table, paired_text
 from surelabel.report.pictures import pictures_figure
+from surelabel.report.results import paired_difference
 from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
 from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
@@ -29,36 +32,34 @@ def write_report(
     runs: Sequence[RunFolder],
     path: str | os.PathLike[str],
     title: str = "surelabel report",
-    *,
-    call_functions: bool = False,
 ) -> Path:
     """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
 
     Args:
-        runs: finished or not, with at least one finished round each.
+        runs: finished or not, with at least one finished round each. Pictures are left out of a run that you have not
+            signed, if its data are made by a function that is not ours; open it with `trust_code=True` to call it.
         path: the HTML file; one that exists is replaced.
         title: the page's heading.
-        call_functions: for the pictures, also load data by calling a function that a run's settings name; only for runs
-            that you trust. Tables, and the demo's own data, are read in any case.
     """
     path = Path(path)
-    page = render_report(runs, title, call_functions=call_functions)
+    page = render_report(runs, title)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, lambda stream: stream.write(page.encode()))
     return path
 
 
-def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool = False) -> str:
+def render_report(runs: Sequence[RunFolder], title: str) -> str:
     """Return the page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, figures = rounds_figure(rows), _figures(main, runs, call_functions)
+    overview, figures = rounds_figure(rows), _figures(main, runs)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_visible_lines,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -70,6 +71,8 @@ def render_report(runs: Sequence[RunFolder], title: str, *, call_functions: bool
         several=len(rows) > 1,
         summary=summary_table(rows, with_first=True),
         not_helped=_not_helped(rows),
+        checked=checked_table(rows),
+        not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=overview,
         figures=figures,
@@ -134,16 +137,28 @@ def _score_name(rows: Sequence[Row]) -> str:
 def _not_helped(rows: Sequence[Row]) -> list[str]:
     """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
     lines = []
-    for summary in map(summarize, rows):
+    for row in rows:
+        summary = summarize(row)
         for part in ("test", "validation"):
             first, last = getattr(summary, f"first_{part}_score"), getattr(summary, f"{part}_score")
             if first and round(last.mean, 4) <= round(first.mean, 4):
-                of_row = f" {summary.name!r}" if len(rows) > 1 else ""
+                of_row = f" {row.name!r}" if len(rows) > 1 else ""
                 lines.append(
                     f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
                     f"{100 * first.mean:.2f} % with the labels alone, {100 * last.mean:.2f} % after the last round."
+                    f"{_change(row, part)}"
                 )
     return lines
+
+
+def _change(row: Row, part: str) -> str:
+    """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
+    runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
+    if len(runs) == 1:
+        return f" {paired_text(runs[0])}" if part == "validation" else ""
+    scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
+    change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
+    return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
 
 
 def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
@@ -159,7 +174,7 @@ def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
     ]
 
 
-def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list[ReportFigure]:
+def _figures(main: Row, runs: Sequence[RunFolder]) -> list[ReportFigure]:
     validation = main.has_validation_truth and not main.has_truth
     tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
     return [
@@ -169,13 +184,13 @@ def _figures(main: Row, runs: Sequence[RunFolder], call_functions: bool) -> list
         risk_coverage_figure(main, validation),
         balance_figure(main),
         *(section for section in tables if section.tables),
-        pictures_figure(main, call_functions=call_functions, validation=validation),
+        pictures_figure(main, validation=validation),
     ]
 
 
 def _settings(row: Row) -> dict[str, Any]:
     folders = [str(run.path) for run in row.runs]
-    text = json.dumps(row.runs[0].settings.to_json(), indent=2, sort_keys=True)
+    text = json.dumps(row.runs[0].settings.to_json(), indent=2, sort_keys=True, ensure_ascii=False)
     seeds = ", ".join(str(run.settings.config.seed) for run in row.runs)
     return {"name": row.name, "folders": folders, "text": text, "seeds": seeds}
 
@@ -192,6 +207,11 @@ def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
 
 
 _LEFT_OUT = ("versions", "time", "command")
+
+
+def _visible_lines(value: Any) -> Any:
+    """Text that is shown, such as names, without what cannot be seen; the page's own markup as it is."""
+    return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value
 
 
 def _trusted_svg(svg: str) -> Any:

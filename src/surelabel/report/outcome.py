@@ -112,6 +112,8 @@ def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     found = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
     # Another table may have made them, and called them otherwise.
     runs = [run.called(entry.row) for run in found]
+    if asked_for in groups:
+        runs = [run.asked_for(plans.settings(entry, run.settings.config.seed).pinned()) for run in runs]
     recipe = whole[kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
     different = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
@@ -281,14 +283,11 @@ def without_positives(cells: Sequence[Result]) -> list[str]:
     return lines
 
 
-def write_outcome(
-    experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str], *, call_functions: bool = False
-) -> list[Path]:
+def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str]) -> list[Path]:
     """Write the table, the settings that differ from the paper's and the figures that the runs allow; return the files.
 
     Figures are drawn for each data set and number of labels apart, `out/table5-cifar10-1000/figure-1-a.svg`, and where
-    there are several data sets, figure 1 a of all of them together; with `call_functions`, also pictures of data that
-    are not ours.
+    there are several data sets, figure 1 a of all of them together.
     """
     header = header_texts(experiment)
     what = scores_text(experiment)
@@ -306,7 +305,7 @@ def write_outcome(
     ]
     path = Path(out) / f"{slug(experiment.name)}.md"
     write_file(path, "\n".join(lines).encode())
-    return [path, *_write_all_figures(experiment, cells, Path(out), call_functions)]
+    return [path, *_write_all_figures(experiment, cells, Path(out))]
 
 
 def _about(cell: Result) -> str:
@@ -318,9 +317,7 @@ def _about(cell: Result) -> str:
     return f"**{cell.entry.row}, {cell.entry.dataset.name}, {labels}** ({minutes:.1f} min):{planned} {different}."
 
 
-def _write_all_figures(
-    experiment: Experiment, cells: Sequence[Result], out: Path, call_functions: bool
-) -> Iterator[Path]:
+def _write_all_figures(experiment: Experiment, cells: Sequence[Result], out: Path) -> Iterator[Path]:
     groups: dict[str, list[RunFolder]] = {}
     for cell in cells:
         runs = [run for run in cell.runs if run.has_pool]
@@ -331,5 +328,5 @@ def _write_all_figures(
         groups[" and ".join(sorted(names))] = [run for runs in groups.values() for run in runs]
     for name, runs in groups.items():
         folder = out / slug(f"{experiment.name}-{name}")
-        write_figures(runs, folder, call_functions=call_functions)
+        write_figures(runs, folder)
         yield folder / "figures.md"

@@ -37,6 +37,7 @@ from surelabel.report.tables import (
     all_but_seed,
     by_round,
     group_runs,
+    in_markdown,
     judged_labels,
     percent,
     statistic,
@@ -203,15 +204,14 @@ def validation_choice(row: Row) -> str:
     return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
 
 
-def figure_4(row: Row, limit: int = LIMIT, call_functions: bool = False) -> ReportFigure:
+def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
     """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
 
     Args:
         row: runs on pictures.
         limit: how many pictures.
-        call_functions: as in `pictures_figure`.
     """
-    figure = pictures_figure(row, limit, call_functions)
+    figure = pictures_figure(row, limit)
     panels = [gallery(figure.pictures, figure.title)] if figure.pictures else []
     return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
 
@@ -226,7 +226,7 @@ def classes_figure(row: Row) -> ReportFigure:
     return replace(figure, tables=[*figure.tables, class_counts_table(row)])
 
 
-def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) -> dict[str, ReportFigure]:
+def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
     """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
 
     Two have tables in place of a panel: "first-labels" and "pool-use". Runs of several data sets, or numbers of labels,
@@ -234,7 +234,6 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
 
     Args:
         runs: of one experiment; runs of one name are seeds of one row, and `close_row` is looked at closely.
-        call_functions: for figure 4, also load data by calling a function of yours that a run's settings name.
     """
     groups = _by_data(runs)
     for group in groups.values():
@@ -249,7 +248,7 @@ def paper_figures(runs: Sequence[RunFolder], *, call_functions: bool = False) ->
         "figure-2-kappa": figure_2(runs, "kappa_p"),
         "figure-2-tau": figure_2(runs, "tau_p"),
         **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
-        "figure-4": figure_4(ups, call_functions=call_functions),
+        "figure-4": figure_4(ups),
         "first-selection": classes_figure(ups),
         "first-labels": first_labels_section(ups, runs),
         "pool-use": pool_use_section(ups),
@@ -260,8 +259,6 @@ def write_figures(
     runs: Sequence[RunFolder],
     folder: str | os.PathLike[str],
     formats: Sequence[str] = ("svg",),
-    *,
-    call_functions: bool = False,
 ) -> list[Path]:
     """Write every figure that the runs allow, and `figures.md` with captions, tables, and why the others are not drawn.
 
@@ -269,7 +266,6 @@ def write_figures(
         runs: as in `paper_figures`.
         folder: made if it is not there; files of the same names are replaced.
         formats: "svg", "pdf" or both.
-        call_functions: as in `paper_figures`.
 
     Returns:
         The files, `figures.md` last.
@@ -280,12 +276,12 @@ def write_figures(
             f"The 'formats' argument must be a list of {' and '.join(map(repr, FORMATS))}. Got {formats!r} instead."
         )
     folder = Path(folder)
-    figures = paper_figures(runs, call_functions=call_functions)
+    figures = paper_figures(runs)
     make_folder(folder)
     written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
     if len(groups) == 1:
         name = close_row(group_runs(groups[0])).name
-        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{name}”.")
+        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{in_markdown(name)}”.")
     for name, figure in figures.items():
         files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
         for file in files:

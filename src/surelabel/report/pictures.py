@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import Codes, FunctionData
+from surelabel.data.reference import Codes
 from surelabel.data.source import as_source
 from surelabel.errors import DamagedFileError, SurelabelError
 from surelabel.report.drawing import Picture
@@ -30,18 +30,6 @@ from surelabel.runs.lock import locked
 
 Pixels = npt.NDArray[np.uint8]
 
-_PLACES = ("folder", "cache")
-OWN_DATA: dict[str, tuple[str, ...]] = {
-    "surelabel.recipes.demo:digits": (),
-    "surelabel.recipes.datasets:cifar10": (),
-    "surelabel.recipes.datasets:cifar100": (),
-    "surelabel.recipes.datasets:voc2007": _PLACES,
-    "surelabel.recipes.datasets:ucf101": _PLACES,
-}
-"""Functions that are called without being asked, but for some arguments.
-
-A run folder from elsewhere could name any code as its data, or any place for files to be decoded from and written to.
-"""
 CONFIDENT = 0.9
 LIMIT = 12
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -49,15 +37,12 @@ LARGEST_SIDE = 1024
 SHOWN_SIDE, LARGEST_SHOWN_SIDE = 96, 256
 
 
-def pictures_figure(
-    row: Row, limit: int = LIMIT, call_functions: bool = False, validation: bool = False
-) -> ReportFigure:
+def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> ReportFigure:
     """Show up to `limit` samples of the pool that are confident, wrong and kept out by their uncertainty.
 
     Args:
         row: the first rounds of its runs are looked at first.
         limit: how many pictures.
-        call_functions: also load data by calling a function that the run's settings name; for runs that you trust.
         validation: show samples of the validation set instead.
     """
     title = "Confident, wrong and kept out"
@@ -69,13 +54,12 @@ def pictures_figure(
         try:
             found = None if validation else _kept(run)
             if found is None or not places <= found.keys():
-                if problem := _why_not_read(run, call_functions):
-                    return ReportFigure(title, note=problem)
                 found = _read(run, places, validation)
         except DamagedFileError as error:
             return ReportFigure(title, note=f"{NOT_DRAWN}the run's folder cannot be read. {error}")
-        except (SurelabelError, OSError) as error:
-            return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {error}")
+        except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
+            reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
+            return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {reason}")
         pixels[index] = found
     if not shown:
         note = f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
@@ -94,8 +78,6 @@ def keep_pictures(run: RunFolder) -> None:
     They are an archive of numpy arrays: `places` of samples in the pool, (n,), and their `pixels`, (n, H, W[, 3]).
     Without the file, or for more pictures, the figure reads the data. A damaged file is written anew.
 
-    Args:
-        run: trusted, as the function that its settings may name as its data is called.
     """
     row = Row(run.settings.name, (run,))
     if _why_not(row, validation=False):
@@ -143,22 +125,6 @@ def _why_not(row: Row, validation: bool) -> str:
         if not _is_picture(shape):
             return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
     return not_judged(row, validation)
-
-
-def _why_not_read(run: RunFolder, call_functions: bool) -> str:
-    data = run.settings.data
-    if data is None:
-        return f"{NOT_DRAWN}the run was made from data in memory, and its folder holds no samples."
-    if isinstance(data, FunctionData) and not (_is_own(data) or call_functions):
-        return (
-            f"{NOT_DRAWN}this would call {data.function!r}, which the run names as its data; ask for it if you "
-            "trust the run."
-        )
-    return ""
-
-
-def _is_own(data: FunctionData) -> bool:
-    return data.function in OWN_DATA and not any(name in data.arguments for name in OWN_DATA[data.function])
 
 
 def _is_picture(shape: tuple[int, ...]) -> bool:

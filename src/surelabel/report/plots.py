@@ -1,5 +1,6 @@
 """The kinds of panels that figures are made of: lines, levels by round, distributions, reliability, pictures."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.calibration import calibration_error, reliability_bins
-from surelabel.report.drawing import COLORS, INK, RIGHT, WRONG, Panel, Picture, panel
+from surelabel.report.drawing import COLORS, INK, RIGHT, WRONG, Panel, Picture, literal, panel
 from surelabel.report.tables import Statistic
 
 BINS = 25
@@ -23,19 +24,19 @@ class Curve(NamedTuple):
 def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
     """Draw a line for each name, over an axis that begins at 0."""
     with panel(f"{ylabel} over {xlabel}") as drawn:
-        for color, (name, line) in zip(COLORS, lines.items(), strict=False):
-            drawn.axes.plot(line.x, line.y, color=color, label=name)
+        colors = itertools.cycle(COLORS)
+        marks = [drawn.axes.plot(line.x, line.y, color=next(colors), label=name)[0] for name, line in lines.items()]
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
         drawn.axes.locator_params(axis="x", nbins=6)
         drawn.axes.set_ylim(bottom=0)
-        _legend_above(drawn.axes)
+        _legend_above(drawn.axes, marks)
     return drawn
 
 
 def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, first: int) -> Panel:
     """Draw a line for each name with a band of one std, from round `first` on; a single round is a dashed level."""
     with panel(f"{label} by round") as drawn:
-        axes = drawn.axes
+        axes, marks = drawn.axes, []
         longest = max(len(line) for line in lines.values())
         for index, (name, line) in enumerate(lines.items()):
             color = COLORS[index % len(COLORS)]
@@ -44,16 +45,16 @@ def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, 
                 continue
             x, means = [i for i, _ in points], np.array([value.mean for _, value in points])
             if len(points) == 1 and longest > 1:
-                axes.axhline(means[0], color=color, linestyle="--", label=name)
+                marks.append(axes.axhline(means[0], color=color, linestyle="--", label=name))
                 continue
             std = np.array([value.std or 0.0 for _, value in points])
-            axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
+            marks += axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
             axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
         axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         if all(value is None or float(value.mean).is_integer() for line in lines.values() for value in line):
             axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel="round", ylabel=label)
-        _legend_above(axes)
+        _legend_above(axes, marks)
     return drawn
 
 
@@ -84,6 +85,8 @@ def histogram(
         label: what the values are.
         marks: thresholds to draw as lines, by their names; infinite ones are left out.
     """
+    from matplotlib.ticker import LogFormatter
+
     drawable = np.isfinite(values)
     shown = values[drawable]
     edges = np.linspace(float(shown.min(initial=0)), float(shown.max(initial=1e-9)), BINS + 1)
@@ -98,9 +101,12 @@ def histogram(
             axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
         axes.locator_params(axis="x", nbins=6)
         axes.set_yscale("log")
+        # matplotlib's own ticks are mathematics.
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         axes.set(xlabel=label, ylabel="labels")
         axes.set_ylim(bottom=0.5)
-        _legend_above(axes)
+        _legend_above(axes, axes.get_legend_handles_labels()[0])
     return drawn
 
 
@@ -127,7 +133,7 @@ def classes(names: Sequence[str], before: Sequence[float], after: Sequence[float
         drawn.axes.bar(place - 0.2, before, 0.4, color=COLORS[5], label="before balancing")
         drawn.axes.bar(place + 0.2, after, 0.4, color=COLORS[0], label="after")
         step = max(1, len(before) // 20)
-        shown = [_short(name) for name in names[::step]]
+        shown = [literal(name, 16) for name in names[::step]]
         crowded = max(map(len, shown)) * len(shown) > 70
         slanted = {"rotation": 30, "ha": "right"} if crowded else {}
         drawn.axes.set_xticks(place[::step], shown, **slanted)
@@ -146,19 +152,20 @@ def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
             gray = {"cmap": "gray", "vmin": 0, "vmax": 255} if picture.pixels.ndim == 2 else {}
             extent = (left + 0.05, left + 0.95, top + 0.95, top + 0.05)
             axes.imshow(picture.pixels, extent=extent, interpolation="nearest", **gray)
-            caption = picture.caption.replace(", ", "\n").replace(" taken for ", "\ntaken for ")
-            axes.text(left + 0.05, top + 1, caption, fontsize=7, va="top")
+            about, *numbers = picture.caption.rsplit(", ", 2)
+            true, _, other = about.partition(" taken for ")
+            lines = [literal(line, 24) for line in (true, f"taken for {other}", *numbers)]
+            axes.text(left + 0.05, top + 1, "\n".join(lines), fontsize=7, va="top")
         axes.set(xlim=(0, min(columns, len(pictures))), ylim=(1.5 * rows, 0), aspect="equal")
         axes.axis("off")
     return drawn
 
 
-def _legend_above(axes: Any) -> None:
-    names = axes.get_legend_handles_labels()[1]
-    if names:
-        columns = 2 if len(names) > 1 else 1
-        axes.figure.legend(loc="outside upper center", ncols=columns)
-
-
-def _short(name: str, length: int = 12) -> str:
-    return name if len(name) <= length else name[: length - 1] + "…"
+def _legend_above(axes: Any, marks: Sequence[Any]) -> None:
+    """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib leaves out."""
+    if not marks:
+        return
+    unnamed = ["-"] * len(marks)
+    legend = axes.figure.legend(marks, unnamed, loc="outside upper center", ncols=min(2, len(marks)))
+    for text, mark in zip(legend.get_texts(), marks, strict=True):
+        text.set_text(literal(mark.get_label()))

@@ -16,6 +16,7 @@ from surelabel.report.results import append_rows, read_rows
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_file
 from surelabel.runs.rows import alone
+from surelabel.uncertainty import ESTIMATORS
 
 
 class Figure(NamedTuple):
@@ -129,6 +130,8 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     learner = run.settings.learner
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
+    if learner.uncertainty not in ESTIMATORS:
+        run.check_code()  # the class says how many networks it trains
     num_negative: int | None
     if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
         num_positive, num_negative = 0, 0 if run.settings.config.task == "single" else None

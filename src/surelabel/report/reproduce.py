@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from surelabel.data.reference import RunData
-from surelabel.errors import ChangedFileError, DataError, InvalidInputError, SurelabelError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, SurelabelError, UntrustedCodeError
 from surelabel.learners.trial import try_network
 from surelabel.recipes.arguments import check_arguments
 from surelabel.recipes.budget import check_minutes
@@ -104,7 +104,7 @@ def reproduce(
         for record in _rounds(place, settings, folder / SHARED, counter):
             counter.add(record)
         counter.end()
-        run = RunFolder.open(place).called(entry.row)
+        run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
         if code_of(run.settings) != code_of(settings.pinned()):
             _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
         if results is not None:
@@ -357,9 +357,10 @@ def _selector(pair: NetworkPair) -> tuple[object, ...]:
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
     if (place / RUN).exists():
+        asked_for = RunFolder.open(place).asked_for(settings.pinned())
         try:
-            return resume(place, shared=shared, progress=progress)
-        except ChangedFileError as error:
+            return resume(place, shared=shared, progress=progress, trust_code=asked_for.trust_code)
+        except (ChangedFileError, UntrustedCodeError) as error:
             error.add_note(f"to begin this run again, remove '{place}'")
             raise
     return start(place, settings, shared=shared, progress=progress)

@@ -10,12 +10,13 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
 from surelabel.errors import InvalidInputError
+from surelabel.metrics import Interval
 from surelabel.runs.rows import append, content
 
 COLUMNS = (
@@ -39,14 +40,6 @@ COLUMNS = (
     "settings",
 )
 """The columns of `results/runs.csv`, one row a finished run."""
-
-
-class Interval(NamedTuple):
-    """A mean with its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from surelabel.data.reference import Codes
 from surelabel.errors import InvalidInputError
 from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
+from surelabel.report.drawing import visible
 from surelabel.runs import RunFolder, RunSettings
 
 Mask = npt.NDArray[np.bool_]
@@ -87,7 +88,7 @@ class TextTable(NamedTuple):
             |---|---|
             | UPS | 20 |
         """
-        lines = ["| " + " | ".join(map(_markdown, cells)) + " |" for cells in (self.header, *self.lines)]
+        lines = ["| " + " | ".join(map(in_markdown, cells)) + " |" for cells in (self.header, *self.lines)]
         return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
 
 
@@ -279,8 +280,9 @@ def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
     )
 
 
-def _markdown(cell: str) -> str:
-    return re.sub(r"[\\|<]", r"\\\g<0>", " ".join(cell.split()))
+def in_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is, dollars too, which GitHub takes for mathematics."""
+    return re.sub(r"[\\|<$*`\[]", r"\\\g<0>", visible(" ".join(text.split())))
 
 
 def wrong_and_kept_out(labels: PoolLabels, truth: npt.NDArray[Any], kappa_p: float, above: float = 0.9) -> Any:

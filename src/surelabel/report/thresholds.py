@@ -3,8 +3,8 @@
 The labels come from a run's validation set, or from a file with p, u and y.
 """
 
+import functools
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.arrays import rounded_to
+from surelabel.data._columns import rows_differ
+from surelabel.data._csv import survey_text
+from surelabel.data._numpy_files import read_arrays
+from surelabel.data._parquet import check_metadata
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
+from surelabel.report.held_out import Checked, by_sample
 from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
 from surelabel.system import write_whole
@@ -94,11 +99,22 @@ def select_from(labels: HeldOutLabels, pair: Pair) -> Selected:
         >>> select_from(HeldOutLabels(surest, None, surest > 0, surest < 0.85), Pair(0.7, 0.05))
         Selected(number=2, accuracy=0.5)
     """
-    chosen = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
-    if labels.uncertainty is not None:
-        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
+    chosen = _chosen(labels, pair)
     number = int(chosen.sum())
     return Selected(number, 1 - float(labels.wrong[chosen].mean()) if number else None)
+
+
+def check_pair(labels: HeldOutLabels, pair: Pair) -> Checked:
+    """Return how many samples have a label selected by these thresholds, and how many of these have no wrong one."""
+    chosen = _chosen(labels, pair)
+    return by_sample(np.nonzero(chosen)[0], labels.wrong[chosen])
+
+
+def _chosen(labels: HeldOutLabels, pair: Pair) -> npt.NDArray[np.bool_]:
+    chosen: npt.NDArray[np.bool_] = labels.label & (labels.confidence >= rounded_to(labels.confidence, pair.tau_p))
+    if labels.uncertainty is not None:
+        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, pair.kappa_p)
+    return chosen
 
 
 def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pair]) -> None:
@@ -144,17 +160,7 @@ def side_by_side(panels: Sequence[str]) -> str:
 
 
 def _from_arrays(path: Path) -> HeldOutLabels:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("p", "u", "y") if name in archive}
-            names = archive.files
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(
-            f"File '{path}' is damaged or not really an .npz archive of numbers; write it again by numpy.savez."
-        ) from error
-    missing = {"p", "y"} - set(arrays)
-    if missing:
-        raise DataError(f"File '{path}' has no array '{min(missing)}'; it has {', '.join(names) or 'none'}.")
+    arrays = read_arrays(path, functools.partial(_wanted, path))
     for name, array in arrays.items():
         if array.ndim == 0 or array.dtype.kind not in "fiub":
             raise DataError(
@@ -162,12 +168,19 @@ def _from_arrays(path: Path) -> HeldOutLabels:
                 f"{array.shape} instead; convert it."
             )
     p, u, y = arrays["p"], arrays.get("u"), arrays["y"]
-    known = y >= 0 if y.ndim == 1 else (y >= 0).all(axis=tuple(range(1, y.ndim)))
+    known = np.asarray((y >= 0).all(axis=tuple(range(1, y.ndim))))
     _require_some(known, f"File '{path}'")
     if any(len(part) != len(known) for part in (p, u) if part is not None):
         raise DataError(f"File '{path}': p, u and y must have as many rows as each other; give a row for each sample.")
     u = None if u is None else u[known]
     return judge(p[known], u, y[known], "single" if y.ndim == 1 else "multi")
+
+
+def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
+    missing = {"p", "y"} - set(names)
+    if missing:
+        raise DataError(f"File '{path}' has no array '{min(missing)}'; it has {', '.join(names) or 'none'}.")
+    return {name: name for name in ("p", "u", "y") if name in names}
 
 
 def _from_columns(path: Path) -> HeldOutLabels:
@@ -202,9 +215,17 @@ def _read_table(path: Path) -> Any:
     options = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
     try:
         if path.suffix.lower() == ".parquet":
-            return pa.parquet.ParquetFile(path).read(use_threads=False)  # see `runs.tables.table_from_bytes`
-        return pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
-    except (pa.ArrowException, OSError) as error:
+            file = pa.parquet.ParquetFile(path)
+            check_metadata(path, file.metadata)
+            table = file.read(use_threads=False)  # see `runs.tables.table_from_bytes`
+            table.validate(full=True)
+            return table
+        rows = survey_text(path).records - 1
+        table = pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
+        if len(table) != rows:
+            raise rows_differ(path, rows, len(table))
+        return table
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error
 
 

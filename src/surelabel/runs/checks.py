@@ -9,10 +9,11 @@ import numpy as np
 
 from surelabel.arrays import to_numpy
 from surelabel.data.draws import sample_keys
-from surelabel.data.reference import RunData
+from surelabel.data.reference import RunData, TableData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair, targets
+from surelabel.data.wording import is_text
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.rules import UPSConfig
@@ -36,12 +37,22 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
         )
     if len(set(classes)) != len(classes):
         raise InvalidInputError(f"The classes must have different names. Got {list(classes)}.")
+    unwritable = [name for name in classes if not is_text(name)]
+    if unwritable:
+        raise InvalidInputError(
+            f"The class {unwritable[0]!r} holds a lone surrogate, which is no character and cannot be written; rename "
+            "it."
+        )
     if config.num_classes not in (None, len(classes)):
         raise InvalidInputError(
             f"config.num_classes is {config.num_classes}, but the data have {len(classes)} classes."
         )
+    source = settings.data
+    if isinstance(source, TableData):
+        source = source.replace(drop=(*source.drop, *data.left_out))
     return settings.replace(
         config=config.replace(num_classes=len(classes)),
+        data=source,
         classes=classes,
         sample_shape=as_source("labeled", data.labeled[0]).sample_shape,
         feature_names=None if data.feature_names is None else tuple(data.feature_names),

@@ -1,9 +1,11 @@
 """Runs that survive: Algorithm 1 with every finished round safely in a folder, resumed as if never interrupted.
 
 A round is a pure function of (settings, seed, round, previous selection), so a run goes on from the last finished
-round's pool table; a round that was broken off is done again. On a CPU the last model is the same, bit for bit.
+round's pool table, and within a round that was broken off from its last checkpoint, if there is one. On a CPU the last
+model is the same, bit for bit.
 """
 
+import contextlib
 import logging
 import os
 import warnings
@@ -18,6 +20,7 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
+from surelabel.runs.checkpoints import RunCheckpoints
 from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, split_of, truth_of
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import refuse_existing
@@ -76,6 +79,7 @@ def resume(
     max_minutes: float | None = None,
     shared: Folder | None = None,
     data: Folder | None = None,
+    trust_code: bool = False,
 ) -> Iterator[RoundRecord]:
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
 
@@ -88,8 +92,9 @@ def resume(
         shared: as for `start`.
         data: where the file of the data lies now, if it has moved, kept in the settings; its content must be the same.
             Other files of the run that are gone are looked for beside it.
+        trust_code: run any code that the settings name, also where you have not signed them.
     """
-    run = RunFolder.open(folder)
+    run = RunFolder.open(folder, trust_code=trust_code)
     settings = _with_limits(run, max_rounds, max_minutes)
     if data is not None:
         settings = settings.replace(data=_table(run).moved(Path(data)))
@@ -102,6 +107,7 @@ def resume(
     run.verify()
     if _finished(run, settings):
         return _close(run.path, settings)
+    run.check_code()
     loaded = settings.data.load()
     check_same_data(run, loaded)
     if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
@@ -123,6 +129,7 @@ def run(
     name: str = "",
     resume: bool = False,
     keep_models: Literal["last", "all"] = "last",
+    checkpoint_minutes: float | None = 5.0,
     callbacks: Sequence[Callback] = (),
 ) -> Iterator[RoundRecord]:
     """Run `self_train` on objects in memory, with every finished round kept in a folder.
@@ -138,8 +145,10 @@ def run(
         truth: the pool's labels where known.
         classes: names of the classes; by default their indices.
         name: what a table's row calls the run.
-        resume: go on with the folder's run; `classes`, `name` and `keep_models` are then those it began with.
+        resume: go on with the folder's run; `classes`, `name`, `keep_models` and `checkpoint_minutes` are then those
+            it began with.
         keep_models: "last" or "all".
+        checkpoint_minutes: how often the state of a network in training is written; None: never.
         callbacks: called with each record.
     """
     path = Path(folder)
@@ -147,7 +156,8 @@ def run(
         refuse_existing(path)
         config = config or UPSConfig()
         data = in_memory_data(labeled, unlabeled, config, validation, test, truth, classes)
-        return _begin(path, RunSettings(name=name, config=config, keep_models=keep_models), learner, data, callbacks)
+        settings = RunSettings(name=name, config=config, keep_models=keep_models, checkpoint_minutes=checkpoint_minutes)
+        return _begin(path, settings, learner, data, callbacks)
     existing = RunFolder.open(path)
     settings = existing.settings.replace(config=_same_config(existing, config))
     existing.verify()
@@ -182,7 +192,7 @@ def _first_part(
     path: Path, settings: RunSettings, learner: Any, data: RunData, records: Iterator[RoundRecord]
 ) -> Iterator[RoundRecord]:
     make_folder(path)
-    with locked(path):
+    with locked(path), _checkpoints(path, settings, learner):
         refuse_existing(path)
         writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
         yield from writer.keep(records, learner)
@@ -191,8 +201,9 @@ def _first_part(
 def _go_on(
     path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
-    with locked(path):
-        run = RunFolder.open(path)  # again: another process may have gone on until the lock was ours
+    with locked(path), _checkpoints(path, settings, learner):
+        # Again: another process may have gone on until the lock was ours. Code that is allowed once is not signed.
+        run = RunFolder.open(path)
         done = run.records()
         if done:
             done[-1] = done[-1].replace(pool=run.pool())
@@ -203,6 +214,19 @@ def _go_on(
             run.load_model(learner)
         writer = RunWriter.go_on(run, settings, learner, *truth_of(data))
         yield from writer.keep(_loop(settings, learner, data, callbacks, done), learner)
+
+
+@contextlib.contextmanager
+def _checkpoints(path: Path, settings: RunSettings, learner: Any) -> Iterator[None]:
+    """Let a network in training be kept in the run's folder from time to time, in the round's own."""
+    if not hasattr(learner, "checkpoints") or settings.checkpoint_minutes is None:
+        yield
+        return
+    learner.checkpoints = RunCheckpoints(path, settings.checkpoint_minutes)
+    try:
+        yield
+    finally:
+        learner.checkpoints = None
 
 
 def _close(path: Path, settings: RunSettings) -> Iterator[RoundRecord]:

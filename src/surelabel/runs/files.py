@@ -15,7 +15,7 @@ from surelabel.errors import DamagedFileError, RunError
 from surelabel.system import flush_folder
 
 # What `temporary_name` makes of a run's files; a user's own files may end in .tmp too.
-_TEMPORARY = re.compile(r"\..+\.(json|npz|parquet|safetensors|skops)\.tmp")
+_TEMPORARY = re.compile(r"\..+\.(bin|json|npz|parquet|safetensors|skops)\.tmp")
 
 RESTORE = "Restore it from a copy, or start the run anew in another folder."
 

@@ -10,6 +10,7 @@ RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environm
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
 PICTURES = "pictures.npz"
+CHECKPOINT = "checkpoint.bin"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind that ended before it began to write a round.

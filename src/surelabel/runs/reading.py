@@ -1,6 +1,6 @@
 """Reading a run folder: every file is checked against its checksum, and nothing is ever written or executed.
 
-Only `RunFolder.learner` and `RunFolder.data` run code, what the run's settings name: use them on runs that you trust.
+Only `RunFolder.learner` and `RunFolder.data` run code that the settings name, once `RunFolder.check_code` lets it pass.
 """
 
 import os
@@ -13,7 +13,14 @@ from surelabel._version import __version__
 from surelabel.data.pool import PoolLabels
 from surelabel.data.reference import RunData
 from surelabel.data.wording import shown
-from surelabel.errors import DamagedFileError, InvalidInputError, NewerRunError, RunError, UntrustedTypesError
+from surelabel.errors import (
+    DamagedFileError,
+    InvalidInputError,
+    NewerRunError,
+    RunError,
+    UntrustedCodeError,
+    UntrustedTypesError,
+)
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.rules import UPSConfig
@@ -34,6 +41,7 @@ from surelabel.runs.layout import (
 )
 from surelabel.runs.settings import FORMAT, RunSettings
 from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
+from surelabel.trust import is_signed
 
 
 class RunFolder:
@@ -44,23 +52,49 @@ class RunFolder:
         settings: everything that the run was made from.
         version: the version of surelabel that wrote it.
         entries: the finished rounds as history.json has them.
+        trust_code: any code that the settings name may run: this user has signed them, or allows it.
     """
 
-    def __init__(self, path: Path, settings: RunSettings, version: str, entries: list[Entry]) -> None:
+    def __init__(
+        self, path: Path, settings: RunSettings, version: str, entries: list[Entry], trust_code: bool = False
+    ) -> None:
         self.path, self.settings, self.version, self.entries = path, settings, version, entries
+        self.trust_code = trust_code
         self._ids: dict[str, Any] = {}
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read and check run.json and history.json; the tables are read when they are asked for."""
+    def open(cls, path: str | os.PathLike[str], *, trust_code: bool = False) -> Self:
+        """Read and check run.json and history.json; the tables are read when they are asked for.
+
+        Args:
+            path: the folder.
+            trust_code: let `learner` and `data` run any code that the settings name, also where you have not signed
+                them; for runs of people whom you trust.
+        """
         path = Path(path)
         _check_is_run(path)
-        settings, version = _read_settings(path / RUN)
-        return cls(path, settings, version, read_history(path / HISTORY, len(settings.classes)))
+        settings, version, signed = _read_settings(path / RUN)
+        entries = read_history(path / HISTORY, len(settings.classes))
+        return cls(path, settings, version, entries, trust_code or signed)
 
     def called(self, name: str) -> Self:
         """Return the run under another name, the row's of the table that shows it."""
-        return type(self)(self.path, self.settings.replace(name=name), self.version, self.entries)
+        return type(self)(self.path, self.settings.replace(name=name), self.version, self.entries, self.trust_code)
+
+    def asked_for(self, settings: RunSettings) -> Self:
+        """Return the run with its code trusted, if that is what these settings, which come from the user, name too."""
+        same = (self.settings.learner, self.settings.data) == (settings.learner, settings.data)
+        return type(self)(self.path, self.settings, self.version, self.entries, self.trust_code or same)
+
+    def check_code(self) -> None:
+        """Refuse a run whose settings name code that is neither trusted nor listed; nothing is imported."""
+        named = self.settings.references()
+        unknown = next((reference.name for reference in named if not reference.is_listed), None)
+        if unknown is not None and not self.trust_code:
+            raise UntrustedCodeError(
+                f"File '{self.path / RUN}' names the code {unknown!r}, and the run is not signed by you, so it was not "
+                "run. If you trust those who made the run, allow it with --trust-code (trust_code=True in Python)."
+            )
 
     @property
     def environment(self) -> list[dict[str, Any]]:
@@ -142,6 +176,7 @@ class RunFolder:
                 f"surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)."
             )
         settings = self.settings.learner
+        self.check_code()
         if isinstance(settings, TorchLearnerSettings):
             settings = settings.for_trained_network()
         learner = settings.build(self.settings.config.task)
@@ -178,6 +213,7 @@ class RunFolder:
             raise RunError(
                 f"The run in '{self.path}' was made from data in memory; the folder has their labels, not the samples."
             )
+        self.check_code()
         return self.settings.data.load()
 
     def verify(self) -> None:
@@ -252,7 +288,8 @@ def _check_is_run(path: Path) -> None:
     raise RunError(f"There is no run in '{path}', or it ended before it had begun. Start a run there.")
 
 
-def _read_settings(path: Path) -> tuple[RunSettings, str]:
+def _read_settings(path: Path) -> tuple[RunSettings, str, bool]:
+    """Return the settings, the version that wrote them, and whether this user has signed them."""
     content = parse_json(path)
     version = shown(content.get("version"), quote=False)
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
@@ -271,4 +308,4 @@ def _read_settings(path: Path) -> tuple[RunSettings, str]:
     classes = settings.classes
     if not classes or len(set(classes)) < len(classes) or settings.config.num_classes not in (None, len(classes)):
         raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {settings.config.num_classes}")
-    return settings, version
+    return settings, version, is_signed(values["settings"], values.get("signature"))

@@ -1,9 +1,10 @@
 """A run's whole settings: how labels are selected, what learns, and from which data."""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import PydanticSerializationError
 
 from surelabel.config import Settings
@@ -11,6 +12,7 @@ from surelabel.data.reference import FunctionData, TableData
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.rules import UPSConfig
+from surelabel.trust import Reference
 
 FORMAT = 1
 """The layout of run folders that this version writes; it reads this one and all before."""
@@ -32,6 +34,8 @@ class RunSettings(Settings):
         sample_shape: the shape of one sample.
         feature_names: names of a table's columns.
         keep_models: "last" keeps the model of the last round, "all" those of all rounds.
+        checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
+            on within the round; None: never.
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
@@ -44,7 +48,17 @@ class RunSettings(Settings):
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
+    checkpoint_minutes: float | None = Field(5.0, ge=0)
     fingerprint: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_features_of_older_runs(cls, values: Any) -> Any:
+        """A run that knows no `use` began when columns that count the rows were features like all others."""
+        data = values.get("data") if isinstance(values, dict) else None
+        if isinstance(data, dict) and data.get("kind") == "table" and "use" not in data:
+            return {**values, "data": {**data, "use": values.get("feature_names") or ()}}
+        return values
 
     @property
     def network(self) -> TorchLearnerSettings:
@@ -63,6 +77,12 @@ class RunSettings(Settings):
         """
         training = self.network.training.replace(**changes)
         return self.replace(learner=self.network.replace(training=training))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        for part in (self.learner, self.data):
+            if part is not None:
+                yield from part.references()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and a content hash for every file."""

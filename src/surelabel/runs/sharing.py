@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from surelabel.runs.files import make_folder, read_file, read_json, write_file, 
 from surelabel.runs.settings import RunSettings
 from surelabel.system import open_itself
 
+if TYPE_CHECKING:
+    from surelabel.engine.checkpoint import CheckpointStore
+
 _logger = logging.getLogger("surelabel")
 
 
@@ -37,7 +40,7 @@ class SharedFits:
         folder: of the runs that share; one that waits for a fit of another gets it when that is done.
 
     Attributes:
-        seconds_elsewhere: what the last fit took in the run that made it; 0 where it was made here.
+        seconds_elsewhere: what the last fit took in the run that made it, or before this process went on with it.
     """
 
     def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
@@ -71,10 +74,21 @@ class SharedFits:
             if not self.seconds_elsewhere:
                 started = time.monotonic()
                 self.learner.fit(training_set, seed=seed)
+                self.seconds_elsewhere = self.learner.seconds_elsewhere
                 checksum = write_file(path, self.learner.to_bytes())
-                seconds = time.monotonic() - started
+                seconds = time.monotonic() - started + self.seconds_elsewhere
                 write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
         self._last = key.digest()
+
+    @property
+    def checkpoints(self) -> "CheckpointStore | None":
+        """Where the learner keeps the state of a training while it goes on."""
+        store: CheckpointStore | None = self.learner.checkpoints
+        return store
+
+    @checkpoints.setter
+    def checkpoints(self, store: "CheckpointStore | None") -> None:
+        self.learner.checkpoints = store
 
     def _take(self, path: Path) -> float:
         """Take the weights of a fit that was made, and return its seconds; 0 where there is none that is whole."""

@@ -128,8 +128,11 @@ def ids_column(ids: Ids) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.array(ids)
-    except (pa.ArrowException, TypeError) as error:
+        column = pa.array(ids)
+        if column.null_count:
+            raise TypeError("an id is missing")
+        return column
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InvalidInputError(
             f"The samples' ids must be all integers or all strings, so that a run can keep them ({error}). Convert "
             "them with astype(str)."

@@ -18,6 +18,7 @@ from surelabel.runs.documents import Entry
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import is_temporary, make_folder, remove_file, write_file, write_json
 from surelabel.runs.layout import (
+    CHECKPOINT,
     ENVIRONMENT,
     HISTORY,
     MODELS,
@@ -34,6 +35,7 @@ from surelabel.runs.models import canonical
 from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, table_bytes, to_tables
+from surelabel.trust import sign
 
 
 class RunWriter:
@@ -81,8 +83,8 @@ class RunWriter:
         cls, run: RunFolder, settings: RunSettings, learner: Any, truth: Codes | None, validation_truth: Codes | None
     ) -> Self:
         """Clear away what a crash left behind, and note settings and environment of this part of the run."""
+        entries = [*run.environment, describe_environment(learner)]  # first: a damaged file leaves the run as it was
         prepare(run, settings)
-        entries = [*run.environment, describe_environment(learner)]
         write_json(run.path / ENVIRONMENT, {"entries": entries})
         return cls(run.path, settings, settled_entries(run, settings), truth, validation_truth)
 
@@ -100,7 +102,7 @@ class RunWriter:
         earlier = self.entries if self.settings.keep_models == "all" else [_without_model(e) for e in self.entries]
         self.entries = [*earlier, {**record.numbers(), "files": files}]
         write_json(self.path / HISTORY, {"rounds": self.entries})
-        remove_unlisted_models(self.path, self.entries)
+        remove_unneeded(self.path, self.entries)
 
     def _contents(self, record: RoundRecord, learner: Any) -> Iterator[tuple[str, bytes]]:
         parts = (
@@ -123,16 +125,20 @@ class RunWriter:
         return np.concatenate([unknown, self.truth])
 
 
-def write_settings(path: Path, settings: RunSettings) -> None:
-    """Write run.json."""
-    write_json(path / RUN, {"format": settings.format, "version": __version__, "settings": settings.to_json()})
+def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) -> None:
+    """Write run.json, signed by this user unless the settings are of someone else."""
+    values = settings.to_json()
+    signature = sign(values) if signed else None
+    content = {"format": settings.format, "version": __version__, "settings": values}
+    write_json(path / RUN, content if signature is None else {**content, "signature": signature})
 
 
 def prepare(run: RunFolder, settings: RunSettings) -> None:
     """Clear away what a crash left behind and write settings that have changed (the limits)."""
     tidy(run.path, run.entries)
     if settings != run.settings:
-        write_settings(run.path, settings)
+        # Other limits do not make the code that someone else's run names this user's own.
+        write_settings(run.path, settings, signed=run.trust_code)
 
 
 def close(run: RunFolder, settings: RunSettings) -> None:
@@ -152,7 +158,7 @@ def settled_entries(run: RunFolder, settings: RunSettings) -> list[Entry]:
 
 
 def tidy(path: Path, entries: list[Entry]) -> None:
-    """Remove temporary files and models that history.json no longer lists; other files are not ours to remove."""
+    """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
     rounds = [path / ROUNDS, *(path / ROUNDS).glob("*")]
     links = [folder for folder in rounds if folder.is_symlink()]
     if links:
@@ -164,13 +170,13 @@ def tidy(path: Path, entries: list[Entry]) -> None:
         if folder.is_dir():
             for file in [file for file in folder.iterdir() if is_temporary(file)]:
                 remove_file(file)
-    remove_unlisted_models(path, entries)
+    remove_unneeded(path, entries)
 
 
-def remove_unlisted_models(path: Path, entries: list[Entry]) -> None:
-    """Remove the models of finished rounds that history.json does not list."""
+def remove_unneeded(path: Path, entries: list[Entry]) -> None:
+    """Remove the checkpoints of finished rounds, and their models that history.json does not list."""
     for entry in entries:
-        for name in (round_file(entry["round"], model) for model in MODELS):
+        for name in (round_file(entry["round"], file) for file in (CHECKPOINT, *MODELS)):
             if name not in entry["files"] and (path / name).exists():
                 remove_file(path / name)
 

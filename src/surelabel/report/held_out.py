@@ -1,0 +1,155 @@
+"""What held-out labels say of a run: how often the labels that it selects are right, and whether its rounds helped.
+
+Both are about labels as `surelabel label` gives them: by the last network, the run's thresholds and no balancing. They
+are judged by the pool's true labels where the run knows them, else by its validation set; a run with neither is not
+checked. Samples are counted, as the labels of one sample are not independent of each other.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data.pool import PoolLabels
+from surelabel.data.reference import Codes
+from surelabel.metrics import map_change, mean_average_precision, paired_change, share_interval
+from surelabel.report.tables import Row, TextTable
+from surelabel.runs import RunFolder
+
+NOT_CHECKED = (
+    "How often selected labels are right was not checked: the run has no held-out labels; 'surelabel fit --validation "
+    "0.2' holds some out."
+)
+FEWEST = 20
+"""Of fewer samples than this a bootstrap says little."""
+
+
+class Checked(NamedTuple):
+    """Samples with selected labels whose truth is known, and how many of these have no wrong one.
+
+    Example:
+        >>> Checked(35, 40).text(" are right")
+        '87.5 % are right (35 of 40; 95 % interval 73.2 to 95.8 %)'
+    """
+
+    right: int
+    number: int
+
+    def text(self, verb: str = "") -> str:
+        """Return the share and what it is of, with its interval; the verb stands behind the share."""
+        share, low, high = (100 * value for value in share_interval(self.right, self.number))
+        return f"{share:.1f} %{verb} ({self.right:,} of {self.number:,}; 95 % interval {low:.1f} to {high:.1f} %)"
+
+
+class CheckedLabels(NamedTuple):
+    """The selected labels of a set whose truth is known: the positive ones, and the classes that are ruled out."""
+
+    judged_by: str
+    positive: Checked
+    negative: Checked
+
+
+def check_selected(run: RunFolder) -> CheckedLabels | None:
+    """Return how many of the labels that the last network selects are right; None where no true label is known."""
+    if (truth := run.truth) is not None:
+        name, labels = "pool", run.pool()
+    elif (truth := run.validation_truth) is not None:
+        name, labels = "validation set", run.validation()
+    else:
+        return None
+    return CheckedLabels(name, _positives(labels, truth), _negatives(labels, truth))
+
+
+def _positives(labels: PoolLabels, truth: Codes) -> Checked:
+    chosen = labels.positive_before & (truth >= 0)
+    return by_sample(np.nonzero(chosen)[0], (labels.label != truth)[chosen])
+
+
+def _negatives(labels: PoolLabels, truth: Codes) -> Checked:
+    rows, classes = labels.negative.rows, labels.negative.classes
+    true = truth[rows] if truth.ndim == 1 else truth[rows, classes]
+    wrong = true == (classes if truth.ndim == 1 else 1)
+    return by_sample(rows[true >= 0], wrong[true >= 0])
+
+
+def by_sample(rows: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> Checked:
+    """Return how many samples there are, and how many without a wrong label, from the row of each label, (K,)."""
+    number = len(np.unique(rows))
+    return Checked(number - len(np.unique(rows[wrong])), number)
+
+
+def selected_lines(run: RunFolder) -> list[str]:
+    """Say how often selected labels are right, as far as that is known."""
+    found = check_selected(run)
+    if found is None:
+        return [NOT_CHECKED]
+    name, positive, negative = found
+    if not positive.number:
+        line = f"No label in the {name} is selected, so how often selected labels are right was not checked."
+    elif run.settings.config.task == "multi":
+        line = f"Of the samples in the {name} with a selected label, {positive.text(' have no wrong one')}."
+    else:
+        line = f"Of the selected labels in the {name}, {positive.text(' are right')}."
+    if not negative.number:
+        return [line]
+    return [line, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
+
+
+def change_line(run: RunFolder) -> str:
+    """Say how the validation set fares in the last round and in round 0; "" without rounds or a validation score."""
+    records = run.records()
+    first, last = records[0].validation_score, records[-1].validation_score
+    if first is None or last is None or len(records) < 2:
+        return ""
+    return (
+        f"{'By the validation score the last round is worse than round 0. ' if last < first else ''}{paired_text(run)}"
+    )
+
+
+def paired_text(run: RunFolder) -> str:
+    """Say by how much the validation set's labels changed from round 0 to the last, compared sample by sample.
+
+    The score is of one plain pass, and a run keeps nothing else of that. The labels of each sample, which it keeps, are
+    by the stochastic passes that `surelabel label` makes too.
+    """
+    before, after, truth = run.validation(0), run.validation(), run.validation_truth
+    assert truth is not None
+    if truth.ndim == 1:
+        right = before.label == truth, after.label == truth
+        change, low, high = (f"{100 * value:+.1f}" for value in paired_change(*right))
+        return (
+            f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
+            f"and {right[0].sum():,} were in round 0: {change} points (paired 95 % interval {low} to {high})."
+        )
+    if len(truth) < FEWEST:
+        return f"The validation set's {len(truth)} samples are too few for an interval of the change."
+    found = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
+    first = mean_average_precision(before.confidence, truth == 1, truth >= 0)
+    assert first is not None
+    was = first.uninterpolated
+    change, low, high = (f"{value:+.3f}" for value in found)
+    return (
+        f"By the probabilities of 'surelabel label', the mean average precision is {was + found.mean:.3f}, and was "
+        f"{was:.3f} in round 0: {change} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)."
+    )
+
+
+def checked_table(rows: Sequence[Row]) -> TextTable:
+    """Return how often the selected labels of each run are right; no line where no run has labels to check by."""
+    runs = [
+        (row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run) for row in rows for run in row.runs
+    ]
+    found = [(name, check_selected(run)) for name, run in runs]
+    lines = [
+        [name, "–", "not checked", "not checked"]
+        if checked is None
+        else [name, checked.judged_by, _cell(checked.positive), _cell(checked.negative)]
+        for name, checked in found
+    ]
+    header = ["row", "judged by the", "selected labels right", "samples without a wrongly ruled-out class"]
+    return TextTable(header, lines if any(checked for _, checked in found) else [])
+
+
+def _cell(checked: Checked) -> str:
+    return checked.text() if checked.number else "none selected"

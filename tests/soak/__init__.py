@@ -1,0 +1,1 @@
+"""Attacks on surelabel, counted: kills, generated inputs, damaged run folders; `python -m soak` runs them all."""

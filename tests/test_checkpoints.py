@@ -1,0 +1,356 @@
+"""A run that is ended inside a round goes on within it, and ends as if it had never been: bit for bit on a CPU."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from small_runs import LEARNER, blobs, difference, small_settings
+from test_engine_methods import MeanTeacher, picture_network, pictures
+from torch import Tensor, nn
+
+import surelabel as sl
+from surelabel.engine.checkpoint import FitCheckpoint
+from surelabel.engine.method import Batch, Method
+from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.train import Trainer
+from surelabel.errors import RunError
+from surelabel.runs import RunSettings, resume, start
+
+STEPS = 12
+
+
+class Killed(BaseException):
+    """In the place of a kill: nothing that the run does afterwards can help it."""
+
+
+class Kill:
+    """Ends a run after so many steps of training; counts those that are taken."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after, self.steps = after, 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what == "train":
+            self.steps += 1
+            if self.steps == self.after:
+                raise Killed
+
+
+def settings(folder: Path, training: dict[str, Any] | None = None, **learner: Any) -> RunSettings:
+    """Rounds of 12 steps, a checkpoint after each."""
+    changes = {"steps": STEPS, **(training or {})}
+    made = LEARNER.replace(training=LEARNER.training.replace(**changes), **learner)
+    return small_settings(folder, learner=made, checkpoint_minutes=0.0).pinned()
+
+
+def finish(rounds: Iterator[Any]) -> None:
+    for _ in rounds:
+        pass
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "adamw": {"training": {"optimizer": "adamw", "learning_rate": 0.01}},
+    "average": {"training": {"ema_decay": 0.9, "gradient_clip": 1.0}},
+    "warm start": {"training": {"warm_start": True}},
+    "streamed": {"training": {"workers": 1}},
+    "ensemble": {"passes": 10, "uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": 2}},
+    "shared step": {"training": {"compile": True}},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_that_is_killed_inside_a_round_goes_on_there_and_ends_with_the_same_bits(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)  # which would take a minute
+    made = settings(tmp_path, **VARIANTS[name])
+    whole = Kill()
+    finish(start(tmp_path / "whole", made, progress=whole))
+    kill, rest = Kill(after=whole.steps // 2 + 3), Kill()
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "killed", made, progress=kill))
+    assert list((tmp_path / "killed" / "rounds").glob("*/checkpoint.bin"))
+    finish(resume(tmp_path / "killed", progress=rest))
+    assert kill.steps + rest.steps == whole.steps
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_killed_at_every_step_and_resumed_each_time(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    finish(start(tmp_path / "whole", made))
+    begin: Callable[..., Iterator[Any]] = lambda folder, **more: start(folder, made, **more)  # noqa: E731
+    for _ in range(3 * STEPS):
+        with pytest.raises(Killed):
+            finish(begin(tmp_path / "killed", progress=Kill(after=1)))
+        begin = resume
+    finish(resume(tmp_path / "killed", progress=Kill(after=1)))
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_no_checkpoint_outlives_its_round(tmp_path: Path) -> None:
+    finish(start(tmp_path / "run", settings(tmp_path)))
+    assert not list((tmp_path / "run").rglob("*checkpoint*"))
+
+
+def test_what_a_kill_after_the_round_left_behind_is_cleared_away(tmp_path: Path) -> None:
+    finish(start(tmp_path / "run", settings(tmp_path)))
+    (tmp_path / "run" / "rounds" / "001" / "checkpoint.bin").write_bytes(b"left")
+    finish(resume(tmp_path / "run"))
+    assert not list((tmp_path / "run").rglob("*checkpoint*"))
+
+
+def test_checkpoints_are_five_minutes_apart_and_can_be_left_out(tmp_path: Path) -> None:
+    made = settings(tmp_path)
+    assert RunSettings().checkpoint_minutes == 5
+    for minutes in (5.0, None):
+        folder = tmp_path / str(minutes)
+        with pytest.raises(Killed):
+            finish(start(folder, made.replace(checkpoint_minutes=minutes), progress=Kill(after=5)))
+        assert not list(folder.rglob("*checkpoint*"))
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:]])
+def test_a_damaged_checkpoint_is_told_and_the_round_begins_anew(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    made, rest = settings(tmp_path), Kill()
+    finish(start(tmp_path / "whole", made))
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "killed", made, progress=Kill(after=STEPS + 5)))
+    (file,) = (tmp_path / "killed" / "rounds").glob("*/checkpoint.bin")
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.warns(UserWarning, match="Round 1 begins anew.*damaged"):
+        finish(resume(tmp_path / "killed", progress=rest))
+    assert rest.steps == 2 * STEPS
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_a_checkpoint_of_another_torch_is_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+    monkeypatch.setattr(torch, "__version__", "9.0")
+    rest = Kill()
+    with pytest.warns(UserWarning, match=r"Round 0 begins anew.*torch 9\.0"):
+        finish(resume(tmp_path / "run", progress=rest))
+    assert rest.steps == 3 * STEPS
+
+
+def _without_generator(tensors: dict[str, Tensor]) -> None:
+    del tensors["generator"]
+
+
+def _of_another_shape(tensors: dict[str, Tensor]) -> None:
+    tensors["network.0"] = torch.zeros(1)
+
+
+def _without_about(tensors: dict[str, Tensor]) -> None:
+    tensors["about"] = torch.tensor(list(b"[1, 2]"), dtype=torch.uint8)
+
+
+def _of_another_optimizer(tensors: dict[str, Tensor]) -> None:
+    tensors["optimizer.99.momentum_buffer"] = torch.zeros(1)
+
+
+@pytest.mark.parametrize("change", [_without_generator, _of_another_shape, _without_about, _of_another_optimizer])
+def test_a_checkpoint_that_does_not_fit_is_named_with_the_way_out(
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], None]
+) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+    (file,) = (tmp_path / "run").rglob("checkpoint.bin")
+    tensors = safetensors.torch.load(file.read_bytes()[32:])
+    change(tensors)
+    data = safetensors.torch.save(tensors)
+    file.write_bytes(hashlib.sha256(data).digest() + data)
+    with pytest.raises(RunError, match=r"round 0 does not fit.*Remove checkpoint\.bin"):
+        finish(resume(tmp_path / "run"))
+    file.unlink()
+    finish(resume(tmp_path / "run"))
+
+
+def test_a_full_disk_is_told_and_stops_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from surelabel.runs import files
+
+    write = files._write
+
+    def full(path: Path, data: bytes) -> None:
+        if "checkpoint" in path.name:
+            path.write_bytes(data[:10])
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(files, "_write", full)
+    with pytest.warns(UserWarning, match="without a new checkpoint.*No space left.*Free some space"):
+        finish(start(tmp_path / "run", settings(tmp_path)))
+    assert not list((tmp_path / "run").rglob("*checkpoint*"))
+
+
+def test_the_minutes_before_a_kill_count(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+    (file,) = (tmp_path / "run").rglob("checkpoint.bin")
+    store = Memory(file.read_bytes()[32:])
+    before = FitCheckpoint(store, 0, _seed_of(store), torch.device("cpu")).seconds_before
+    assert before > 0
+    records = list(resume(tmp_path / "run"))
+    assert records[0].minutes * 60 > before
+
+
+def test_rounds_that_runs_share_go_on_too(tmp_path: Path) -> None:
+    made, shared = settings(tmp_path), tmp_path / "shared"
+    finish(start(tmp_path / "whole", made))
+    rest = Kill()
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "killed", made, shared=shared, progress=Kill(after=5)))
+    finish(resume(tmp_path / "killed", shared=shared, progress=rest))
+    assert rest.steps == 3 * STEPS - 5
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_a_learner_in_memory_has_checkpoints_while_its_run_lasts(tmp_path: Path) -> None:
+    x, y = blobs()
+    made = settings(tmp_path)
+    arguments: Any = ((x[:9], y[:9]), x[9:60], made.config)
+
+    def learner(progress: Kill | None = None) -> sl.TorchLearner:
+        assert made.learner is not None
+        built: Any = made.learner.build("single", progress)
+        return built  # type: ignore[no-any-return]
+
+    whole = learner()
+    finish(sl.run(tmp_path / "whole", whole, *arguments, checkpoint_minutes=0))
+    assert whole.checkpoints is None
+    with pytest.raises(Killed):
+        finish(sl.run(tmp_path / "killed", learner(Kill(after=7)), *arguments, checkpoint_minutes=0))
+    rest = Kill()
+    finish(sl.run(tmp_path / "killed", learner(rest), *arguments, resume=True))
+    assert rest.steps == 3 * STEPS - 7
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+class Memory:
+    """A store of one checkpoint, in memory."""
+
+    def __init__(self, data: bytes | None = None, minutes: float = 0.0) -> None:
+        self.data, self.minutes, self.writes = data, minutes, 0
+
+    def read(self, round: int) -> bytes | None:
+        return self.data
+
+    def write(self, round: int, data: bytes) -> None:
+        self.data, self.writes = data, self.writes + 1
+
+
+def _seed_of(store: Memory) -> int:
+    assert store.data is not None
+    about = json.loads(safetensors.torch.load(store.data)["about"].numpy().tobytes())
+    return int(about["seed"])
+
+
+class Counting(MeanTeacher):
+    """A method with a tensor of its own, which its loss depends on and changes."""
+
+    def __init__(self, count: Tensor) -> None:
+        super().__init__(4)
+        object.__setattr__(self, "count", count)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"count": self.count}  # type: ignore[attr-defined]
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        self.count.add_(1)  # type: ignore[attr-defined]
+        return super().loss(network, batch, teacher) * (1 + 0.1 * self.count)  # type: ignore[attr-defined]
+
+
+def test_a_teacher_and_a_methods_own_tensors_are_kept() -> None:
+    training = TrainingSettings(batch_size=4, steps=STEPS, ema_decay=0.9, learning_rate=0.1)
+
+    def train(store: Memory | None, progress: Kill | None = None) -> list[Tensor]:
+        torch.manual_seed(0)
+        method: Method = Counting(torch.zeros(()))
+        network = picture_network()
+        checkpoint = None if store is None else FitCheckpoint(store, 0, 1, torch.device("cpu"))
+        trainer = Trainer(training, torch.device("cpu"), progress=progress)
+        average = trainer.train(network, pictures(), method, seed=0, checkpoint=checkpoint)
+        return [*average.state_dict().values(), *method.tensors().values()]
+
+    store = Memory()
+    with pytest.raises(Killed):
+        train(store, Kill(after=5))
+    for kept, expected in zip(train(store), train(None), strict=True):
+        assert torch.equal(kept, expected)
+
+
+SCRIPT = """
+import os, signal, sys, threading
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_checkpoints import settings
+from surelabel.runs import start
+
+def progress(what, done, total):
+    if what == "train" and done == 4:
+        os.kill(os.getpid(), signal.{name})
+
+folder = Path({folder!r})
+for _ in start(folder / "killed", settings(folder).replace(checkpoint_minutes=1000.0), progress=progress):
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_writes_a_checkpoint_at_once_and_then_ends_the_process(tmp_path: Path, name: str) -> None:
+    made = settings(tmp_path).replace(checkpoint_minutes=1000.0)
+    finish(start(tmp_path / "whole", made))
+    script = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path), name=name)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -getattr(signal, name), done.stderr
+    rest = Kill()
+    finish(resume(tmp_path / "killed", progress=rest))
+    # It came after step 4, was held back during step 5, and step 5 is kept.
+    assert rest.steps == 3 * STEPS - 5
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_a_signal_whose_handler_ends_nothing_lets_training_go_on(tmp_path: Path) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+
+    def progress(what: str, done: int, total: int) -> None:
+        if what == "train" and done in (4, 8):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        finish(start(tmp_path / "run", settings(tmp_path), progress=progress))
+        assert came == [signal.SIGTERM] * 6
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, before)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_training_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            finish(start(tmp_path / "run", settings(tmp_path)))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not errors
+    assert np.array_equal(sl.RunFolder.open(tmp_path / "run").num_rounds, 3)

@@ -1,0 +1,378 @@
+"""What goes into a file comes out of it, a small one takes little memory, and what looks wrong in it is named."""
+
+import gzip
+import json
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_support import QUICK, blobs, rows, write_blobs
+
+from surelabel.data import _csv
+from surelabel.data._collect import Collector
+from surelabel.data._columns import Request, choose_columns
+from surelabel.data.reference import TableData
+from surelabel.data.source import ArraySource, Concatenation
+from surelabel.data.tables import read_table, write_table
+from surelabel.errors import DataError, InvalidInputError
+from surelabel.runs import RunFolder
+from surelabel.runs.files import checksum
+
+pytestmark = pytest.mark.usefixtures("own_folder")
+
+
+def fault(path, **arguments):
+    with pytest.raises(DataError) as caught:
+        read_table(path, **arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def save(name, content):
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return Path(name)
+
+
+def arrays(name, columns=3, num_rows=40, labeled=12, **changes):
+    """Two groups of points in an .npz file; the first rows are labeled."""
+    kind = np.arange(num_rows) % 2
+    x = np.random.default_rng(columns).normal(size=(num_rows, columns)) + 4 * kind[:, None]
+    np.savez(name, **{"x": x, "y": np.where(np.arange(num_rows) < labeled, kind, -1), **changes})
+    return Path(name)
+
+
+# --- rows
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("p,q\0,y\n1,2,a\n3,4,b\n5,6,\n", 1),
+        ("p,q,y\n1,2,a\n3,4,\0b\n5,6,\n", 3),
+        ('p,q,y\n1,2,a\n3,4,"b\0"\n5,6,\n', 3),
+    ],
+)
+def test_a_nul_character_is_named_by_its_line(text, line):
+    for path in (save("t.csv", text), save("t.csv.gz", gzip.compress(text.encode()))):
+        assert f"'{path}', line {line} holds a NUL character" in fault(path, labels=["y"])
+
+
+def test_rows_that_a_parser_loses_or_adds_are_noticed(monkeypatch):
+    path, batches = save("t.csv", "a,y\n1,u\n2,v\n3,w\n"), _csv._batches
+    assert len(read_table(path, labels=["y"])) == 3
+    for change, count in ((lambda batch: [batch.slice(1)], 2), (lambda batch: [batch, batch], 6)):
+        monkeypatch.setattr(_csv, "_batches", lambda *given, change=change: change(next(batches(*given))))
+        assert f"'t.csv' has 3 rows, and {count} came out when it was read" in fault(path, labels=["y"])
+
+
+def test_a_table_in_batches_has_the_rows_that_its_file_announces():
+    request = Request((), None, (), None, None)
+    collector = Collector(save("t.parquet", "x"), choose_columns(Path("t.parquet"), ["a"], request), 3, request)
+    collector.add(pa.RecordBatch.from_pydict({"a": [1.0, 2.0]}))
+    with pytest.raises(DataError, match="has 3 rows, and 2 came out"):
+        collector.table()
+
+
+def test_gzip_members_are_read_to_the_last():
+    parts = ["a,y\n1,u\n", "2,v\n3,", "w\n"]
+    path = save("t.csv.gz", b"".join(gzip.compress(part.encode()) for part in parts))
+    assert read_table(path, labels=["y"]).y.tolist() == ["u", "v", "w"]
+
+
+@pytest.mark.parametrize("text", ["\ufeff\na,y\n1,u\n\n2,v\n", '\ufeff\n"a",y\n1,u\n\n2,"v"\n', 'a,y\r\r1,x"y\r2,z"w'])
+def test_empty_lines_marks_and_lone_quotes_do_not_change_the_count(text):
+    assert read_table(save("t.csv", text), labels=["y"]).x.tolist() == [[1], [2]]
+
+
+# --- memory
+
+MEASURE = """
+import sys
+import pyarrow.csv, pyarrow.parquet
+from surelabel.data.tables import read_table
+
+def peak():
+    # Of this program alone: ru_maxrss would start at the size of the process that launched it.
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) // 1024
+
+before = peak()
+try:
+    read_table(sys.argv[1], labels=["y"] if sys.argv[1] != "t.npz" else ())
+    print("read")
+except ValueError as error:
+    print(error)
+print(peak() - before)
+"""
+
+
+def megabytes_to_refuse(path):
+    """Return the refusal of a file and how far the peak memory grew by it."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("peak memory of one program is read from /proc")
+    done = subprocess.run([sys.executable, "-c", MEASURE, str(path)], capture_output=True, text=True, check=True)
+    message, megabytes = done.stdout.splitlines()
+    return message, int(megabytes)
+
+
+@pytest.mark.parametrize("place", ["cell", "header", "rows"])
+def test_a_small_csv_file_does_not_fill_the_memory(place):
+    ends = {"cell": (b"a,b,y\n1,2,u\n1,", b",u\n"), "header": (b"a,b", b",y\n1,2,u\n"), "rows": (b"a,b,y\n", b"")}
+    # A row of five bytes takes 24 in memory.
+    many = gzip.compress(b"1,1,\n" * 200_000) * 230 if place == "rows" else gzip.compress(b"x" * 1_000_000) * 1200
+    path = save("t.csv.gz", gzip.compress(ends[place][0]) + many + gzip.compress(ends[place][1]))
+    assert path.stat().st_size < 5_000_000
+    message, grown = megabytes_to_refuse(path)
+    assert "set SURELABEL_MAX_BYTES to" in message
+    assert {"cell": "line 3 is longer than", "header": "line 1 is longer", "rows": "or more, and at most"}[
+        place
+    ] in message
+    assert grown < 200
+
+
+def test_a_small_npz_file_does_not_fill_the_memory():
+    archive = zipfile.ZipFile("t.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with archive, archive.open("x.npy", "w", force_zip64=True) as stream:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (120_000_000, 10)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for _ in range(1200):
+            stream.write(bytes(1_000_000))
+    message, grown = megabytes_to_refuse("t.npz")
+    assert "would take 1,200,000,128 bytes of memory or more, and at most 1,073,741,824 are allowed" in message
+    assert grown < 200
+
+
+def test_a_small_parquet_file_does_not_fill_the_memory():
+    once = pa.DictionaryArray.from_arrays(np.zeros(4000, np.int32), ["x" * 1_000_000])
+    pq.write_table(pa.table({"a": [0.5] * 4000, "y": once}), "t.parquet")
+    assert Path("t.parquet").stat().st_size < 100_000
+    message, grown = megabytes_to_refuse("t.parquet")
+    assert "would take 4,000,000,000 bytes of memory" in message
+    assert grown < 200
+
+
+def test_the_limit_is_the_users_to_raise(monkeypatch):
+    np.savez("t.npz", x=np.zeros((1000, 2)), y=["u"] * 1000)
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "10000")
+    assert "would take 20,256 bytes of memory or more, and at most 10,000 are allowed" in fault("t.npz")
+    with pytest.raises(DataError, match="SURELABEL_MAX_BYTES to a larger number"):
+        read_table(save("t.csv", "a,y\n" + "1,\n" * 5000), labels=["y"])
+    pq.write_table(pa.table({"a": np.zeros(1000, np.float32)}), "rows.parquet")
+    assert "would take 12,000 bytes of memory" in fault("rows.parquet")
+    pq.write_table(pa.table({"a": np.arange(2000.0)}), "columns.parquet", use_dictionary=False)
+    assert "would take 16," in fault("columns.parquet")
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "200000")
+    assert len(read_table("t.npz")) == 1000
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1 GB")
+    with pytest.raises(InvalidInputError, match="SURELABEL_MAX_BYTES must be a whole number of bytes. Got '1 GB'"):
+        read_table("t.npz")
+
+
+@pytest.mark.parametrize("x", [np.zeros((1, 30_000)), np.zeros((500, 40), bool)])
+def test_names_of_columns_and_wider_numbers_count_too(monkeypatch, x):
+    np.savez("t.npz", x=x)
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", str(x.nbytes + 1000))
+    assert "SURELABEL_MAX_BYTES" in fault("t.npz")
+
+
+def test_many_columns_and_classes_count_too(monkeypatch):
+    wide = save("wide.csv", ",".join(f"c{column}" for column in range(2000)) + "\n" + ",".join("1" * 2000) + "\n")
+    tags = save("tags.csv", "a,y\n" + "".join(f"1,t{row}\n" for row in range(2000)))
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "10000000")
+    assert "would take 20,000,000 bytes of memory" in fault(wide)
+    with pytest.raises(DataError, match="'tags.csv' .* would take 32,000,000 bytes of memory"):
+        TableData(path=tags, labels=("y",), separator="|").load()
+
+
+# --- columns of arrays, and ids
+
+
+def test_arrays_of_another_width_are_refused_wherever_they_come_in(command):
+    arrays("three.npz"), arrays("five.npz", columns=5, labeled=40)
+    np.save("five.npy", np.load("five.npz")["x"])
+    problem = "x has 5 columns, and the model was trained on arrays of 3"
+    for option in ("--test", "--validation"):
+        words = ("fit", "three.npz", *QUICK, option, "five.npz", "--out", "run")
+        assert f"File 'five.npz': {problem}" in command.fails(1, *words)
+    assert command("fit", "three.npz", *QUICK, "--rounds", "0", "--out", "run").code == 0
+    for words in (("predict", "run", "five.npz"), ("label", "run", "five.npz"), ("predict", "run", "five.npy")):
+        assert f"File '{words[2]}': {problem}" in command.fails(1, *words)
+    assert command("predict", "run", "three.npz").code == 0
+
+
+def test_dropped_columns_of_arrays_keep_their_places(command):
+    arrays("a.npz", columns=3)
+    assert command("fit", "a.npz", "--drop", "x1", *QUICK, "--rounds", "0", "--out", "run").code == 0
+    assert command("predict", "run", "a.npz").code == 0
+    arrays("b.npz", columns=4)
+    assert "x has 4 columns, and the model was trained on arrays of 3" in command.fails(1, "predict", "run", "b.npz")
+
+
+def test_held_out_pictures_have_the_shape_of_the_others():
+    arrays("a.npz", x=np.random.default_rng(0).normal(size=(40, 2, 2)))
+    arrays("b.npz", x=np.zeros((40, 3, 3)))
+    with pytest.raises(DataError, match=r"'b.npz' has samples of shape \(3, 3\), and 'a.npz' of \(2, 2\)"):
+        TableData(path=Path("a.npz"), test_path=Path("b.npz")).load()
+
+
+def test_ids_of_64_bits_come_out_as_they_went_in(command):
+    ids = np.arange(40, dtype=np.uint64) * np.uint64(3) + np.uint64(2**64 - 200)
+    arrays("a.npz", ids=ids)
+    assert read_table("a.npz").ids.tolist() == ids.tolist()
+    assert command("fit", "a.npz", *QUICK, "--validation", "0.2", "--out", "run").code == 0
+    names = [str(value) for value in ids]
+    for name in ("predict", "label"):
+        assert [row["id"] for row in rows(command(name, "run", "a.npz").out)] == names
+        assert command(name, "run", "a.npz", "--out", f"{name}.parquet").code == 0
+        assert pq.read_table(f"{name}.parquet")["id"].to_pylist() == ids.tolist()
+    run = RunFolder.open("run")
+    split = json.loads(Path("run/split.json").read_text())
+    assert sorted([*split["labeled"], *split["validation"], *run.pool().ids.tolist()]) == ids.tolist()
+    for path in (save("t.csv", "a,id\n" + "".join(f"1,{name}\n" for name in names)), Path("t.parquet")):
+        if path.suffix == ".parquet":
+            pq.write_table(pa.table({"a": [0.5] * 40, "id": ids}), path)
+        assert [str(value) for value in read_table(path, id_column="id").ids] == names
+
+
+def test_signed_and_unsigned_ids_together_are_told_apart():
+    labeled = ArraySource(np.zeros((2, 1)), ids=np.array([2**63, 2**63 + 1], np.uint64))
+    pool = ArraySource(np.zeros((2, 1)), ids=np.array([3, 4]))
+    assert Concatenation(labeled, pool).ids.tolist() == [2**63, 2**63 + 1, 3, 4]
+
+
+# --- columns that count the rows
+
+
+counting = pytest.mark.filterwarnings("always:.*only counts the rows")
+
+
+def counted(path, start=1, **changes):
+    return write_blobs(path, row=list(range(start, start + 60)), **changes)
+
+
+@counting
+@pytest.mark.parametrize("start", [0, 1, -7])
+def test_a_column_that_counts_the_rows_is_left_out_with_a_warning(command, start):
+    counted(Path("pets.csv"), start), write_table("new.csv", blobs(seed=1, num_labeled=60))
+    result = command("fit", "pets.csv", "--label", "pet", "--id", "id", *QUICK, "--test", "new.csv", "--out", "run")
+    assert result.code == 0
+    assert "warning: 'row' of 'pets.csv' only counts the rows and is left out; say --use row" in result.err
+    settings = RunFolder.open("run").settings
+    assert (settings.feature_names, settings.data.drop) == (("width", "height"), ("row",))
+    assert command("predict", "run", "new.csv").code == 0
+    assert "row" not in command("resume", "run", "--rounds", "2").err
+
+
+def test_a_column_that_counts_the_rows_is_used_where_asked(command):
+    words = ("fit", counted(Path("pets.csv")), "--label", "pet", "--id", "id", *QUICK, "--use", "row", "--out", "run")
+    result = command(*words)
+    assert (result.code, result.err) == (0, "")
+    assert RunFolder.open("run").settings.feature_names == ("width", "height", "row")
+    line = command.fails(1, *words[:-2], "--use", "rows", "--out", "other")
+    assert "no feature column 'rows'; did you mean 'row'?" in line
+
+
+def test_runs_from_before_keep_the_features_that_they_have(command):
+    path = counted(Path("pets.csv"))
+    assert command("fit", path, "--label", "pet", "--id", "id", *QUICK, "--use", "row", "--out", "run").code == 0
+    content = json.loads(Path("run/run.json").read_text())
+    content.pop("checksum"), content["settings"]["data"].pop("use")
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    save("run/run.json", json.dumps({**content, "checksum": checksum(canonical)}))
+    result = command("resume", "run", "--rounds", "2")
+    assert (result.code, result.err) == (0, "")
+    assert command("predict", "run", path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "counts"),
+    [
+        (np.arange(60) + 0.5, False),
+        (np.arange(60)[::-1], False),
+        (np.r_[np.arange(59), 60], False),
+        (np.full(60, 1e9), False),
+        (np.arange(60) * 2, False),
+        (np.arange(60) + 2**24, True),
+        (np.arange(60) + 2**40, False),  # 32 bits do not hold it
+    ],
+)
+def test_only_whole_numbers_one_after_the_other_count_the_rows(column, counts):
+    path = write_blobs(Path("pets.csv"), row=column)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = TableData(path=path, labels=("pet",), id_column="id").load()
+    assert ([str(warning.message)[:5] for warning in caught], data.left_out) == (
+        (["'row'"], ("row",)) if counts else ([], ())
+    )
+
+
+def test_a_file_needs_features_beside_the_count(command):
+    counted(Path("pets.csv"), width=None, height=None)
+    words = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run")
+    assert "has no features: 'row' only counts the rows; add some, or say --use row" in command.fails(1, *words)
+
+
+@counting
+def test_columns_of_arrays_that_count_the_rows_are_left_out_by_their_place(command):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    arrays("a.npz", x=np.c_[np.arange(40), x])
+    result = command("fit", "a.npz", *QUICK, "--rounds", "0", "--test", arrays("b.npz", columns=4), "--out", "run")
+    assert "warning: 'x0' of 'a.npz' only counts the rows" in result.err
+    assert RunFolder.open("run").settings.feature_names == ("x1", "x2", "x3")
+    assert command("predict", "run", "b.npz").code == 0
+    assert "'x0'" not in command("resume", "run", "--rounds", "1").err
+
+
+# --- labels
+
+
+def fit(command, labels, *more):
+    path = write_blobs(Path("pets.csv"), pet=labels)
+    return command("fit", path, "--label", "pet", "--id", "id", *QUICK, "--rounds", "0", "--out", "run", *more)
+
+
+def test_measurements_are_refused_with_what_to_do(command):
+    result = fit(command, [row / 8 for row in range(30)] + [None] * 30)
+    assert result.code == 1
+    assert "the labels are numbers such as 0.125, which measure something and name no class; sort them" in result.err
+    assert not Path("run").exists()
+    np.savez("a.npz", x=np.zeros((40, 2)), y=np.random.default_rng(0).normal(size=40))
+    assert "which measure something" in command.fails(1, "fit", "a.npz", "--out", "run")
+
+
+@pytest.mark.parametrize("names", [range(100, 130), [f"name {row}" for row in range(30)]])
+def test_labels_that_are_nearly_all_different_are_warned_of(command, names):
+    assert (
+        "warning: There are 30 classes for 30 labels; if the labels measure" in fit(command, [*names] + [None] * 30).err
+    )
+
+
+def test_classes_that_are_written_in_several_ways_are_named(command):
+    result = fit(command, ["cat", "CAT", "dog", " cat", "Dog", "eel"] * 5 + [None] * 30)
+    assert result.code == 0
+    assert result.err.splitlines() == [
+        "warning: 'CAT', 'cat' are different classes; if they are one, write them alike.",
+        "warning: 'Dog', 'dog' are different classes; if they are one, write them alike.",
+    ]
+
+
+def test_a_class_that_the_validation_set_lacks_is_named(command):
+    labels = ["cat", "dog"] * 5 + ["eel"] + [None] * 49
+    assert "no label of 'eel' is in the validation set" in fit(command, labels, "--validation", "0.2").err
+    assert Path("run/split.json").exists()
+
+
+def test_labels_of_5000_digits_are_classes(command):
+    long = "7" * 5000
+    assert fit(command, [long, "3"] * 5 + [None] * 50).code == 0
+    assert RunFolder.open("run").settings.classes == ("3", long)
+
+
+def test_blobs_have_nothing_to_warn_of(command):
+    assert fit(command, blobs()["pet"]).err == ""

@@ -1,0 +1,175 @@
+"""Names of classes and runs may be anything: figures and reports show them as they are, or shortened."""
+
+import html
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import surelabel as sl
+from surelabel.data.pool import Prediction
+from surelabel.report.drawing import Panel, literal, panel, visible
+from surelabel.report.html import write_report
+from surelabel.report.paper_figures import figure_4, write_figures
+from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round
+from surelabel.report.tables import Statistic, TextTable, group_runs
+from surelabel.runs import RunFolder, run
+
+PLAIN = [
+    "$10_$20",
+    "cost $5 to $6",
+    r"\frac{",
+    "<script>",
+    "🐱",
+    "_hidden",
+    "a, b & c",
+    'id="x"#010203',
+    "שלום",
+    "犬\u3000猫",
+]
+"""Names that are shown as they are."""
+CHANGED = {"\n": r"\n", "a\x00b\x1b": r"a\x00b\x1b", "\u202egnp.exe": r"\u202egnp.exe", "\ud800": r"\ud800"}
+"""Names that are shown in another way, and how: nothing in them can be seen, or it would turn the text around."""
+LONG = "begin" + "x" * 300 + "end"
+
+
+def texts(drawing: Panel | Path) -> list[str]:
+    """Return the texts of a drawing, which must be well-formed."""
+    root = ElementTree.parse(drawing).getroot() if isinstance(drawing, Path) else ElementTree.fromstring(drawing.svg)
+    return ["".join(text.itertext()) for text in root.iter() if text.tag.endswith("text")]
+
+
+@pytest.mark.parametrize(("name", "shown"), [*((name, name) for name in PLAIN), *CHANGED.items()])
+def test_a_name_is_shown_literally_in_every_kind_of_panel(name: str, shown: str) -> None:
+    line = [Statistic(0.5, None, 1)]
+    panels = [
+        curves({name: Curve([0, 1], [0, 1])}, "x", "y"),
+        lines_by_round({name: line * 2, "other": line}, "score", 0),
+        lines_by_round({"other": line * 2, name: line}, "score", 0),
+        classes([name, "other"], [2, 1], [1, 1], "classes"),
+    ]
+    for drawn in panels:
+        assert shown in texts(drawn)
+
+
+def test_a_long_name_is_shown_by_its_beginning_and_its_end() -> None:
+    for drawn in (curves({LONG: Curve([0, 1], [0, 1])}, "x", "y"), classes([LONG] * 30, [1] * 30, [1] * 30, "classes")):
+        (found,) = {text for text in texts(drawn) if text.startswith("begin")}
+        assert len(found) <= 40
+        assert found.endswith("xend")
+        assert "…" in found
+    assert literal("x" * 40) == "x" * 40
+
+
+@pytest.mark.parametrize("length", [2, 3, 7, 8])
+def test_a_shortened_name_is_as_long_as_asked_for(length: int) -> None:
+    assert len(literal("abcdefghijkl", length)) == length
+
+
+def test_what_joins_letters_stays() -> None:
+    family = "👩\u200d👧"
+    assert visible(family) == family
+
+
+def test_every_line_has_its_name_however_many_there_are() -> None:
+    names = [f"row {number}" for number in range(9)]
+    drawn = curves({name: Curve([0, 1], [0, 1]) for name in names}, "x", "y")
+    assert [text for text in texts(drawn) if text.startswith("row")] == names
+
+
+def test_counts_on_a_logarithmic_axis_are_plain_numbers() -> None:
+    found = texts(histogram(np.full(2000, 0.5), np.arange(2000) < 1990, "confidence"))
+    assert {"1", "10", "100", "1,000"} <= set(found)
+    assert not any("$" in text or "{" in text for text in found)
+
+
+def test_ids_and_ink_in_the_text_of_a_drawing_are_left_alone() -> None:
+    name = 'id="x" url(#y) xlink:href="#z" #010203'
+    with panel("a drawing") as drawn:
+        drawn.axes.set(xlabel=name)
+    assert name in texts(drawn)
+
+
+class Guess:
+    """A learner of two classes that is confident, wrong about half of the samples, and sure of some."""
+
+    model_file = "model.safetensors"
+
+    def fit(self, training_set: Any, *, seed: int) -> None:
+        """Do nothing."""
+
+    def predict(self, source: Any, *, seed: int) -> Iterator[Prediction]:
+        number = len(source.ids)
+        p = np.tile(np.float32([0.95, 0.05]), (number, 1))
+        yield Prediction(source.ids, p, np.tile(np.float32([0.01, 0.2]), number)[:number, None] * np.ones((1, 2)))
+
+    def to_bytes(self) -> bytes:
+        return b"nothing"
+
+
+def hostile_run(folder: Path, first: str, second: str, name: str) -> RunFolder:
+    """Make a run on small pictures; those of the pool are kept in its folder."""
+    config = sl.UPSConfig(kappa_p=0.05, max_rounds=1, balance=None)
+    x, truth = np.zeros((8, 1, 4, 4)), np.array([0, 1] * 4)
+    labeled, pool = (x[:2], truth[:2]), x
+    list(run(folder, Guess(), labeled, pool, config, (x, truth), None, truth, classes=[first, second], name=name))
+    pixels = np.zeros((8, 4, 4), dtype=np.uint8)
+    np.savez(folder / "pictures.npz", places=np.arange(8), pixels=pixels)
+    return RunFolder.open(folder)
+
+
+NAMES = [*PLAIN, *(name for name in CHANGED if name != "\ud800"), LONG]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    folder = tmp_path_factory.mktemp("runs")
+    following = [*NAMES[1:], NAMES[0]]
+    pairs = enumerate(zip(NAMES, following, strict=True))
+    return [hostile_run(folder / str(place), one, other, name=one) for place, (one, other) in pairs]
+
+
+def test_a_report_shows_every_name(runs: list[RunFolder], tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for place, made in enumerate(runs):
+            page = write_report([made], tmp_path / f"{place}.html", title=made.settings.name).read_text(
+                encoding="utf-8"
+            )
+            shown = html.escape(CHANGED.get(made.settings.name, made.settings.name)).replace("&#x27;", "&#39;")
+            assert shown.replace("&quot;", "&#34;") in page
+            assert "<script>" not in page
+            assert "\x00" not in page
+            assert "taken for" in page, "the pictures are shown"
+        page = write_report(runs, tmp_path / "all.html", title="\ud800").read_text(encoding="utf-8")
+    assert r"<title>\ud800</title>" in page
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_every_figure_of_the_paper_is_drawn_with_any_name(runs: list[RunFolder], tmp_path: Path, form: str) -> None:
+    letters = ("1-a", "1-b", "1-c", "3-a", "3-b", "3-c", "3-d", "4")
+    expected = [*(f"figure-{letter}" for letter in letters), "first-selection"]
+    for made in runs:
+        *files, _ = write_figures([made], tmp_path, [form])
+        assert [file.name for file in files] == [f"{name}.{form}" for name in expected]
+        if form == "svg":
+            first, second = (literal(name, 16) for name in made.settings.classes)
+            assert {first, second} <= set(texts(tmp_path / "first-selection.svg"))
+            assert literal(made.settings.name) in texts(tmp_path / "figure-1-c.svg")
+
+
+def test_captions_of_pictures_are_lines_of_their_own_whatever_the_names(runs: list[RunFolder], tmp_path: Path) -> None:
+    for made in runs:
+        (panel,) = figure_4(group_runs([made])[0]).panels
+        panel.save(tmp_path / "figure.svg")
+        first, second = made.settings.classes
+        lines = [literal(second, 24), literal(f"taken for {first}", 24), "confidence 0.95", "u 0.20 (round 0)"]
+        assert texts(tmp_path / "figure.svg")[:4] == lines
+
+
+def test_a_table_in_markdown_shows_dollars_and_stars_as_they_are() -> None:
+    assert TextTable(["row"], [["cost $5 to $6 *now*"]]).markdown().splitlines()[2] == r"| cost \$5 to \$6 \*now\* |"
