@@ -232,23 +232,3 @@ def test_an_interrupted_demo_tells_what_is_kept(command, monkeypatch):
             "note: finished rounds are kept in shown; go on with one of its runs by: surelabel resume shown/full-ups-0",
         ],
     )
-
-
-def test_names_that_are_no_text_are_told_or_kept_as_far_as_they_go():
-    strange = os.fsdecode(b"p\xff")
-    try:
-        Path(f"{strange}.csv").write_bytes(Path("pets.csv").read_bytes())
-    except OSError:
-        pytest.skip("the file system takes no such name")
-    Path(f"{strange}.py").write_text(STOPS_ITSELF)
-    told = {
-        "is not UTF-8 text; rename it.": [*fit("a")[:1], f"{strange}.csv", *fit("a")[2:]],
-        "a run cannot keep it; rename it": [word.replace("net.py", f"{strange}.py") for word in fit("b")],
-    }
-    for line, words in told.items():
-        done = subprocess.run([sys.executable, "-m", "surelabel", *words], capture_output=True, check=False)
-        assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
-        assert line.encode() in done.stderr
-    words = [sys.executable, "-m", "surelabel", *fit(strange)]
-    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
-    assert RunFolder.open(strange).environment[0]["command"][-1] == "p\ufffd"
