@@ -232,12 +232,3 @@ def test_an_interrupted_demo_tells_what_is_kept(command, monkeypatch):
             "note: finished rounds are kept in shown; go on with one of its runs by: surelabel resume shown/full-ups-0",
         ],
     )
-
-
-def test_names_that_are_no_text_are_told():
-    strange = os.fsdecode(b"p\xff")
-    model = [word.replace("net.py", f"{strange}.py") for word in fit("b")]
-    for words in ([*fit("a")[:1], f"{strange}.csv", *fit("a")[2:]], model, fit(strange)):
-        done = subprocess.run([sys.executable, "-m", "surelabel", *words], capture_output=True, check=False)
-        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
-        assert b"is not UTF-8 text; rename the file" in done.stderr

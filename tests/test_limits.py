@@ -34,7 +34,17 @@ KINDS = (
     RunSettings,
     BenchSettings,
 )
-WITHOUT_LIMIT = {"kappa_p", "kappa_n", "tolerance", "max_minutes", "gradient_clip", "minutes", "mean", "std"}
+WITHOUT_LIMIT = {
+    "kappa_p",
+    "kappa_n",
+    "tolerance",
+    "max_minutes",
+    "checkpoint_minutes",
+    "gradient_clip",
+    "minutes",
+    "mean",
+    "std",
+}
 """Infinity says something there, no threshold, no end, no clipping; or it is the data that decide."""
 
 

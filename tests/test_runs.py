@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -273,6 +274,18 @@ def test_thresholds_on_an_uncertainty_that_nothing_estimates_are_refused_before_
         next(start(tmp_path / "run", settings))
     assert not (tmp_path / "run").exists()
     next(start(tmp_path / "run", settings.replace(config=CONFIG.replace(kappa_p=math.inf, kappa_n=math.inf))))
+
+
+def test_names_that_are_no_text_are_refused_or_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = os.fsdecode(b"p\xff")
+    with pytest.raises(
+        InvalidInputError, match="a name that is no text in UTF-8, so that a run cannot keep it; rename"
+    ):
+        start(tmp_path / "run", small_settings(tmp_path, name=strange))
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("sys.argv", ["train.py", strange])
+    list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))
+    assert RunFolder.open(tmp_path / "run").environment[0]["command"] == ["train.py", "p\ufffd"]
 
 
 def test_settings_that_name_too_little_are_refused(tmp_path: Path) -> None:

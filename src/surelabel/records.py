@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from surelabel.arrays import ROUNDING
 from surelabel.calibration import calibration_error
 from surelabel.data.pool import PoolLabels
 from surelabel.labels import Task
@@ -19,7 +20,7 @@ Truth = npt.NDArray[np.int64]
 # What a record may hold is checked where it comes from a file.
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Amount = Annotated[float, Field(ge=0, lt=2**53)]
-Share = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6)]
+Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
 """A mean of shares may be rounded beyond 0 and 1."""
 
 ClassScores = list[Annotated[list[Share], Field(min_length=2, max_length=2)] | None]

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.arrays import ROUNDING
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.data.wording import listed, shown
@@ -190,8 +191,8 @@ def _check_column(name: str, column: Any, kind: str, values: Sequence[str | int]
         raise ValueError(f"its column {name!r} has values other than {listed(values)}")
     if kind == "float":
         numbers = np.asarray(there.to_numpy(), dtype=np.float64)
-        low, high = (-1e-6, 1 + 1e-6) if name.startswith("confidence") else (0.0, math.inf)
-        if not ((numbers >= low) & (numbers <= high) & np.isfinite(numbers)).all():
+        low, high = (-ROUNDING, 1 + ROUNDING) if name.startswith("confidence") else (0.0, math.inf)
+        if not ((numbers >= low) & (numbers <= high)).all():
             raise ValueError(f"its column {name!r} has numbers that are no {name.partition('_')[0]}")
 
 
