@@ -90,6 +90,16 @@ def test_empty_lines_marks_and_lone_quotes_do_not_change_the_count(text):
     assert read_table(save("t.csv", text), labels=["y"]).x.tolist() == [[1], [2]]
 
 
+@pytest.mark.parametrize("block", [1, 7, 16])
+def test_rows_are_counted_the_same_whatever_the_blocks(monkeypatch, block):
+    text = '\ufeffa,"y"\r\n1,"x\n""x"", \r\n"\r\n\r\n2,\n3,"a ""b"""\n4,5" wide'
+    path = save("t.csv", text)
+    monkeypatch.setattr(_csv, "_BLOCK", block)
+    assert read_table(path, labels=["y"]).y.tolist() == ['x\n"x",', None, 'a "b"', '5" wide']
+    plain = _csv.survey_text(save("u.csv", text.removesuffix('5" wide')))
+    assert (plain.records, plain.in_doubt) == (5, False)
+
+
 # --- memory
 
 MEASURE = """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from surelabel.data._collect import Batch, Collector, Table
 from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number, not_finite
@@ -31,12 +32,16 @@ _BOOLEANS = frozenset({"true", "false", "True", "False", "TRUE", "FALSE"})
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a file before it is parsed: how many records it has, and the bytes of the longest."""
+    """What is known of a file before it is parsed: how many records it has, and the bytes of the longest.
+
+    Both are in doubt where a quote stands within a cell or is never closed.
+    """
 
     records: int
     longest: int
     quotes: int
     has_nul: bool
+    in_doubt: bool
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,8 @@ def read_csv(path: Path, request: Request) -> Table:
             raise no_rows(path)
         collector = Collector(path, columns, survey.records - 1, request)
         try:
-            # A row must fit into a block.
-            for batch in _batches(path, columns, layout, max(_BLOCK, survey.longest + 2)):
+            # A row must fit into a block, with its line end and the mark before all text.
+            for batch in _batches(path, columns, layout, max(_BLOCK, survey.longest + 8)):
                 collector.add(batch)
         except pa.ArrowException as error:
             raise _explain(path, columns, layout, collector.rows, error) from error
@@ -79,7 +84,7 @@ def survey_text(path: Path) -> Survey:
     if survey.has_nul:
         _read_layout(path)  # text in another encoding, such as UTF-16, is named so
         raise _nul_character(path)
-    return _survey_quoted(path, survey) if survey.quotes else survey
+    return _survey_records(path, survey) if survey.in_doubt else survey
 
 
 def _batches(path: Path, columns: Columns, layout: _Layout, block: int) -> Iterator[Batch]:
@@ -118,29 +123,52 @@ def _boolean_columns(columns: Columns, layout: _Layout) -> frozenset[int]:
 
 
 def _survey_lines(path: Path) -> Survey:
-    """Go over the bytes once, with no more than a block in memory; refuse a file or a line that is too large."""
+    """Go over the bytes once, with no more than a block in memory; refuse a file or a row that is too large."""
     size = records = longest = quotes = 0
-    last_end, has_nul, most = -1, False, longest_row(path)
+    last_end, before, most = -1, ord("\n"), longest_row(path)
+    has_nul = inside = in_doubt = False
     with _binary(path) as stream:
         while chunk := stream.read(_BLOCK):
             data = np.frombuffer(chunk, np.uint8)
-            ends = size + np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
+            is_end = (data == ord("\n")) | (data == ord("\r"))
+            if not in_doubt and (inside or b'"' in chunk):
+                within, in_doubt = _within_quotes(data, before, inside, _delimiter(path))
+                is_end, inside = (is_end, False) if in_doubt else (is_end & ~within, bool(within[-1]))
+            ends, before = size + np.flatnonzero(is_end), chunk[-1]
             size += len(chunk)
             check_size(path, size)
             lengths = np.diff(ends, prepend=last_end) - 1
             last_end = int(ends[-1]) if len(ends) else last_end
             longest = max(longest, size - last_end - 1, int(lengths.max(initial=0)))
             if longest > most:
-                before = lengths[np.logical_and.accumulate(lengths <= most)]
-                raise row_too_long(path, records + int((before > 0).sum()) + 1)
+                shorter = lengths[np.logical_and.accumulate(lengths <= most)]
+                raise row_too_long(path, records + int((shorter > 0).sum()) + 1)
             records += int((lengths > 0).sum())
             quotes += chunk.count(b'"')
             has_nul = has_nul or b"\0" in chunk
-    return Survey(records + (size > last_end + 1), longest, quotes, has_nul)
+    return Survey(records + (size > last_end + 1), longest, quotes, has_nul, in_doubt or inside)
 
 
-def _survey_quoted(path: Path, survey: Survey) -> Survey:
-    """Count the records of a file whose quoted cells may hold line ends; refuse a quote that is never closed.
+def _within_quotes(
+    data: npt.NDArray[np.uint8], before: int, inside: bool, delimiter: str
+) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Return which bytes lie within quotes, and whether that is in doubt, since a quote stands within a cell.
+
+    Args:
+        data: some bytes of a file.
+        before: the byte before them.
+        inside: whether that lies within quotes.
+        delimiter: what stands between cells.
+    """
+    quotes = data == ord('"')
+    within = (np.cumsum(quotes) + inside) % 2 == 1
+    # A quote begins a cell, or is the second of two that stand for one.
+    starts = np.isin(np.concatenate([[before], data[:-1]]), [ord(mark) for mark in (delimiter, "\n", "\r", '"')])
+    return within, bool((quotes & within & ~starts).any())
+
+
+def _survey_records(path: Path, survey: Survey) -> Survey:
+    """Count the records cell by cell; refuse a quote that is never closed.
 
     The rest of such a file would silently be one cell.
     """
