@@ -271,7 +271,17 @@ def record(out: Path, results: Path) -> None:
 
 
 def make_tiny(out: Path, folder: Path, seeds: Sequence[int]) -> Path:
-    """Make pictures whose classes are hard to tell, and round 0 of each seed; return the folder of these runs."""
+    """Make pictures, and round 0 of each seed; return the folder of these runs."""
+    store_made_up(folder)
+    for seed in seeds:
+        place = out / "pools" / f"seed{seed}"
+        if not (place / RUN).exists():
+            list(start(place, round_0(seed, folder)))
+    return out / "pools"
+
+
+def store_made_up(folder: Path) -> None:
+    """Store 600 pictures and 200 for tests in the place of CIFAR-10's: classes are colors, and hard to tell."""
     generator = np.random.default_rng(0)
     colors = generator.integers(40, 216, size=(10, 3))
 
@@ -282,11 +292,6 @@ def make_tiny(out: Path, folder: Path, seeds: Sequence[int]) -> Path:
         return Pictures((color[:, :, None, None] + noise).clip(0, 255).astype(np.uint8), y)
 
     store(folder / CIFAR10.name, ImageSet(pictures(600), pictures(200), CIFAR10_CLASSES, origin="made up"))
-    for seed in seeds:
-        place = out / "pools" / f"seed{seed}"
-        if not (place / RUN).exists():
-            list(start(place, round_0(seed, folder)))
-    return out / "pools"
 
 
 if __name__ == "__main__":

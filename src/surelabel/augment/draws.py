@@ -89,6 +89,14 @@ class Draws:
         """
         return Draws(self._seed, *(part.repeat_interleave(times) for part in (self._keys, self._epochs)))
 
+    def rows(self, rows: slice) -> "Draws":
+        """Return the draws of some of the samples.
+
+        >>> Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64)).rows(slice(2, 4)).uniform("flip")
+        tensor([0.8812, 0.2993])
+        """
+        return Draws(self._seed, self._keys[rows], self._epochs[rows])
+
     def bits(self, name: str) -> Tensor:
         """Return 64 random bits for each sample, int64 of shape (N,)."""
         # The part that all draws share is made when one is first asked for: a batch that is not augmented needs none.
