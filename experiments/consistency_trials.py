@@ -112,6 +112,9 @@ TRIALS = {
     "all labels": Trial(labels=0, labeled=512, strong_labels=True, dropout=0.0, decay=0.999),
     "base": BASE,
     "all changes": ALL,
+    "all changes, half the batch": dataclasses.replace(ALL, labeled=32, unlabeled=112, rate=0.1),
+    "all changes, fixed gate": dataclasses.replace(ALL, gate="fixed"),
+    "all changes, weak labels": dataclasses.replace(ALL, strong_labels=False),
 }
 
 
