@@ -108,13 +108,18 @@ BASE = Trial()
 ALL = Trial(
     gate="soft", align=True, views=2, unlabeled=224, strong_labels=True, batch_statistics=True, dropout=0.0, decay=0.999
 )
+WEAK_LABELS = dataclasses.replace(ALL, strong_labels=False)
 TRIALS = {
     "all labels": Trial(labels=0, labeled=512, strong_labels=True, dropout=0.0, decay=0.999),
     "base": BASE,
     "all changes": ALL,
     "all changes, half the batch": dataclasses.replace(ALL, labeled=32, unlabeled=112, rate=0.1),
     "all changes, fixed gate": dataclasses.replace(ALL, gate="fixed"),
-    "all changes, weak labels": dataclasses.replace(ALL, strong_labels=False),
+    "all changes, weak labels": WEAK_LABELS,
+    "weak labels, one view": dataclasses.replace(WEAK_LABELS, views=1, unlabeled=448),
+    "weak labels, rate 0.1": dataclasses.replace(WEAK_LABELS, rate=0.1),
+    "weak labels, running statistics": dataclasses.replace(WEAK_LABELS, batch_statistics=False),
+    "weak labels, FreeMatch's gate": dataclasses.replace(WEAK_LABELS, gate="free", seconds=105.0),
 }
 
 
