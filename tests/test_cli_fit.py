@@ -88,10 +88,18 @@ def test_a_last_round_that_is_worse_than_round_0_is_told_with_both_figures_and_a
     assert command("resume", "runs/pets").out.splitlines()[3:5] == end[2:4]
 
 
+def test_a_quiet_fit_still_warns_of_a_last_round_that_is_worse(command, monkeypatch):
+    write_table(Path("held.csv"), blobs(num_labeled=60, seed=1))
+    spoil(monkeypatch)
+    result = command(*pets(*LOGISTIC, "--validation", "held.csv", "--quiet"))
+    assert (result.code, result.out) == (0, "")
+    assert "warning: By the validation score the last round is worse than round 0." in " ".join(result.err.split())
+
+
 def test_without_a_validation_set_a_fit_says_that_selected_labels_were_not_checked(command):
     lines = command(*pets(*LOGISTIC)).out.splitlines()
     assert (
-        "How often selected labels are right was not checked: the run has no held-out labels; 'surelabel fit "
+        "How often selected labels are right was not checked: the run has no validation labels; 'surelabel fit "
         "--validation 0.2' holds some out."
     ) in lines
     assert not any("worse" in line or "in round 0" in line for line in lines)

@@ -13,7 +13,7 @@ import surelabel as sl
 from surelabel.data.pool import Prediction
 from surelabel.data.reference import RunData
 from surelabel.metrics import map_change, paired_change
-from surelabel.report.held_out import change_line, check_selected, selected_lines
+from surelabel.report.held_out import check_selected, rounds_change, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, histogram, lines_by_round
@@ -263,10 +263,13 @@ def test_the_labels_of_both_rounds_are_compared_sample_by_sample(tmp_path: Path)
         "By the labels of 'surelabel label', 34 of 40 validation samples are right, and 39 were in round 0: -12.5 "
         f"points (paired 95 % interval {low} to {high})."
     )
-    assert change_line(worse) == f"By the validation score the last round is worse than round 0. {told}"
+    assert rounds_change(worse) == ("By the validation score the last round is worse than round 0.", told)
     assert told in read(tmp_path, worse).text["Summary"]
     better = changing_run(tmp_path / "better", [mixed, other], truth, CONFIG)
-    assert change_line(better).startswith("By the labels of 'surelabel label', 39 of 40 validation samples are right")
+    change = rounds_change(better)
+    assert change is not None
+    assert change.worse == ""
+    assert change.text.startswith("By the labels of 'surelabel label', 39 of 40 validation samples are right")
     assert "did not help" not in read(tmp_path, better).text["Summary"]
 
 
@@ -280,13 +283,26 @@ def test_the_change_of_a_mean_average_precision_has_an_interval_where_samples_ar
     made = changing_run(tmp_path / "many", [first, last], truth, config)
     change, low, high = (f"{value:+.3f}" for value in map_change(first, last, truth == 1, truth >= 0))
     was, now = (record.validation_score for record in made.records())
-    assert change_line(made) == (
-        "By the validation score the last round is worse than round 0. By the probabilities of 'surelabel label', the "
-        f"mean average precision is {now:.3f}, and was {was:.3f} in round 0: {change} (95 % interval {low} to {high}, "
-        "a bootstrap over 30 samples)."
+    assert rounds_change(made) == (
+        "By the validation score the last round is worse than round 0.",
+        f"By the probabilities of 'surelabel label', the mean average precision is {now:.3f}, and was {was:.3f} in "
+        f"round 0: {change} (95 % interval {low} to {high}, a bootstrap over 30 samples).",
     )
-    few = changing_run(tmp_path / "few", [first[:12], last[:12]], truth[:12], config)
-    assert "The validation set's 12 samples are too few for an interval of the change." in change_line(few)
+    few = rounds_change(changing_run(tmp_path / "few", [first[:12], last[:12]], truth[:12], config))
+    assert few is not None
+    assert few.text.endswith("in round 0; 12 samples are too few for an interval.")
+
+
+def test_a_round_whose_labels_alone_are_worse_is_called_worse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = np.arange(40) % 2
+    right = both(np.where(truth == 0, 0.9, 0.1))
+    mixed = np.where(np.arange(40)[:, None] < 6, 1 - right, right)
+    monkeypatch.setattr(Changing, "predict_proba", lambda self, source: right[rows_of(source)], raising=False)
+    made = changing_run(tmp_path / "run", [right, mixed], truth, CONFIG)
+    assert [record.validation_score for record in made.records()] == [1.0, 1.0]
+    change = rounds_change(made)
+    assert change is not None
+    assert change.worse == "By its labels of the validation set the last round is worse than round 0."
 
 
 def test_a_change_over_several_seeds_has_their_interval(tmp_path: Path) -> None:
@@ -344,7 +360,7 @@ def test_the_summary_says_how_often_selected_labels_are_right(tmp_path: Path) ->
     assert "was not checked" not in page.text["Summary"]
     blind = one_label_run(tmp_path / "blind")
     assert (
-        "How often selected labels are right was not checked: the run has no held-out labels"
+        "How often selected labels are right was not checked: the run has no validation labels"
         in (read(tmp_path, blind).text["Summary"])
     )
     page = read(tmp_path, checked, blind)

@@ -155,7 +155,7 @@ def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mappi
         task: "single" or "multi".
         held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
     """
-    from surelabel.report.held_out import change_line, selected_lines
+    from surelabel.report.held_out import rounds_change, selected_lines
 
     run = open_run(folder)
     first, names = run.records()[0], run.settings.classes
@@ -166,7 +166,8 @@ def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mappi
     if parts:
         text = "; ".join(parts)
         say(f"{text[0].upper()}{text[1:]}.")
-    for line in (change_line(run), *selected_lines(run)):
+    change = rounds_change(run)
+    for line in (" ".join(filter(None, change or ())), *selected_lines(run)):
         if line:
             say(line)
     say(f"The run is in {folder}. Go on with:")
@@ -177,6 +178,15 @@ def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mappi
             command_line("report", folder, "--out", "report.html"),
         ]
     )
+
+
+def warn_of_worse(folder: Path) -> None:
+    """Warn of a run whose last round is worse than round 0 on its validation set."""
+    from surelabel.report.held_out import rounds_change
+
+    change = rounds_change(open_run(folder))
+    if change is not None and change.worse:
+        complain("warning", f"{change.worse} {change.text}", style="bold yellow")
 
 
 def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from surelabel.cli._console import command_line
 from surelabel.cli._errors import Interrupted
-from surelabel.cli._rounds import RoundsDisplay, tell_the_end, warn_of_no_positives
+from surelabel.cli._rounds import RoundsDisplay, tell_the_end, warn_of_no_positives, warn_of_worse
 from surelabel.cli._work import shown_decoding
 from surelabel.errors import RunError
 
@@ -35,7 +35,7 @@ def follow(
         config: the run's.
         done: the rounds that are done already.
         held_out: the sets whose scores are shown, "validation" and "test", and how many samples each has, if known.
-        quiet: whether to print nothing.
+        quiet: whether to print warnings alone.
     """
     display = RoundsDisplay(len(done), config.max_rounds, held_out, quiet)
     records = list(done)
@@ -53,7 +53,9 @@ def follow(
         raise
     if len(records) == len(done):
         return None
-    if not quiet:
+    if quiet:
+        warn_of_worse(folder)
+    else:
         tell_the_end(folder, records[-1], config.task, held_out)
     warn_of_no_positives(records, config)
     return records[-1]

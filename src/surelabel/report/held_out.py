@@ -18,8 +18,8 @@ from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 
 NOT_CHECKED = (
-    "How often selected labels are right was not checked: the run has no held-out labels; 'surelabel fit --validation "
-    "0.2' holds some out."
+    "How often selected labels are right was not checked: the run has no validation labels; 'surelabel fit "
+    "--validation 0.2' holds some out."
 )
 FEWEST = 20
 """Of fewer samples than this a bootstrap says little."""
@@ -96,18 +96,37 @@ def selected_lines(run: RunFolder) -> list[str]:
     return [line, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
 
 
-def change_line(run: RunFolder) -> str:
-    """Say how the validation set fares in the last round and in round 0; "" without rounds or a validation score."""
+class RoundsChange(NamedTuple):
+    """How the validation set fares in the last round and in round 0.
+
+    Attributes:
+        worse: says that it fares worse, by its score or else by its labels; "" where it does not.
+        text: the figures.
+    """
+
+    worse: str
+    text: str
+
+
+def rounds_change(run: RunFolder) -> RoundsChange | None:
+    """Return how the validation set fares in the last round and in round 0; None without rounds or its score."""
     records = run.records()
     first, last = records[0].validation_score, records[-1].validation_score
     if first is None or last is None or len(records) < 2:
-        return ""
-    return (
-        f"{'By the validation score the last round is worse than round 0. ' if last < first else ''}{paired_text(run)}"
-    )
+        return None
+    found = labels_change(run)
+    judge = "the validation score" if last < first else "its labels of the validation set" if found.is_worse else ""
+    return RoundsChange(f"By {judge} the last round is worse than round 0." if judge else "", found.text)
 
 
-def paired_text(run: RunFolder) -> str:
+class LabelsChange(NamedTuple):
+    """How the labels of the validation set changed from round 0 to the last."""
+
+    is_worse: bool
+    text: str
+
+
+def labels_change(run: RunFolder) -> LabelsChange:
     """Say by how much the validation set's labels changed from round 0 to the last, compared sample by sample.
 
     The score is of one plain pass, and a run keeps nothing else of that. The labels of each sample, which it keeps, are
@@ -117,21 +136,27 @@ def paired_text(run: RunFolder) -> str:
     assert truth is not None
     if truth.ndim == 1:
         right = before.label == truth, after.label == truth
-        change, low, high = (f"{100 * value:+.1f}" for value in paired_change(*right))
-        return (
+        change = paired_change(*right)
+        points, low, high = (f"{100 * value:+.1f}" for value in change)
+        return LabelsChange(
+            change.mean < 0,
             f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
-            f"and {right[0].sum():,} were in round 0: {change} points (paired 95 % interval {low} to {high})."
+            f"and {right[0].sum():,} were in round 0: {points} points (paired 95 % interval {low} to {high}).",
         )
-    if len(truth) < FEWEST:
-        return f"The validation set's {len(truth)} samples are too few for an interval of the change."
-    found = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
-    first = mean_average_precision(before.confidence, truth == 1, truth >= 0)
+    first, last = (mean_average_precision(labels.confidence, truth == 1, truth >= 0) for labels in (before, after))
     assert first is not None
-    was = first.uninterpolated
-    change, low, high = (f"{value:+.3f}" for value in found)
-    return (
-        f"By the probabilities of 'surelabel label', the mean average precision is {was + found.mean:.3f}, and was "
-        f"{was:.3f} in round 0: {change} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)."
+    assert last is not None
+    was, now = first.uninterpolated, last.uninterpolated
+    if len(truth) < FEWEST:
+        interval = f"; {len(truth)} samples are too few for an interval"
+    else:
+        change = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
+        points, low, high = (f"{value:+.3f}" for value in change)
+        interval = f": {points} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)"
+    return LabelsChange(
+        now < was,
+        f"By the probabilities of 'surelabel label', the mean average precision is {now:.3f}, and was {was:.3f} in "
+        f"round 0{interval}.",
     )
 
 

@@ -19,7 +19,7 @@ from surelabel.report.figures import (
     risk_coverage_figure,
     rounds_figure,
 )
-from surelabel.report.held_out import NOT_CHECKED, checked_table, paired_text
+from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.results import paired_difference
 from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
@@ -155,7 +155,7 @@ def _change(row: Row, part: str) -> str:
     """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
     runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
     if len(runs) == 1:
-        return f" {paired_text(runs[0])}" if part == "validation" else ""
+        return f" {labels_change(runs[0]).text}" if part == "validation" else ""
     scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
     change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
     return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
