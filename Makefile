@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 SEED ?= 0
 
-.PHONY: setup demo test test-slow soak lint format clean
+.PHONY: setup demo test test-slow soak bench lint format clean
 
 setup: .venv/.installed
 
@@ -28,6 +28,10 @@ test-slow: setup
 soak: setup
 	PYTHONPATH=tests $(BIN)/python -m soak --seed $(SEED) --results results/reliability.csv; found=$$?; \
 	$(BIN)/python experiments/update_documents.py && exit $$found
+
+# Training and labeling beside a plain and a published-like way, in one run; rows in results/bench.csv.
+bench: setup
+	$(BIN)/python -m benchmarks --results results/bench.csv
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`surelabel bench`: all ways do the same work, take turns, and what did not fit is said. No test looks at a speed."""
+"""The bench: all ways do the same work, take turns, and what did not fit is said. No test looks at a speed."""
 
 import csv
 import random
@@ -11,17 +11,17 @@ import typer
 from PIL import Image, ImageOps
 from torch import nn
 
+from benchmarks import __main__ as command
+from benchmarks import run as bench_run
+from benchmarks.operations import MultiplyAdds, multiply_adds
+from benchmarks.pillow_augment import OPERATIONS, normalized, pillow_augment
+from benchmarks.plain import Plain
+from benchmarks.published_like import PublishedLike
+from benchmarks.results import COLUMNS, append_rows, check_file, origin
+from benchmarks.run import ENGINE, PLAIN, PUBLISHED_LIKE, WAYS, Bench, BenchSettings, Row, run_bench
+from benchmarks.timing import Deadline, medians
+from benchmarks.work import AUGMENTATION, NUM_CLASSES
 from surelabel.augment import AugmentSettings
-from surelabel.bench import run as bench_run
-from surelabel.bench.operations import MultiplyAdds, multiply_adds
-from surelabel.bench.pillow_augment import OPERATIONS, normalized, pillow_augment
-from surelabel.bench.plain import Plain
-from surelabel.bench.published_like import PublishedLike
-from surelabel.bench.results import COLUMNS, append_rows, check_file, origin
-from surelabel.bench.run import ENGINE, PLAIN, PUBLISHED_LIKE, WAYS, Bench, BenchSettings, Row, run_bench
-from surelabel.bench.timing import Deadline, medians
-from surelabel.bench.work import AUGMENTATION, NUM_CLASSES
-from surelabel.cli import bench as command
 from surelabel.cli._errors import WrongUse
 from surelabel.errors import InvalidInputError
 
@@ -306,9 +306,7 @@ def test_a_wrong_results_file_is_named_before_anything_is_timed(tmp_path, monkey
 
 
 def test_the_command_has_the_promised_options():
-    app = typer.Typer()
-    app.command("bench", epilog=command.EXAMPLE)(command.command)
-    names = {name for parameter in typer.main.get_command(app).params for name in parameter.opts}
+    names = {name for parameter in typer.main.get_command(command.app).params for name in parameter.opts}
     assert {"--model", "--batch", "--passes", "--images", "--workers", "--minutes", "--device", "--results"} <= names
 
 
@@ -341,7 +339,7 @@ def test_what_workers_loaded_ahead_is_thrown_away_before_the_clock_starts(monkey
 
     loaded = None
     monkeypatch.setattr(way, "_loader", counted_loader)
-    monkeypatch.setattr("surelabel.bench.published_like.seconds", clock)
+    monkeypatch.setattr("benchmarks.published_like.seconds", clock)
     assert way.train_seconds() == 1 / 8
     assert loaded_before == [1]
     assert loaded.count == 3

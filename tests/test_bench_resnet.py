@@ -5,11 +5,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import bench_resnet as experiment
 import pytest
 import torch
 
-from surelabel.bench.results import COLUMNS
+from benchmarks import resnet as experiment
+from benchmarks.results import COLUMNS
 
 CASES = experiment.cases
 SMALL = ("surelabel.models.resnet:ResNet", "surelabel.models.resnet3d:ResNet3d")

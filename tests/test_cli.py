@@ -17,7 +17,7 @@ from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
 from surelabel.references import resolve
 
-COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "bench", "env")
+COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "env")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from surelabel.bench.operations import multiply_adds
+from benchmarks.operations import multiply_adds
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import CNN13, cnn13
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d

@@ -7,7 +7,7 @@ import pytest
 from soak import __main__ as soak
 from update_documents import beside_alone, main, reliability, rerun, updated
 
-from surelabel.bench import results as bench
+from benchmarks import results as bench
 from surelabel.report import results as runs
 from surelabel.runs.rows import append
 

@@ -10,9 +10,9 @@ from cli_support import QUICK, Command, write_blobs
 from pydantic import TypeAdapter, ValidationError
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.run import BenchSettings
 from surelabel import DeepEnsemble, MCDropout, TorchLearner, UPSClassifier
 from surelabel.augment.settings import AugmentSettings
-from surelabel.bench.run import BenchSettings
 from surelabel.config import Settings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
@@ -108,8 +108,6 @@ def test_a_seed_of_any_usual_size_is_fine(command: Command) -> None:
 def test_the_other_commands_refuse_it_too(command: Command) -> None:
     assert command(*FIT, *QUICK, "--validation", "0.5", "--out", "run").code == 0
     assert command.fails(2, "resume", "run", "--rounds", 10**18).startswith("Invalid value for '--rounds'")
-    for option, value in (("--images", 10**18), ("--passes", 10**9), ("--workers", 10**9), ("--device", "cpu:99")):
-        assert command.fails(2, "bench", option, value).startswith(f"Invalid value for '{option}'")
     for option, value in (("--seeds", 10**18), ("--rounds", 10**18), ("--device", "cpu:99")):
         assert command.fails(2, "reproduce", "table5", option, value).startswith(f"Invalid value for '{option}'")
     assert "at most 1,000,000. Got 1e+300" in command.fails(1, "reproduce", "table5", "--budget", "1e300")

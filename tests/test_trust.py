@@ -553,5 +553,5 @@ def test_only_what_is_known_here_resolves_references() -> None:
         if any(alias.name == "resolve" for alias in node.names)
     ]
     settings = ["data/reference.py", "learners/settings.py"]
-    commands = ["bench/run.py", "recipes/entries.py", "recipes/paper.py"]
+    commands = ["recipes/entries.py", "recipes/paper.py"]
     assert sorted(importing) == sorted([*settings, *commands])

@@ -13,25 +13,25 @@ from typing import Any
 import typer
 
 from surelabel._version import __version__
-from surelabel.cli import bench, data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
+from surelabel.cli import data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._work import shown_decoding
 from surelabel.data.wording import is_text
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, bench, env):
+for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, env):
     app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
 app.add_typer(data.app)
 
 
-def run(arguments: Sequence[str] | None) -> int:
-    """Run a command and return its exit code, as `surelabel.cli.main` does."""
+def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "surelabel") -> int:
+    """Run a command, of these or of another app, and return its exit code, as `surelabel.cli.main` does."""
     with _signals() as received, _warnings_on_one_line():
         try:
             _check_words(sys.argv[1:] if arguments is None else arguments)
             with shown_decoding():
-                code = typer.main.get_command(app).main(arguments, prog_name="surelabel", standalone_mode=False)
+                code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
             if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
                 raise KeyboardInterrupt
             sys.stdout.flush()

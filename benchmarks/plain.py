@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from benchmarks.timing import fastest_convolutions, seconds
+from benchmarks.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
 from surelabel.augment import Augment, Draws
-from surelabel.bench.timing import fastest_convolutions, seconds
-from surelabel.bench.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
 from surelabel.models.stochastic import stochastic_mode
 from surelabel.uncertainty import RunningMoments
 

@@ -8,14 +8,14 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from surelabel.bench.engine_way import Engine
-from surelabel.bench.operations import MultiplyAdds, multiply_adds
-from surelabel.bench.peak import matmul_peak
-from surelabel.bench.plain import Plain
-from surelabel.bench.published_like import PublishedLike
-from surelabel.bench.results import origin
-from surelabel.bench.timing import Deadline, Measure, medians
-from surelabel.bench.work import SAMPLE_SHAPE, Way, Work, make_work
+from benchmarks.engine_way import Engine
+from benchmarks.operations import MultiplyAdds, multiply_adds
+from benchmarks.peak import matmul_peak
+from benchmarks.plain import Plain
+from benchmarks.published_like import PublishedLike
+from benchmarks.results import origin
+from benchmarks.timing import Deadline, Measure, medians
+from benchmarks.work import SAMPLE_SHAPE, Way, Work, make_work
 from surelabel.config import MOST_PASSES, MOST_PROCESSES, MOST_UNITS, Device, Settings
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import cnn13

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from surelabel.bench.timing import seconds, synchronize
-from surelabel.bench.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, NUM_CLASSES, TEMPERATURE, Work
+from benchmarks.timing import seconds, synchronize
+from benchmarks.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, NUM_CLASSES, TEMPERATURE, Work
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.settings import TrainingSettings

@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from surelabel.bench.pillow_augment import normalized, pillow_augment
-from surelabel.bench.timing import fastest_convolutions, seconds
-from surelabel.bench.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
+from benchmarks.pillow_augment import normalized, pillow_augment
+from benchmarks.timing import fastest_convolutions, seconds
+from benchmarks.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
 from surelabel.models.stochastic import stochastic_mode
 
 _ENOUGH = 20_480

@@ -1,6 +1,6 @@
 """What checkpoints cost: CNN-13 in training with one every few seconds, beside none, in turns.
 
-    python experiments/bench_checkpoint.py --results results/bench.csv
+    python -m benchmarks.checkpoints --results results/bench.csv
 
 A run writes one every five minutes. That would take too long to measure, and the share of so little time would drown in
 noise; so they are written 150 times as often here, and cost 150 times as much.
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from surelabel.bench.results import append_rows, check_file, describe_device, origin
-from surelabel.bench.timing import medians, synchronize
+from benchmarks.results import append_rows, check_file, describe_device, origin
+from benchmarks.timing import medians, synchronize
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.recipes.cifar import fast_recipe, paper_recipe

@@ -2,7 +2,7 @@
 
 import torch
 
-from surelabel.bench.timing import seconds
+from benchmarks.timing import seconds
 
 _REPEATS = 5
 

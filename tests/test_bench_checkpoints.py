@@ -3,8 +3,9 @@
 import csv
 from pathlib import Path
 
-import bench_checkpoint as experiment
 import pytest
+
+from benchmarks import checkpoints as experiment
 
 
 def test_a_row_says_how_fast_training_is_with_and_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

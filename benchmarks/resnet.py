@@ -1,6 +1,6 @@
 """How fast ResNet-50 on pictures and 3-D ResNet-18 on clips are, beside the same network alone; all in one run.
 
-    python experiments/bench_resnet.py --results results/bench.csv
+    python -m benchmarks.resnet --results results/bench.csv
 
 Two ratios for each network, of medians taken in turns, by the fast recipes of VOC2007 and UCF-101 on random samples:
 
@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from benchmarks.operations import MultiplyAdds, multiply_adds
+from benchmarks.peak import matmul_peak
+from benchmarks.results import append_rows, check_file, describe_device, origin
+from benchmarks.timing import fastest_convolutions, medians, seconds, synchronize
 from surelabel.augment import Augment
-from surelabel.bench.operations import MultiplyAdds, multiply_adds
-from surelabel.bench.peak import matmul_peak
-from surelabel.bench.results import append_rows, check_file, describe_device, origin
-from surelabel.bench.timing import fastest_convolutions, medians, seconds, synchronize
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.data.video import ClipSettings
@@ -131,7 +131,7 @@ class Bench:
         """Return the step; on a GPU as a graph, so that launching its kernels does not bound it."""
         if self.device.type != "cuda":
             return self._step
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
@@ -151,20 +151,23 @@ class Bench:
     def _label(self) -> None:
         for prediction in self.learner.predict(self.training_set.source, seed=0):
             for part in prediction[1:]:
+                assert part is not None
                 part.cpu()
 
     def _one_pass(self) -> Iterator[Tensor]:
         for samples in self.store.split(self.case.pass_batch):
             yield self._logits(self.compiled, self._shown(samples)).sigmoid()
 
-    def _logits(self, network: nn.Module, x: Tensor) -> Tensor:
+    def _logits(self, network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         # Without the cache of cast weights: a graph would keep those of its capture.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            z: Tensor = network(x)
+            z = network(x)
         return z.float()
 
     def _shown(self, samples: Tensor) -> Tensor:
-        return channels_last(Augment(self.learner.training.augment).plain(samples))
+        augment = self.learner.training.augment
+        assert augment is not None
+        return channels_last(Augment(augment).plain(samples))
 
     def _note_first_step(self, what: str, done: int, total: int) -> None:
         if (what, done) == ("train", 1):

@@ -1,6 +1,6 @@
 """Selection at scale: how long equations 1, 2 and 5 and the balance rule take, and how much memory.
 
-    OMP_NUM_THREADS=1 python experiments/selection_at_scale.py --results results
+    OMP_NUM_THREADS=1 python -m benchmarks.selection_at_scale --results results
 
 Each function is timed in turns with one comparison-and-sum over p, `(p >= t).sum()`, on made-up predictions; the ratio
 is its median time over that one's. Memory is the peak of what the function allocates, as a share of p and u together;
@@ -15,6 +15,7 @@ before the command lets the process keep what it has freed, and the time is the 
 """
 
 import argparse
+import functools
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -24,9 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.results import append_rows, origin
+from benchmarks.timing import medians, seconds
 from surelabel import balance, pseudo_labels, select
-from surelabel.bench.results import append_rows, origin
-from surelabel.bench.timing import medians, seconds
 
 COMPARISON = "comparison and sum"
 MOST_TIME, MOST_MEMORY = 6.0, 0.5
@@ -43,7 +44,7 @@ def main() -> None:
     options = parser.parse_args()
     p, u = predictions(options.samples, options.classes)
     work = functions(p, u)
-    times = medians({name: lambda f=f: warm_seconds(f) for name, f in work.items()}, options.repeats)
+    times = medians({name: functools.partial(warm_seconds, f) for name, f in work.items()}, options.repeats)
     comparison = times.pop(COMPARISON)
     print(f"{options.samples} x {options.classes} float32{MEMORY}; {COMPARISON}: {comparison:.3f} s")
     for name, value in times.items():

@@ -1,5 +1,6 @@
-"""`surelabel bench`: how fast training and labeling are here, beside a plain and a published-like way."""
+"""How fast training and labeling are here, beside a plain and a published-like way: `make bench`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from surelabel.cli._app import run
 from surelabel.cli._console import complain, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import settings_from_options
@@ -14,21 +16,24 @@ from surelabel.cli._fit_options import check_device
 from surelabel.cli._work import shown_work
 
 if TYPE_CHECKING:
-    from surelabel.bench.run import Bench, BenchSettings, Row
+    from benchmarks.run import Bench, BenchSettings, Row
 
 EXAMPLE = """[bold]Examples[/bold]
 
-surelabel bench
+python -m benchmarks
 
-surelabel bench --device cpu --batch 64 --minutes 1
+python -m benchmarks --device cpu --batch 64 --minutes 1
 
-surelabel bench --model nets.py:build --results results/bench.csv"""
+python -m benchmarks --model nets.py:build --results results/bench.csv"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 
 
 def _option(flag: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(flag, help=text, metavar=metavar, show_default=False)
 
 
+@app.command(epilog=EXAMPLE)
 def command(
     model: Annotated[
         str | None,
@@ -65,8 +70,8 @@ def command(
     """
     if device is not None:
         check_device(device)
-    from surelabel.bench.results import append_rows, check_file, describe_device
-    from surelabel.bench.run import run_bench
+    from benchmarks.results import append_rows, check_file, describe_device
+    from benchmarks.run import run_bench
 
     if results is not None:
         check_file(results)
@@ -91,7 +96,7 @@ def command(
 
 def drawn(bench: "Bench") -> Table:
     """Return the table for 80 columns: images a second, and in brackets how many times as fast the engine is."""
-    from surelabel.bench.run import ENGINE, PLAIN, PUBLISHED_LIKE
+    from benchmarks.run import ENGINE, PLAIN, PUBLISHED_LIKE
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("images a second", no_wrap=True)
@@ -105,7 +110,7 @@ def drawn(bench: "Bench") -> Table:
 
 
 def _settings(device: str | None, given: dict[str, Any]) -> "BenchSettings":
-    from surelabel.bench.run import default_settings
+    from benchmarks.run import default_settings
 
     changes = {name: value for name, value in given.items() if value is not None}
     with settings_from_options():
@@ -114,10 +119,14 @@ def _settings(device: str | None, given: dict[str, Any]) -> "BenchSettings":
 
 def _shown(row: "Row", way: str) -> str:
     """Images a second; the start of a round, which has no operations to count, in seconds."""
-    from surelabel.bench.run import ENGINE
+    from benchmarks.run import ENGINE
 
     speed, ratio = row.per_second(way), row.ratio(way)
     if speed is None:
         return "-"
     shown = f"{speed:,.0f}" if row.operations else f"{1 / speed:.2g} s"
     return shown if ratio is None or way == ENGINE else f"{shown} ({ratio:.2f}x)"
+
+
+if __name__ == "__main__":
+    sys.exit(run(None, app, "benchmarks"))

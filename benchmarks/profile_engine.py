@@ -1,6 +1,6 @@
-"""Where a GPU's time goes: kernels of a training step and of labeling, by what they do, as `surelabel bench` runs them.
+"""Where a GPU's time goes: kernels of a training step and of labeling, by what they do, as `make bench` runs them.
 
-    python experiments/profile_engine.py --results results
+    python -m benchmarks.profile_engine --results results
 
 Needs a GPU. Times are the kernels' own, for an image, without the gaps between them; under the profiler a step is up to
 a tenth slower than without it.
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from surelabel.bench.engine_way import Engine
-from surelabel.bench.results import origin
-from surelabel.bench.run import default_settings
+from benchmarks.engine_way import Engine
+from benchmarks.results import origin
+from benchmarks.run import default_settings
 from surelabel.runs.rows import append
 
 COLUMNS = ("what", "model", "batch", "kernels", "nanoseconds", "share", "launches", "device", "torch", "commit")
