@@ -19,9 +19,9 @@ from benchmarks.results import append_rows, check_file, describe_device, origin
 from benchmarks.timing import medians, synchronize
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
-from surelabel.recipes.cifar import fast_recipe, paper_recipe
-from surelabel.runs import RunSettings
+from surelabel.reproduce.cifar import fast_recipe, paper_recipe
 from surelabel.runs.checkpoints import RunCheckpoints
+from surelabel.settings import RunSettings
 
 DEFAULT = 60 * (RunSettings().checkpoint_minutes or 0.0)
 """Seconds between two checkpoints of a run."""

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from torch import Tensor
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 
 Operation = Callable[[Image.Image, float], Image.Image]
 """(image, strength s in [0, 1]) to an image."""

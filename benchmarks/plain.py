@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.timing import fastest_convolutions, seconds
 from benchmarks.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, TEMPERATURE, Work
-from surelabel.augment import Augment, Draws
+from surelabel.augment.chain import Augment
+from surelabel.augment.draws import Draws
 from surelabel.models.stochastic import stochastic_mode
 from surelabel.uncertainty import RunningMoments
 

@@ -27,15 +27,15 @@ from benchmarks.operations import MultiplyAdds, multiply_adds
 from benchmarks.peak import matmul_peak
 from benchmarks.results import append_rows, check_file, describe_device, origin
 from benchmarks.timing import fastest_convolutions, medians, seconds, synchronize
-from surelabel.augment import Augment
+from surelabel.augment.chain import Augment
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.data.video import ClipSettings
 from surelabel.engine.layout import channels_last
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.recipes import ucf101, voc2007
-from surelabel.runs import RunSettings
+from surelabel.reproduce import ucf101, voc2007
+from surelabel.settings import RunSettings
 
 NUM_CLASSES = 20
 ENGINE, ALONE = "engine", "alone"

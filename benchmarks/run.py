@@ -16,11 +16,11 @@ from benchmarks.published_like import PublishedLike
 from benchmarks.results import origin
 from benchmarks.timing import Deadline, Measure, medians
 from benchmarks.work import SAMPLE_SHAPE, Way, Work, make_work
-from surelabel.config import MOST_PASSES, MOST_PROCESSES, MOST_UNITS, Device, Settings
+from surelabel.base.references import resolve
+from surelabel.base.settings import MOST_PASSES, MOST_PROCESSES, MOST_UNITS, Device, Settings
+from surelabel.base.system import Progress, cores
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import cnn13
-from surelabel.references import resolve
-from surelabel.system import Progress, cores
 
 PUBLISHED_LIKE, PLAIN, ENGINE = "published-like", "plain", "engine"
 WAYS: dict[str, Callable[[Work], Way]] = {PUBLISHED_LIKE: PublishedLike, PLAIN: Plain, ENGINE: Engine}

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 
 SAMPLE_SHAPE = (3, 32, 32)
 NUM_CLASSES = 10

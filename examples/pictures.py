@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import surelabel as sl
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 from surelabel.data.picture_cache import cached_pictures
 from surelabel.data.source import Subset
 from surelabel.models.image import small_image_network

@@ -15,7 +15,7 @@ import numpy as np
 from comparison import BASELINES, Book, draw_split, fit_rows
 
 from surelabel import UPSClassifier
-from surelabel.report.results import paired_difference
+from surelabel.core.metrics import paired_difference
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "chosen": {},

@@ -9,11 +9,11 @@ they are called by; the labels of the held-out pictures come on top.
 
 import functools
 
-from surelabel.recipes import variants
-from surelabel.recipes.cifar import CIFAR10
-from surelabel.recipes.entries import Experiment, rows
-from surelabel.recipes.variants import Variant
-from surelabel.runs import RunSettings
+from surelabel.reproduce import variants
+from surelabel.reproduce.cifar import CIFAR10
+from surelabel.reproduce.entries import Experiment, rows
+from surelabel.reproduce.variants import Variant
+from surelabel.settings import RunSettings
 
 ROUNDS, STEPS = 2, 10_000
 

@@ -17,17 +17,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import check_file, damaged
 from surelabel.data.images import data_folder
 from surelabel.data.pictures import decode_pictures
-from surelabel.data.reference import RunData
+from surelabel.data.run_data import RunData
+from surelabel.data.sets import several_labels_data
 from surelabel.data.source import ArraySource
-from surelabel.data.wording import check_file, damaged
 from surelabel.errors import DataError
-from surelabel.recipes import variants
-from surelabel.recipes.datasets import several_labels_data
-from surelabel.recipes.entries import DataSet, Experiment, rows
-from surelabel.recipes.paper import ALL_LABELS, SUPERVISED, UPS
-from surelabel.recipes.voc2007 import fast_recipe, paper_recipe
+from surelabel.reproduce import variants
+from surelabel.reproduce.entries import DataSet, Experiment, rows
+from surelabel.reproduce.paper import ALL_LABELS, SUPERVISED, UPS
+from surelabel.reproduce.voc2007 import fast_recipe, paper_recipe
 
 PARTS = ("trainval", "test")
 SIDE, ALL_PICTURES = 128, 5011

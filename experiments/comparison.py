@@ -20,9 +20,10 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from surelabel import UPSClassifier
-from surelabel.learners.rule import samples_trained_on
-from surelabel.report.record import settings_file
-from surelabel.report.results import append_rows, paired_difference, read_rows
+from surelabel.core.metrics import paired_difference
+from surelabel.methods.ups import samples_trained_on
+from surelabel.reproduce.record import settings_file
+from surelabel.reproduce.results import append_rows, read_rows
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, write_file
 from surelabel.runs.rows import alone

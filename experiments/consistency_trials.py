@@ -24,20 +24,20 @@ from does_uncertainty_help import store_made_up
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm, cross_entropy
 
-from surelabel.augment import Augment
+from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.draws import seed_for
-from surelabel.data.reference import RunData
+from surelabel.data.run_data import RunData
+from surelabel.data.sets import cifar10
 from surelabel.data.source import as_source
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.method import Batch, Method, Stream
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
 from surelabel.models.cnn13 import cnn13
-from surelabel.recipes.cifar import CIFAR10
-from surelabel.recipes.datasets import cifar10
-from surelabel.report.record import settings_file
-from surelabel.report.results import append_rows, read_rows
+from surelabel.reproduce.cifar import CIFAR10
+from surelabel.reproduce.record import settings_file
+from surelabel.reproduce.results import append_rows, read_rows
 from surelabel.runs.checks import split_of
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, read_json, write_file, write_json

@@ -22,29 +22,31 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from surelabel.arrays import rounded_to
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.cifar import CIFAR10_CLASSES
+from surelabel.base.portable import portable_settings
+from surelabel.core.arrays import rounded_to
+from surelabel.core.selection import Selection
 from surelabel.data.draws import draw, sample_keys, seed_for
 from surelabel.data.images import ImageSet, Pictures, store
-from surelabel.data.reference import FunctionData, RunData
+from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.sets.cifar import CIFAR10_CLASSES
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.order import num_steps
 from surelabel.errors import RunError
-from surelabel.learners.rule import samples_trained_on
-from surelabel.recipes.cifar import CIFAR10, paper_recipe
-from surelabel.recipes.portable import portable_settings
-from surelabel.recipes.variants import supervised
+from surelabel.methods.ups import samples_trained_on
 from surelabel.report.equal_counts import most_confident
-from surelabel.report.record import settings_file
-from surelabel.report.results import append_rows, read_rows
-from surelabel.runs import RunFolder, RunSettings, start
+from surelabel.reproduce.cifar import CIFAR10, paper_recipe
+from surelabel.reproduce.record import settings_file
+from surelabel.reproduce.results import append_rows, read_rows
+from surelabel.reproduce.variants import supervised
+from surelabel.runs import RunFolder
 from surelabel.runs.checks import check_same_data, split_of
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, read_json, write_file, write_json
 from surelabel.runs.layout import RUN
 from surelabel.runs.rows import alone
-from surelabel.selection import Selection
+from surelabel.runs.session import start
+from surelabel.settings import RunSettings
 
 EXPERIMENT = "does-uncertainty-help"
 ROWS = {"A": "A: UPS", "B": "B: most confident", "C": "C: drawn above 0.7", "D": "D: all above 0.7"}

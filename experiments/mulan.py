@@ -25,13 +25,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from surelabel import UPSClassifier
+from surelabel.base.text import check_file, damage_named, damaged, shown
+from surelabel.core.metrics import mean_average_precision
 from surelabel.data.draws import draw
 from surelabel.data.images import data_folder
+from surelabel.data.sets.voc import NoDocumentType
 from surelabel.data.splits import multi_label_split, split_hash
-from surelabel.data.voc import NoDocumentType
-from surelabel.data.wording import check_file, damage_named, damaged, shown
 from surelabel.errors import DataError
-from surelabel.metrics import mean_average_precision
 
 FILES = {
     "yeast": ("yeast.arff.xz",),

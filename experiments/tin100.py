@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import check_file, damage_named, damaged
 from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
-from surelabel.data.reference import RunData
-from surelabel.data.wording import check_file, damage_named, damaged
+from surelabel.data.run_data import RunData
+from surelabel.data.sets import run_data
 from surelabel.errors import DataError
-from surelabel.recipes.cifar import fast_recipe, paper_recipe
-from surelabel.recipes.datasets import run_data
-from surelabel.recipes.entries import DataSet, Experiment, rows
-from surelabel.recipes.paper import CONFIDENCE, FIRST, SUPERVISED, UPS
+from surelabel.reproduce.cifar import fast_recipe, paper_recipe
+from surelabel.reproduce.entries import DataSet, Experiment, rows
+from surelabel.reproduce.paper import CONFIDENCE, FIRST, SUPERVISED, UPS
 
 FILE = Path(__file__).resolve()
 TIN100 = DataSet(

@@ -14,15 +14,15 @@ from pathlib import Path
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.images import data_folder
 from surelabel.data.pictures import Counted
-from surelabel.data.reference import RunData
-from surelabel.data.ucf101 import read_ucf101
+from surelabel.data.run_data import RunData
+from surelabel.data.sets import clip_data
+from surelabel.data.sets.ucf101 import read_ucf101
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DataError
-from surelabel.recipes import variants
-from surelabel.recipes.datasets import clip_data
-from surelabel.recipes.entries import DataSet, Experiment, rows
-from surelabel.recipes.paper import ALL_LABELS, SUPERVISED, UPS
-from surelabel.recipes.ucf101 import fast_recipe, paper_recipe
+from surelabel.reproduce import variants
+from surelabel.reproduce.entries import DataSet, Experiment, rows
+from surelabel.reproduce.paper import ALL_LABELS, SUPERVISED, UPS
+from surelabel.reproduce.ucf101 import fast_recipe, paper_recipe
 
 CLASSES = ("BabyCrawling", "Punch", "PushUps")
 FILE = Path(__file__).resolve()
@@ -59,7 +59,7 @@ def ucf3(
 ) -> RunData:
     """Return a share of ucf3's training clips labeled, the rest as the pool, and its test clips.
 
-    The arguments are those of `surelabel.recipes.datasets.ucf101`; decoded clips are kept in runs/ucf3-clips.
+    The arguments are those of `surelabel.data.sets.ucf101`; decoded clips are kept in runs/ucf3-clips.
     """
     folder = data_folder() / "ucf3"
     if not folder.is_dir():

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 from does_uncertainty_help import EXPERIMENT, ROWS
 
-from surelabel.recipes.cifar import paper_recipe
-from surelabel.recipes.paper import experiment
+from surelabel.core.metrics import paired_difference
 from surelabel.report.first_selection import PAPER
-from surelabel.report.results import paired_difference, read_rows
+from surelabel.reproduce.cifar import paper_recipe
+from surelabel.reproduce.paper import experiment
+from surelabel.reproduce.results import read_rows
 
 NOT_YET = "Not run yet."
 LEAST = 0.7

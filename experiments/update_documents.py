@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from uncertainty_tables import first_round, fresh_rounds
 
-from surelabel.report.results import paired_difference, read_rows
+from surelabel.core.metrics import paired_difference
+from surelabel.reproduce.results import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CHOICE = "choose defaults"

@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from surelabel.augment import Augment, Draws
+from surelabel.augment.chain import Augment
+from surelabel.augment.draws import Draws
 from surelabel.data.draws import sample_keys
 
 Picture = np.ndarray

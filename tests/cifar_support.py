@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from PIL import Image
 
-from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.images import ImageSet, Pictures
+from surelabel.data.sets.cifar import CIFAR10_CLASSES
 
 SUPERCLASSES = tuple(f"super {number}" for number in range(20))
 CIFAR100_CLASSES = tuple(f"class {number}" for number in range(100))

@@ -24,7 +24,7 @@ from cli_support import Command
 from hypothesis import HealthCheck, settings
 
 from surelabel.cli import _rounds, _work
-from surelabel.recipes import budget
+from surelabel.reproduce import budget
 
 torch.set_num_threads(1)
 settings.register_profile(

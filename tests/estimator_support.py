@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 from torch import nn
 
+from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.settings import TrainingSettings
-from surelabel.labels import Task
 from surelabel.learners.network import TorchLearner
-from surelabel.selection import Selection
 from surelabel.uncertainty import (
     DeepEnsemble,
     MCDropBlock,

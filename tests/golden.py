@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.selection import Selection
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
-from surelabel.learners.rule import UPSMethod
+from surelabel.methods.ups import UPSMethod
 from surelabel.models.cnn13 import CNN13
-from surelabel.selection import Selection
 
 FILE = Path(__file__).with_name("golden_losses.json")
 STEPS = 20

@@ -8,7 +8,9 @@ import numpy as np
 
 import surelabel as sl
 from surelabel.data.pool import Prediction
-from surelabel.runs import RunFolder, TorchLearnerSettings, run
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 # truth (-1: unknown); p of class 0 by the stochastic passes, and its u; p of class 0 by the deterministic pass
 SAMPLES = [

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from surelabel.data.pool import PoolLabels
+from surelabel.data.run_data import FunctionData
 from surelabel.engine.settings import TrainingSettings
-from surelabel.rules import UPSConfig
-from surelabel.runs import FunctionData, RunSettings, TorchLearnerSettings
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.settings import RunSettings, UPSConfig
 
 FUNCTION = '''
 import numpy as np
-from surelabel.runs import RunData
+from surelabel.data.run_data import RunData
 
 def blobs(with_validation=False):
     """Nine labeled, 51 unlabeled and perhaps twelve validation samples of three classes."""

@@ -7,41 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from surelabel.config import Settings
+from surelabel.base.settings import Settings
 
 ROOT = Path(__file__).parents[1] / "src" / "surelabel"
 
-# A half is a mezzanine: it also uses the other rooms of its own floor (selection needs the labels of equation 1).
 FLOORS = {
     "_version": 0,
     "errors": 0,
-    "system": 0,
-    "config": 0.5,
-    "arrays": 0.5,
-    "references": 0.5,
-    "trust": 0.5,
-    "labels": 1,
-    "selection": 1.5,
-    "losses": 1.5,
-    "calibration": 1,
-    "metrics": 1,
-    "threshold_choice": 1.5,
-    "augment": 2.5,
+    "base": 0.5,
+    "core": 1,
     "data": 2,
-    "models": 2,
+    "augment": 2.5,
+    "models": 2.5,
     "uncertainty": 3,
     "records": 3,
-    "transduction": 4,
-    "rules": 4,
     "engine": 4,
-    "learners": 5,
-    "loop": 6,
-    "runs": 7,
-    "estimator": 8,
-    "recipes": 8,
+    "methods": 5,
+    "learners": 6,
+    "settings": 7,
+    "loop": 7.5,
+    "runs": 8,
+    "estimator": 9,
     "report": 9,
-    "cli": 10,
-    "__main__": 11,
+    "reproduce": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 
 
@@ -83,18 +73,24 @@ def test_importing_the_package_stays_light() -> None:
     assert not modules_after("import surelabel") & heavy
 
 
+def test_what_shows_runs_imports_nothing_that_trains() -> None:
+    rooms = sorted(path.stem for path in (ROOT / "report").glob("*.py"))
+    loaded = modules_after("\n".join(f"import surelabel.report.{room}" for room in rooms if room != "__init__"))
+    training = ("surelabel.engine.train", "surelabel.methods", "surelabel.loop", "surelabel.runs.session", "torch")
+    assert not {name for name in loaded if name.startswith(training) or name.startswith("surelabel.reproduce")}
+
+
+def test_settings_need_no_torch() -> None:
+    use = "from surelabel.settings import RunSettings; RunSettings().to_json()"
+    assert not modules_after(use) & {"torch", "sklearn", "matplotlib", "pyarrow", "jinja2", "typer"}
+
+
 def test_the_equations_need_no_torch() -> None:
     use = "import surelabel as sl; sl.select([[0.9, 0.1]], [[0.0, 0.0]]); sl.self_train; sl.losses; sl.risk_coverage"
     assert not modules_after(use) & {"torch", "matplotlib", "pyarrow", "jinja2", "typer"}
 
 
 def all_settings() -> list[type[Settings]]:
-    import surelabel.augment.settings
-    import surelabel.data.reference
-    import surelabel.engine.train
-    import surelabel.learners.settings
-    import surelabel.rules
-    import surelabel.runs  # noqa: F401
 
     found, todo = [], [Settings]
     while todo:

@@ -9,8 +9,10 @@ from augment_support import all_pictures, batch, check_one_graph, draws_of, pict
 from PIL import ImageEnhance
 from pydantic import ValidationError
 
-from surelabel.augment import Augment, AugmentSettings, Draws
+from surelabel.augment.chain import Augment
+from surelabel.augment.draws import Draws
 from surelabel.augment.randaugment import rand_augment
+from surelabel.augment.settings import AugmentSettings
 from surelabel.data.draws import draw, sample_keys
 from surelabel.errors import InvalidInputError
 

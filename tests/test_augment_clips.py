@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from surelabel.augment import Augment, AugmentSettings, Draws, mixup
+from surelabel.augment.chain import Augment
 from surelabel.augment.clips import middle
+from surelabel.augment.draws import Draws
+from surelabel.augment.mixup import mixup
+from surelabel.augment.settings import AugmentSettings
 from surelabel.data.draws import draw, sample_keys
 from surelabel.errors import InvalidInputError
 

@@ -5,7 +5,7 @@ from augment_support import draws_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surelabel.augment import Draws
+from surelabel.augment.draws import Draws
 from surelabel.data.draws import draw, sample_keys
 from surelabel.errors import InvalidInputError
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from surelabel.augment import mixup
-from surelabel.augment.mixup import mix, mixup_coefficients
+from surelabel.augment.mixup import mix, mixup, mixup_coefficients
 from surelabel.errors import InvalidInputError
 
 

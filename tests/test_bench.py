@@ -21,7 +21,7 @@ from benchmarks.results import COLUMNS, append_rows, check_file, origin
 from benchmarks.run import ENGINE, PLAIN, PUBLISHED_LIKE, WAYS, Bench, BenchSettings, Row, run_bench
 from benchmarks.timing import Deadline, medians
 from benchmarks.work import AUGMENTATION, NUM_CLASSES
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 from surelabel.cli._errors import WrongUse
 from surelabel.errors import InvalidInputError
 

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from strategies import KINDS, LOW_PRECISION, masks, neighbors, probabilities, shapes, uncertainties
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from surelabel.calibration import (
+from surelabel.core.calibration import (
     calibration_error,
     expected_calibration_error,
     reliability_bins,

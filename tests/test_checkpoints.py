@@ -25,7 +25,8 @@ from surelabel.engine.method import Batch, Method
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.errors import RunError
-from surelabel.runs import RunSettings, resume, start
+from surelabel.runs.session import resume, start
+from surelabel.settings import RunSettings
 
 STEPS = 12
 
@@ -298,7 +299,7 @@ import os, signal, sys, threading
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_checkpoints import settings
-from surelabel.runs import start
+from surelabel.runs.session import start
 
 def progress(what, done, total):
     if what == "train" and done == 4:

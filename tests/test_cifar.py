@@ -26,14 +26,14 @@ from cifar_support import (
 )
 from PIL import Image
 
-from surelabel.data._unpickle import unpickle
-from surelabel.data.cifar import read_cifar
-from surelabel.data.download import DATASETS, array_hashes
 from surelabel.data.images import VARIABLE, ImageSet, data_folder, is_stored, open_stored, store
-from surelabel.data.reference import FunctionData
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets import cifar10, cifar100
+from surelabel.data.sets._unpickle import unpickle
+from surelabel.data.sets.cifar import read_cifar
+from surelabel.data.sets.download import DATASETS, array_hashes
 from surelabel.data.splits import split_hash
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.recipes.datasets import cifar10, cifar100
 from surelabel.runs.checks import fingerprint
 
 TEN, HUNDRED = small_set(), small_set(per_batch=100, num_classes=100)
@@ -253,9 +253,9 @@ def test_archives_that_are_not_whole_or_not_cifar_are_named(tmp_path: Path) -> N
 
 def test_a_file_larger_than_any_of_cifar_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cifar.tar.gz").write_bytes(packed("cifar-10-batches-bin", FORMATS["binary"][2]))
-    monkeypatch.setattr("surelabel.data.cifar._LARGEST_FILE", 20 * 3073)
+    monkeypatch.setattr("surelabel.data.sets.cifar._LARGEST_FILE", 20 * 3073)
     read_cifar(tmp_path / "cifar.tar.gz")
-    monkeypatch.setattr("surelabel.data.cifar._LARGEST_FILE", 20 * 3073 - 1)
+    monkeypatch.setattr("surelabel.data.sets.cifar._LARGEST_FILE", 20 * 3073 - 1)
     with pytest.raises(DataError, match=r"'cifar-10-batches-bin/data_batch_1.bin' has 61460 bytes, more than any file"):
         read_cifar(tmp_path / "cifar.tar.gz")
 
@@ -354,7 +354,7 @@ def test_a_recipe_has_labels_pool_and_test_set(name: str, function: Any, images:
 def test_a_run_names_a_recipe_and_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store(tmp_path / "cifar10", TEN)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    settings = FunctionData(function="surelabel.recipes.datasets:cifar10", arguments={"seed": 1, "labels": 20})
+    settings = FunctionData(function="surelabel.data.sets:cifar10", arguments={"seed": 1, "labels": 20})
     data = settings.pinned().load()
     assert data.validation is None
     assert fingerprint(data) == fingerprint(cifar10(seed=1, labels=20))

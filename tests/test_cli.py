@@ -10,12 +10,12 @@ import warnings
 import pytest
 
 import surelabel
+from surelabel.base.references import resolve
 from surelabel.cli import main
 from surelabel.cli._app import app
 from surelabel.cli._console import complain, say
 from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
-from surelabel.references import resolve
 
 COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "env")
 

@@ -10,8 +10,8 @@ from cli_support import Command
 from loopback import Server, serving
 from test_download import md5
 
-from surelabel.data.download import DATASETS, array_hashes
 from surelabel.data.images import VARIABLE
+from surelabel.data.sets.download import DATASETS, array_hashes
 
 IMAGES = small_set()
 ARCHIVE = packed("cifar-10-batches-py", cifar10_python(IMAGES))
@@ -87,7 +87,7 @@ def test_ctrl_c_leaves_a_part_that_the_next_call_goes_on_with(
         if done:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("surelabel.data._transfer._CHUNK", 100_000)
+    monkeypatch.setattr("surelabel.data.sets._transfer._CHUNK", 100_000)
     with monkeypatch.context() as patch:
         patch.setattr("surelabel.cli.data._MEGABYTE", 10**5)
         patch.setattr("surelabel.cli._work._Lines.__call__", lambda self, *what: interrupt(*what))

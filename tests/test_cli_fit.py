@@ -12,9 +12,9 @@ from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 from surelabel import UPSClassifier
 from surelabel.cli._fit_options import Balance
 from surelabel.cli.fit import run_parts
+from surelabel.core.metrics import paired_change
 from surelabel.data.tables import write_table
-from surelabel.learners.ensemble import SklearnLearner
-from surelabel.metrics import paired_change
+from surelabel.learners.sklearn import SklearnLearner
 from surelabel.runs import RunFolder
 
 FOREST = ("--estimator", "sklearn.ensemble:RandomForestClassifier")

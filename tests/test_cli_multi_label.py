@@ -12,7 +12,7 @@ import pytest
 from cli_support import QUICK, Command, blobs, labels_read, rows
 
 from surelabel.cli import main
-from surelabel.data.reference import TableData
+from surelabel.data.run_data import TableData
 from surelabel.data.tables import read_table, write_table
 from surelabel.runs import RunFolder
 

@@ -223,7 +223,7 @@ def test_an_interrupted_demo_tells_what_is_kept(command, monkeypatch):
         (run / "run.json").write_text("{}")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("surelabel.report.demo.run_demo", interrupted)
+    monkeypatch.setattr("surelabel.reproduce.demo.run_demo", interrupted)
     result = command("demo", "--out", "shown")
     assert (result.code, result.err.splitlines()) == (
         130,

@@ -10,9 +10,12 @@ from rich.console import Console
 
 from surelabel import UPSConfig
 from surelabel.cli.demo import drawn
-from surelabel.recipes.workers import Job
+from surelabel.data.run_data import TableData
+from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.report.html import SummaryTable
-from surelabel.runs import RunFolder, RunSettings, SklearnLearnerSettings, TableData
+from surelabel.reproduce.workers import Job
+from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +54,7 @@ def test_a_run_without_a_finished_round_is_refused(command, monkeypatch):
     def full(*arguments: object, **more: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("surelabel.learners.ensemble.SklearnLearner.fit", full)
+    monkeypatch.setattr("surelabel.learners.sklearn.SklearnLearner.fit", full)
     assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC, "--out", "a").code == 1
     assert RunFolder.open("a").num_rounds == 0
     assert "The run in 'a' has no finished round yet; resume it first" in command.fails(1, "report", "a")
@@ -80,7 +83,7 @@ def test_the_demo_prints_a_table_and_tells_where_the_report_is(command, monkeypa
             for name, last in rows.items()
         ]
 
-    monkeypatch.setattr("surelabel.report.demo.demo_jobs", small_jobs)
+    monkeypatch.setattr("surelabel.reproduce.demo.demo_jobs", small_jobs)
     monkeypatch.setattr("surelabel.cli.demo.cores", lambda: 1)
     result = command("demo", "--out", "out/demo", "--seeds", "2")
     assert (result.code, result.err) == (0, "")

@@ -14,7 +14,8 @@ import surelabel
 from surelabel.cli import main
 from surelabel.data.tables import read_table, write_table
 from surelabel.learners.network import TorchLearner
-from surelabel.runs import RunFolder, run
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 
 @pytest.fixture(scope="module")

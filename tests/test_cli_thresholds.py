@@ -16,7 +16,8 @@ from surelabel.cli import main
 from surelabel.data.tables import write_table
 from surelabel.report.held_out import Checked
 from surelabel.report.thresholds import Pair, read_labels, select_from, validation_labels
-from surelabel.runs import RunFolder, start
+from surelabel.runs import RunFolder
+from surelabel.runs.session import start
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from benchmarks.operations import multiply_adds
+from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import CNN13, cnn13
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.models.stochastic import stochastic_layers, stochastic_mode
-from surelabel.references import resolve
 from surelabel.uncertainty import MCDropout
 
 SHAPE = (3, 32, 32)

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 from tiny_recipes import miniature, tiny_pictures
 
+from surelabel.base.references import resolve
 from surelabel.cli import main
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.recipes import voc2007
-from surelabel.references import resolve
-from surelabel.report.results import read_rows
+from surelabel.reproduce import voc2007
+from surelabel.reproduce.results import read_rows
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

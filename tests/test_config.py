@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from surelabel.config import Settings
-from surelabel.rules import UPSConfig
+from surelabel.base.settings import Settings
+from surelabel.settings import UPSConfig
 
 
 class Small(Settings):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from consistency_trials import TRIALS, Consistency, Trial, main
 
-from surelabel.report.results import read_rows
+from surelabel.reproduce.results import read_rows
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from cli_support import QUICK, blobs, rows, write_blobs
 from surelabel.data import _csv
 from surelabel.data._collect import Collector
 from surelabel.data._columns import Request, choose_columns
-from surelabel.data.reference import TableData
+from surelabel.data.run_data import TableData
 from surelabel.data.source import ArraySource, Concatenation
 from surelabel.data.tables import read_table, write_table
 from surelabel.errors import DataError, InvalidInputError

@@ -22,16 +22,16 @@ from estimator_support import (
 )
 from torch import Tensor, nn
 
+from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.draws import seed_for
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
 from surelabel.learners.network import TorchLearner
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork
-from surelabel.selection import Selection
 from surelabel.uncertainty import DeepEnsemble, MCDropout
 
 pytestmark = pytest.mark.usefixtures("seeded")

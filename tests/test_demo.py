@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-import surelabel.recipes.demo as recipe
-from surelabel.recipes.variants import full_ups, supervised
-from surelabel.report.demo import free_folder, run_demo
-from surelabel.runs import RunSettings
+import surelabel.reproduce.digits as recipe
+from surelabel.reproduce.demo import free_folder, run_demo
+from surelabel.reproduce.variants import full_ups, supervised
+from surelabel.settings import RunSettings
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from soak import __main__ as soak
 from update_documents import beside_alone, main, reliability, rerun, updated
 
 from benchmarks import results as bench
-from surelabel.report import results as runs
+from surelabel.reproduce import results as runs
 from surelabel.runs.rows import append
 
 ROOT = Path(__file__).parents[1]

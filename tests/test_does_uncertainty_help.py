@@ -10,10 +10,10 @@ from does_uncertainty_help import EXPERIMENT, ROWS, Round1, check_data, find_run
 from uncertainty_tables import NOT_YET, first_round, fresh_rounds
 
 from surelabel.errors import RunError
-from surelabel.recipes.cifar import fast_recipe, paper_recipe
-from surelabel.recipes.paper import experiment
-from surelabel.recipes.plans import Options, Plans
-from surelabel.report.results import COLUMNS, append_rows, read_rows
+from surelabel.reproduce.cifar import fast_recipe, paper_recipe
+from surelabel.reproduce.paper import experiment
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.results import COLUMNS, append_rows, read_rows
 from surelabel.runs.files import read_json, write_json
 
 

@@ -13,9 +13,9 @@ from cifar_support import cifar10_binary, cifar10_python, npm_package, packed, s
 from loopback import Server, nobody, serving, write_npm
 
 from surelabel.data._lock import locked
-from surelabel.data._transfer import UnreachableError, download
-from surelabel.data.download import DATASETS, array_hashes, get_dataset
 from surelabel.data.images import VARIABLE, ImageSet, open_stored, store
+from surelabel.data.sets._transfer import UnreachableError, download
+from surelabel.data.sets.download import DATASETS, array_hashes, get_dataset
 from surelabel.errors import DataError, InvalidInputError
 
 IMAGES = small_set()

@@ -13,7 +13,9 @@ import torch
 from scipy.sparse import csr_matrix
 
 import surelabel as sl
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.feed import Loaders, Samples, read
@@ -22,9 +24,7 @@ from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
-from surelabel.labels import Task
-from surelabel.learners.rule import UPSMethod, batch_sizes, samples_trained_on
-from surelabel.selection import Selection
+from surelabel.methods.ups import UPSMethod, batch_sizes, samples_trained_on
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)

@@ -10,15 +10,16 @@ import torch
 from test_checkpoints import Kill, Killed, Memory
 from test_engine_methods import MeanTeacher
 
-from surelabel.augment import Augment, AugmentSettings
+from surelabel.augment.chain import Augment
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.selection import Selection
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
-from surelabel.learners.rule import UPSMethod
-from surelabel.selection import Selection
+from surelabel.methods.ups import UPSMethod
 
 pytestmark = pytest.mark.gpu
 

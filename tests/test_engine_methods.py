@@ -9,15 +9,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 import surelabel as sl
-from surelabel.augment import Augment, AugmentSettings, Draws
+from surelabel.augment.chain import Augment
+from surelabel.augment.draws import Draws
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.losses import learning_rule
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.method import Batch, Method, Stream, sizes_of
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
-from surelabel.learners.rule import UPSMethod
-from surelabel.losses import learning_rule
-from surelabel.selection import Selection
+from surelabel.methods.ups import UPSMethod
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)

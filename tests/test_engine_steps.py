@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import surelabel as sl
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.capture import NotCapturableError, check_capturable, failure_named
@@ -21,8 +22,7 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Step, algorithms
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
-from surelabel.learners.rule import UPSMethod
-from surelabel.selection import Selection
+from surelabel.methods.ups import UPSMethod
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)

@@ -10,16 +10,19 @@ import pytest
 from estimator_support import ESTIMATORS, QUICK, STEPS, pictures
 from small_runs import CONFIG, LEARNER, contents, difference, small_settings
 
+from surelabel.data.run_data import FunctionData
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.runs import FunctionData, RunFolder, RunSettings, resume, start
+from surelabel.runs import RunFolder
 from surelabel.runs.checks import complete
 from surelabel.runs.files import write_json
+from surelabel.runs.session import resume, start
 from surelabel.runs.sharing import SharedFits
+from surelabel.settings import RunSettings
 
 FUNCTION = '''
-from surelabel.runs import RunData
+from surelabel.data.run_data import RunData
 from estimator_support import pictures, small_network
 
 def data():

@@ -22,13 +22,14 @@ from estimator_support import (
 )
 from torch import Tensor, nn
 
-from surelabel.augment import Augment, AugmentSettings
+from surelabel.augment.chain import Augment
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.labels import Task
 from surelabel.data.source import ArraySource
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task
 from surelabel.learners.network import TorchLearner
-from surelabel.learners.trial import check_random
+from surelabel.learners.preflight import check_random
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.uncertainty import (
     DeepEnsemble,

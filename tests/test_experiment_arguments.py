@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from surelabel.cli import main
-from surelabel.data.reference import FunctionData
+from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError
-from surelabel.recipes.arguments import check_arguments, parse_arguments
-from surelabel.recipes.cifar import CIFAR10
-from surelabel.recipes.entries import Entry
-from surelabel.recipes.paper import experiment
-from surelabel.recipes.plans import Options, Plans
-from surelabel.recipes.ucf101 import UCF101
-from surelabel.recipes.voc2007 import VOC2007
-from surelabel.report.reproduce import check_request
-from surelabel.runs import RunSettings
+from surelabel.reproduce.arguments import check_arguments, parse_arguments
+from surelabel.reproduce.cifar import CIFAR10
+from surelabel.reproduce.entries import Entry
+from surelabel.reproduce.paper import experiment
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.session import check_request
+from surelabel.reproduce.ucf101 import UCF101
+from surelabel.reproduce.voc2007 import VOC2007
+from surelabel.settings import RunSettings
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

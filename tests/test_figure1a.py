@@ -13,14 +13,14 @@ from voc_support import small_voc, write_voc
 
 from surelabel.cli import main
 from surelabel.data.images import store
+from surelabel.data.sets import runs as datasets
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.recipes import datasets
-from surelabel.recipes.cifar import CIFAR10, CIFAR100
-from surelabel.recipes.entries import Experiment
-from surelabel.recipes.paper import EXPERIMENTS, experiment
-from surelabel.recipes.plans import Options
-from surelabel.report.reproduce import check_request, reproduce
-from surelabel.report.results import read_rows
+from surelabel.reproduce.cifar import CIFAR10, CIFAR100
+from surelabel.reproduce.entries import Experiment
+from surelabel.reproduce.paper import EXPERIMENTS, experiment
+from surelabel.reproduce.plans import Options
+from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.session import check_request, reproduce
 
 pytestmark = [
     pytest.mark.usefixtures("own_folder"),

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from report_support import SAMPLES, scripted_run
 
+from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.analysis import PAPER as PAPER_USE
 from surelabel.report.analysis import PoolUse, analysis_table, analysis_text
 from surelabel.report.equal_counts import (
@@ -36,7 +38,7 @@ from surelabel.report.first_selection import (
 )
 from surelabel.report.sections import pool_use_section
 from surelabel.report.tables import Row
-from surelabel.runs import FunctionData, RunFolder, TorchLearnerSettings
+from surelabel.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def changed(run: RunFolder, **settings: Any) -> RunFolder:
 def on(run: RunFolder, name: str, labels: int | None = None) -> RunFolder:
     arguments = {} if labels is None else {"labels": labels}
     learner = run.settings.network.replace(model="surelabel.models.cnn13:cnn13", hidden=(128, 128))
-    data = FunctionData(function=f"surelabel.recipes.datasets:{name}", arguments=arguments)
+    data = FunctionData(function=f"surelabel.data.sets:{name}", arguments=arguments)
     return changed(run, data=data, learner=learner)
 
 

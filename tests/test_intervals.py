@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial
 
-from surelabel.metrics import map_change, mean_average_precision, paired_change, share_interval
+from surelabel.core.metrics import map_change, mean_average_precision, paired_change, share_interval
 
 TABLES = st.tuples(*[st.integers(0, 30)] * 4).filter(lambda table: sum(table) > 0)
 """How many samples are right both times, later only, before only, and never."""
@@ -96,8 +96,8 @@ def test_a_change_of_the_mean_average_precision_is_that_of_the_means() -> None:
 
 
 def test_the_resamples_are_scored_as_samples_drawn_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("surelabel.metrics.RESAMPLES", 40)
-    monkeypatch.setattr("surelabel.metrics._BLOCK", 90)  # three resamples at a time
+    monkeypatch.setattr("surelabel.core.metrics.RESAMPLES", 40)
+    monkeypatch.setattr("surelabel.core.metrics._BLOCK", 90)  # three resamples at a time
     before, after, y, g = drawn(1)
     generator, changes = np.random.default_rng(5), []
     for _ in range(40):

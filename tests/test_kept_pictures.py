@@ -10,9 +10,10 @@ import pytest
 from small_runs import contents
 from test_paper_figures import cifar_row
 
+from surelabel.data.run_data import FunctionData
 from surelabel.report.pictures import keep_pictures, pictures_figure
 from surelabel.report.tables import Row
-from surelabel.runs import FunctionData, RunFolder
+from surelabel.runs import RunFolder
 from surelabel.runs.layout import PICTURES
 
 

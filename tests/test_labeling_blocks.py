@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 from surelabel.data.source import ArraySource
 from surelabel.engine.feed import on_device
 from surelabel.engine.settings import TrainingSettings

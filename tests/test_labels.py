@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KINDS, LOW_PRECISION, neighbors, probabilities, shapes
 
-from surelabel.arrays import to_numpy
+from surelabel.core.arrays import to_numpy
+from surelabel.core.labels import pseudo_labels
 from surelabel.errors import InvalidInputError
-from surelabel.labels import pseudo_labels
 
 DTYPES = [torch.float32, torch.float64, *LOW_PRECISION]
 

@@ -17,14 +17,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import surelabel as sl
-from surelabel.augment import Augment, AugmentSettings
+from surelabel.augment.chain import Augment
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine import feed
 from surelabel.engine.train import Trainer
-from surelabel.learners.ensemble import expand, resample, soften
+from surelabel.learners.sklearn import expand, resample, soften
 from surelabel.models.table import table_network
-from surelabel.selection import Selection
 
 X, Y = load_iris(return_X_y=True)
 LABELED = np.arange(len(X)) % 10 == 0

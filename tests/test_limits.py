@@ -13,14 +13,15 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.run import BenchSettings
 from surelabel import DeepEnsemble, MCDropout, TorchLearner, UPSClassifier
 from surelabel.augment.settings import AugmentSettings
-from surelabel.config import Settings
+from surelabel.base.settings import Settings
+from surelabel.core.thresholds import thresholds
+from surelabel.data.run_data import TableData
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.models.table import table_network
-from surelabel.recipes.paper import EXPERIMENTS
-from surelabel.rules import UPSConfig
-from surelabel.runs import RunSettings, SklearnLearnerSettings, TableData, TorchLearnerSettings
-from surelabel.threshold_choice import thresholds
+from surelabel.reproduce.paper import EXPERIMENTS
+from surelabel.settings import RunSettings, UPSConfig
 
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id")
 HUGE = 10**40

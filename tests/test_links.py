@@ -12,14 +12,15 @@ from small_runs import contents, small_settings
 from video_support import numbered, write_video
 
 from surelabel.data._lock import locked as locked_data
-from surelabel.data._transfer import download
 from surelabel.data.clip_cache import decode_clips
+from surelabel.data.sets._transfer import download
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DamagedFileError, DataError, RunError
-from surelabel.runs import RunFolder, resume, start
+from surelabel.runs import RunFolder
 from surelabel.runs.files import write_file
 from surelabel.runs.lock import locked
 from surelabel.runs.rows import alone, append
+from surelabel.runs.session import resume, start
 
 NAMES = ("notes.txt", ".notes.json.tmp", "model.safetensors")
 LINK = "it is a symbolic link, which is not followed"

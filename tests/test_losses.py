@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from strategies import KINDS, LOW_PRECISION, logits, masks, shapes
 from torch.nn import functional
 
-from surelabel.errors import InvalidInputError
-from surelabel.losses import (
+from surelabel.core.losses import (
     cross_entropy,
     learning_rule,
     masked_binary_cross_entropy,
     negative_cross_entropy,
 )
+from surelabel.errors import InvalidInputError
 
 LOG2 = math.log(2)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from surelabel.metrics import (
+from surelabel.core.metrics import (
     AveragePrecision,
     accuracy,
     average_precision,

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from surelabel import UPSClassifier
 from surelabel.data.images import data_folder
 from surelabel.errors import DataError
-from surelabel.report.results import read_rows
+from surelabel.reproduce.results import read_rows
 
 XML = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">

@@ -11,16 +11,19 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 import surelabel as sl
-from surelabel.learners.settings import SklearnLearnerSettings
-from surelabel.recipes.variants import VARIANTS, pseudo_labeling
+from surelabel.data.run_data import RunData
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.report.classes import ClassReport, class_reports, classes_table
 from surelabel.report.figures import ece_by_uncertainty
 from surelabel.report.html import write_report
-from surelabel.report.record import record_runs, samples_seen
-from surelabel.report.results import read_rows
 from surelabel.report.tables import Row, group_runs, judged_labels, summarize, variant_of
-from surelabel.runs import RunData, RunFolder, RunSettings, TorchLearnerSettings, run, start
+from surelabel.reproduce.record import record_runs, samples_seen
+from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.variants import VARIANTS, pseudo_labeling
+from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
+from surelabel.runs.session import run, start
+from surelabel.settings import RunSettings
 
 X, Y = np.zeros((2, 1)), np.array([[1, 0, 1], [0, 1, 0]])
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.cnn13 import cnn13
@@ -14,7 +15,6 @@ from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
 from surelabel.models.shake_shake import shake, shake_shake
 from surelabel.models.stochastic import evaluation_mode, stochastic_layers, stochastic_mode
 from surelabel.models.wide_resnet import wide_resnet
-from surelabel.references import resolve
 from surelabel.uncertainty import MCDropout
 
 pytestmark = pytest.mark.usefixtures("seeded")

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
+from surelabel.core.selection import Selection
 from surelabel.data.training_set import make_problem
 from surelabel.engine.optimizer import learning_rate, make_optimizer
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
-from surelabel.learners.rule import UPSMethod
+from surelabel.methods.ups import UPSMethod
 from surelabel.models.cnn13 import CNN13
-from surelabel.selection import Selection
 
 CPU = torch.device("cpu")
 

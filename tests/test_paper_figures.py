@@ -12,11 +12,13 @@ from report_support import CONFIG, SAMPLES, scripted_run
 
 from surelabel.data.images import store
 from surelabel.data.pool import Prediction
-from surelabel.data.reference import RunData
+from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.sets import cifar10
 from surelabel.errors import InvalidInputError
-from surelabel.recipes.datasets import cifar10
 from surelabel.report.figures import ReportFigure
-from surelabel.report.paper_figures import (
+from surelabel.report.pictures import pictures_figure
+from surelabel.report.tables import Row, Statistic, group_runs, variant_of
+from surelabel.reproduce.paper_figures import (
     close_row,
     figure_1,
     figure_2,
@@ -27,9 +29,8 @@ from surelabel.report.paper_figures import (
     validation_choice,
     write_figures,
 )
-from surelabel.report.pictures import pictures_figure
-from surelabel.report.tables import Row, Statistic, group_runs, variant_of
-from surelabel.runs import FunctionData, RunFolder, run
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 NO_SELECTION = {"tau_p": 0.0, "tau_n": 0.0, "balance": None, "negatives": False}
 
@@ -70,7 +71,7 @@ def test_figure_1_compares_three_variants_by_round(runs: list[RunFolder]) -> Non
 
 
 def of_data(run: RunFolder, function: str, **arguments: Any) -> RunFolder:
-    data = FunctionData(function=f"surelabel.recipes.datasets:{function}", arguments={"seed": 0, **arguments})
+    data = FunctionData(function=f"surelabel.data.sets:{function}", arguments={"seed": 0, **arguments})
     return RunFolder(run.path, run.settings.replace(data=data), run.version, run.entries)
 
 
@@ -275,7 +276,7 @@ def cifar_row(tmp_path: Path) -> tuple[RunData, Row]:
     parts = {"truth": data.truth, "classes": data.classes}
     list(run(tmp_path / "run", ConfidentlyAirplane(), data.labeled, data.unlabeled, config, **parts))
     made = RunFolder.open(tmp_path / "run")
-    reference = FunctionData(function="surelabel.recipes.datasets:cifar10", arguments=arguments)
+    reference = FunctionData(function="surelabel.data.sets:cifar10", arguments=arguments)
     named = RunFolder(made.path, made.settings.replace(data=reference), made.version, made.entries)
     return data, Row("UPS", (named,))
 

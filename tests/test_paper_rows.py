@@ -2,9 +2,9 @@
 
 import pytest
 
-from surelabel.recipes.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
-from surelabel.recipes.paper import experiment
-from surelabel.report.outcome import differences
+from surelabel.reproduce.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
+from surelabel.reproduce.outcome import differences
+from surelabel.reproduce.paper import experiment
 
 # Every figure of the paper on CIFAR, by experiment, row, data set and labels: mean and standard deviation.
 FIGURES = {

@@ -14,22 +14,24 @@ from rich.console import Console
 from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 from surelabel.cli._work import shown_decoding, shown_work
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.decoding import tell, watched
 from surelabel.data.picture_cache import cached_pictures
 from surelabel.data.pictures import decode_pictures
 from surelabel.data.pool import Prediction
-from surelabel.data.reference import FunctionData, RunData
+from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.sets import runs as datasets
 from surelabel.data.source import ArraySource
 from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
-from surelabel.recipes import datasets
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.pictures import pictures_figure, to_pixels
 from surelabel.report.tables import Row
-from surelabel.rules import UPSConfig
-from surelabel.runs import RunFolder, RunSettings, TorchLearnerSettings, run, start
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run, start
+from surelabel.settings import RunSettings, UPSConfig
 
 CLIPS = ClipSettings(passages=1, frames=4, height=8, width=8)
 Seen = list[tuple[str, int, int]]
@@ -67,7 +69,7 @@ def _voc_run(folder: Path) -> Path:
     settings = RunSettings(
         config=UPSConfig(task="multi", max_rounds=0, balance=None),
         learner=TorchLearnerSettings(**model, training=training, passes=2, device="cpu"),
-        data=FunctionData(function="surelabel.recipes.datasets:voc2007", arguments={"labels": 30, "side": 32}),
+        data=FunctionData(function="surelabel.data.sets:voc2007", arguments={"labels": 30, "side": 32}),
     )
     assert list(start(folder / "run", settings))
     return folder / "run"
@@ -239,4 +241,4 @@ def test_our_own_data_are_read_without_being_asked_unless_a_run_says_where_they_
     elsewhere = data.replace(arguments={**data.arguments, "cache": "/elsewhere"})
     moved = RunFolder(folder.path, folder.settings.replace(data=elsewhere), folder.version, folder.entries)
     note = pictures_figure(Row("UPS", (moved,))).note
-    assert "names the code \"surelabel.recipes.datasets:voc2007 with cache='/elsewhere'\"" in note
+    assert "names the code \"surelabel.data.sets:voc2007 with cache='/elsewhere'\"" in note

@@ -11,13 +11,13 @@ from cli_support import Command
 from torch import nn
 
 from surelabel import UPSClassifier
+from surelabel.base.references import file_hash
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.models.pretrained import load_pretrained
 from surelabel.models.resnet import ResNet
-from surelabel.references import file_hash
 from surelabel.runs import RunFolder
 
 NETS = """

@@ -15,8 +15,8 @@ from surelabel.data.source import ArraySource
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.models.image import SmallImageNetwork, small_image_network
-from surelabel.recipes.demo import NUM_TEST, SEEDS, demo_jobs, demo_settings, digits
-from surelabel.recipes.variants import (
+from surelabel.reproduce.digits import NUM_TEST, SEEDS, demo_jobs, demo_settings, digits
+from surelabel.reproduce.variants import (
     VARIANTS,
     confidence_based,
     full_ups,
@@ -25,8 +25,9 @@ from surelabel.recipes.variants import (
     ups_without_negatives,
     with_mixup,
 )
-from surelabel.recipes.workers import Job, _processes, run_jobs
-from surelabel.runs import RunFolder, RunSettings
+from surelabel.reproduce.workers import Job, _processes, run_jobs
+from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
 
 
 def quick(settings: RunSettings, steps: int = 5, rounds: int = 1) -> RunSettings:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surelabel.errors import InvalidInputError, RunError
-from surelabel.references import (
+from surelabel.base.references import (
     absolute_reference,
     check_unchanged,
     file_hash,
@@ -16,6 +15,7 @@ from surelabel.references import (
     reference_hash,
     resolve,
 )
+from surelabel.errors import InvalidInputError, RunError
 
 
 def test_a_module_and_a_nested_name_are_found() -> None:
@@ -25,7 +25,11 @@ def test_a_module_and_a_nested_name_are_found() -> None:
 
 @pytest.mark.parametrize(
     ("reference", "kind"),
-    [("surelabel.references:os.system", "module"), ("pathlib:Path.cwd.__func__", "method"), ("math:pi.real", "float")],
+    [
+        ("surelabel.base.references:os.system", "module"),
+        ("pathlib:Path.cwd.__func__", "method"),
+        ("math:pi.real", "float"),
+    ],
 )
 def test_dots_lead_into_classes_only(reference: str, kind: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"{reference}' has a dot after a {kind}; .* 'module:Class.name'"):

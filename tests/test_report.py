@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 
 import surelabel as sl
+from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError, RunError
-from surelabel.recipes.demo import demo_settings
-from surelabel.recipes.variants import VARIANTS, full_ups
-from surelabel.recipes.workers import Job, run_jobs
 from surelabel.report.drawing import Picture, panel
 from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.figures import (
@@ -41,7 +39,12 @@ from surelabel.report.tables import (
     summarize,
     wrong_and_kept_out,
 )
-from surelabel.runs import FunctionData, RunFolder, RunSettings, run
+from surelabel.reproduce.digits import demo_settings
+from surelabel.reproduce.variants import VARIANTS, full_ups
+from surelabel.reproduce.workers import Job, run_jobs
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
+from surelabel.settings import RunSettings
 
 SECTIONS = [
     "Summary",

@@ -14,10 +14,11 @@ import surelabel as sl
 from surelabel.data.pool import Prediction
 from surelabel.report.drawing import Panel, literal, panel, visible
 from surelabel.report.html import write_report
-from surelabel.report.paper_figures import figure_4, write_figures
 from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round
 from surelabel.report.tables import Statistic, TextTable, group_runs
-from surelabel.runs import RunFolder, run
+from surelabel.reproduce.paper_figures import figure_4, write_figures
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 PLAIN = [
     "$10_$20",

@@ -12,12 +12,13 @@ import pytest
 
 from surelabel.data.splits import split_hash
 from surelabel.errors import RunLockedError
-from surelabel.recipes.demo import demo_settings
-from surelabel.recipes.variants import ups_without_negatives
-from surelabel.recipes.workers import Job, run_jobs
-from surelabel.report.record import Figure, record_run, record_runs, samples_seen
-from surelabel.report.results import COLUMNS, read_rows
-from surelabel.runs import RunFolder, SklearnLearnerSettings
+from surelabel.learners.settings import SklearnLearnerSettings
+from surelabel.reproduce.digits import demo_settings
+from surelabel.reproduce.record import Figure, record_run, record_runs, samples_seen
+from surelabel.reproduce.results import COLUMNS, read_rows
+from surelabel.reproduce.variants import ups_without_negatives
+from surelabel.reproduce.workers import Job, run_jobs
+from surelabel.runs import RunFolder
 from surelabel.runs.rows import alone
 
 
@@ -51,7 +52,7 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
 
 APPEND = """
 import sys
-from surelabel.report.record import Figure, record_run
+from surelabel.reproduce.record import Figure, record_run
 from surelabel.runs import RunFolder
 folder, path, name = sys.argv[1:]
 print("ready", flush=True)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from report_support import CONFIG, SAMPLES, Scripted
 
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.analysis import analysis_text
-from surelabel.report.paper_figures import figure_1, figure_1_a
 from surelabel.report.tables import Row
-from surelabel.runs import RunFolder, TorchLearnerSettings, run
+from surelabel.reproduce.paper_figures import figure_1, figure_1_a
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 
 class Learning(Scripted):
@@ -54,7 +56,7 @@ def test_a_rounds_use_of_the_pool_is_what_its_network_learned_from(learned: RunF
 
 def test_figure_1_a_is_of_the_first_network(learned: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("surelabel.report.paper_figures.curves", lambda lines, *_: drawn.append(lines))
+    monkeypatch.setattr("surelabel.reproduce.paper_figures.curves", lambda lines, *_: drawn.append(lines))
     figure_1_a({"digits": [learned]})
     largest = float(np.max(drawn[0]["digits"].x))
     truth = learned.truth
@@ -66,7 +68,7 @@ def test_figure_1_b_and_c_begin_with_the_round_that_learned_from_labels(
 ) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
-        "surelabel.report.paper_figures.lines_by_round",
+        "surelabel.reproduce.paper_figures.lines_by_round",
         lambda lines, label, first: drawn.update({label: (first, [one.mean for one in lines["UPS"]])}),
     )
     figure_1([Row("UPS", (learned,))])

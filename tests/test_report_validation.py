@@ -10,16 +10,16 @@ import pytest
 from report_support import CONFIG, SAMPLES, scripted_run
 
 import surelabel as sl
+from surelabel.core.metrics import map_change, paired_change, paired_difference
 from surelabel.data.pool import Prediction
-from surelabel.data.reference import RunData
-from surelabel.metrics import map_change, paired_change
+from surelabel.data.run_data import FunctionData, RunData
 from surelabel.report.held_out import check_selected, rounds_change, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.plots import Curve, curves, histogram, lines_by_round
-from surelabel.report.results import paired_difference
 from surelabel.report.tables import Row, Statistic, group_runs
-from surelabel.runs import FunctionData, RunFolder, run
+from surelabel.runs import RunFolder
+from surelabel.runs.session import run
 
 JUDGED = ["Calibration of the certain samples", "Right and wrong labels", "Reliability", "Risk and coverage"]
 TRUTH, P0, U, _ = (np.array(column) for column in zip(*SAMPLES, strict=True))

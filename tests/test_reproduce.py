@@ -10,26 +10,28 @@ import pytest
 import torch
 from cifar_support import small_set
 
+from surelabel.base.references import file_hash
 from surelabel.cli import main
-from surelabel.data.cifar import CIFAR10_CLASSES
 from surelabel.data.images import store
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets.cifar import CIFAR10_CLASSES
 from surelabel.errors import ChangedFileError, DamagedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.recipes import paper, plans, variants
-from surelabel.recipes.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
-from surelabel.recipes.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
-from surelabel.recipes.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
-from surelabel.recipes.paper import EXPERIMENTS, experiment
-from surelabel.recipes.plans import Options
-from surelabel.recipes.ucf101 import UCF101
-from surelabel.references import file_hash
-from surelabel.report.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
-from surelabel.report.paper_figures import paper_figures
-from surelabel.report.reproduce import check_request, chosen, reproduce
-from surelabel.report.results import read_rows
-from surelabel.runs import FunctionData, RunFolder, RunSettings
+from surelabel.reproduce import paper, plans, variants
+from surelabel.reproduce.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
+from surelabel.reproduce.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
+from surelabel.reproduce.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
+from surelabel.reproduce.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
+from surelabel.reproduce.paper import EXPERIMENTS, experiment
+from surelabel.reproduce.paper_figures import paper_figures
+from surelabel.reproduce.plans import Options
+from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.session import check_request, chosen, reproduce
+from surelabel.reproduce.ucf101 import UCF101
+from surelabel.runs import RunFolder
 from surelabel.runs.files import read_json, write_json
+from surelabel.settings import RunSettings
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -63,6 +65,12 @@ def tiny(settings: RunSettings) -> RunSettings:
     learner = fast.learner.replace(training=training, model_parameters={"dropout": 0.3, "width": 4}, threads=1)
     config = fast.config.replace(max_rounds=2, tau_p=0.1, kappa_p=1.0, balance=None)
     return fast.replace(learner=learner, config=config)
+
+
+def test_runs_of_the_first_version_are_found_under_their_names() -> None:
+    """Letters as 0.1 made them: settings and data functions that came or moved later must not change these."""
+    assert settings_hash(paper_recipe(CIFAR10, 1000)) == "350b55bc"
+    assert settings_hash(fast_recipe(paper_recipe(CIFAR10, 4000))) == "196c944f"
 
 
 def test_the_longest_round_of_the_fast_recipe_is_never_left_out() -> None:
@@ -409,7 +417,7 @@ def test_a_damaged_shared_network_is_trained_again(
 
 def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for a network: UPS and no NL begin with the supervised one's selection."""
-    monkeypatch.setattr("surelabel.report.reproduce.paper_counts", lambda run: {"cat": 1065})
+    monkeypatch.setattr("surelabel.reproduce.session.paper_counts", lambda run: {"cat": 1065})
     same = (("no NL", variants.ups_without_negatives), paper.UPS)
     first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"
@@ -590,9 +598,9 @@ def test_runs_of_another_machine_stay_in_the_table(small: Experiment, tmp_path: 
 
 def test_an_experiment_of_ones_own_is_named_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(
-        "from surelabel.recipes.cifar import CIFAR10\n"
-        "from surelabel.recipes.entries import Experiment, rows\n"
-        "from surelabel.recipes.paper import UPS\n"
+        "from surelabel.reproduce.cifar import CIFAR10\n"
+        "from surelabel.reproduce.entries import Experiment, rows\n"
+        "from surelabel.reproduce.paper import UPS\n"
         'TABLE = Experiment("mine", "My table", rows(CIFAR10, 50, UPS))\n'
     )
     assert experiment(f"{tmp_path}/mine.py:TABLE").entries[0].labels == 50
@@ -636,7 +644,7 @@ def make(sample_shape, num_classes, *, dropout, width, pretrained=None):
 def of_file(folder: Path, **config: float) -> Experiment:
     """UPS with data and a network of a file in the folder, as `reproduce mine.py:TABLE` has it."""
     folder.mkdir()
-    more = "\nfrom surelabel.recipes.datasets import cifar10 as data\n"
+    more = "\nfrom surelabel.data.sets import cifar10 as data\n"
     (folder / "mine.py").write_text(NETS + more)
 
     def recipe(settings: RunSettings) -> RunSettings:
@@ -675,7 +683,7 @@ def test_runs_of_a_file_before_and_after_a_change_are_not_averaged(
 
 def test_the_content_of_each_file_tells_runs_apart(tmp_path: Path) -> None:
     mine = of_file(tmp_path / "mine")
-    (tmp_path / "data.py").write_text("from surelabel.recipes.datasets import cifar10 as data")
+    (tmp_path / "data.py").write_text("from surelabel.data.sets import cifar10 as data")
     (tmp_path / "layer.py").write_text("from torch.nn import Dropout as Layer")
     base = plans.Plans(None, Options(device="cpu")).settings(mine.entries[0], 0)
     learner = base.network.replace(stochastic_layers=(f"{tmp_path}/layer.py:Layer",), layer_hashes=(), model_hash=None)
@@ -853,7 +861,7 @@ def test_another_copy_of_the_file_finds_its_runs(small: Experiment, tmp_path: Pa
 
 WITHOUT_TEST = """
 import dataclasses
-from surelabel.recipes.datasets import cifar10
+from surelabel.data.sets import cifar10
 
 def data(**arguments):
     return dataclasses.replace(cifar10(**arguments), test=None)

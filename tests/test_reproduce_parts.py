@@ -14,16 +14,16 @@ from test_reproduce import small as small
 
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
-from surelabel.learners.rule import samples_trained_on
-from surelabel.recipes import budget, plans, variants
-from surelabel.recipes.budget import Cut, Speed, measure
-from surelabel.recipes.entries import Experiment
-from surelabel.recipes.paper import experiment
-from surelabel.recipes.plans import Options, Plans
+from surelabel.methods.ups import samples_trained_on
 from surelabel.report.first_selection import NetworkPair
-from surelabel.report.outcome import collect, percent
-from surelabel.report.reproduce import _first_selection, reproduce
-from surelabel.report.results import read_rows
+from surelabel.reproduce import budget, plans, variants
+from surelabel.reproduce.budget import Cut, Speed, measure
+from surelabel.reproduce.entries import Experiment
+from surelabel.reproduce.outcome import collect, percent
+from surelabel.reproduce.paper import experiment
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.session import _first_selection, reproduce
 from surelabel.runs import RunFolder
 
 
@@ -158,7 +158,7 @@ def test_an_interruption_says_whether_anything_is_kept(
     def interrupted(*_: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("surelabel.report.reproduce.reproduce", interrupted)
+    monkeypatch.setattr("surelabel.reproduce.session.reproduce", interrupted)
     asked = ("reproduce", "table5", "--device", "cpu", "--no-results")
     assert command(*asked).err.splitlines() == [
         "error: interrupted.",

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
@@ -20,7 +21,6 @@ from surelabel.models.pretrained import load_pretrained
 from surelabel.models.resnet import ResNet, resnet50
 from surelabel.models.resnet3d import ResNet3d, resnet3d18
 from surelabel.models.stochastic import stochastic_layers
-from surelabel.references import resolve
 from surelabel.uncertainty import MCDropBlock, MCDropout, MCSpatialDropout
 
 pytestmark = pytest.mark.usefixtures("seeded")

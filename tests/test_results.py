@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surelabel.core.metrics import paired_difference
 from surelabel.errors import InvalidInputError
-from surelabel.report.results import COLUMNS, append_rows, paired_difference, read_rows
+from surelabel.reproduce.results import COLUMNS, append_rows, read_rows
 
 
 def row(**values: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from surelabel.data.pool import Prediction
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.loop import self_train
 from surelabel.records import RoundRecord
-from surelabel.runs import RunFolder, resume, run, start
+from surelabel.runs import RunFolder
+from surelabel.runs.session import resume, run, start
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,19 @@ from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, diffe
 
 import surelabel.runs
 import surelabel.runs.sharing
+from surelabel.core.selection import Selection
+from surelabel.data.run_data import RunData
 from surelabel.data.source import ArraySource
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import make_problem
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.records import RoundRecord
-from surelabel.runs import RunData, RunFolder, RunSettings, SklearnLearnerSettings, environment, resume, run, start
+from surelabel.runs import RunFolder, environment
 from surelabel.runs.checks import complete, split_of
+from surelabel.runs.session import resume, run, start
 from surelabel.runs.sharing import SharedFits
-from surelabel.selection import Selection
+from surelabel.settings import RunSettings
 
 
 @pytest.fixture(scope="module")

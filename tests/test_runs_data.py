@@ -8,12 +8,14 @@ import pytest
 from pydantic import ValidationError
 from small_runs import CONFIG, LEARNER, blobs, difference, small_settings
 
-from surelabel.data.reference import FunctionData, TableData
+from surelabel.data.run_data import FunctionData, TableData
 from surelabel.data.source import ArraySource
 from surelabel.data.tables import write_table
 from surelabel.errors import ChangedFileError, DataError, InvalidInputError, RunError
 from surelabel.loop import self_train
-from surelabel.runs import RunFolder, RunSettings, resume, run, start
+from surelabel.runs import RunFolder
+from surelabel.runs.session import resume, run, start
+from surelabel.settings import RunSettings
 
 
 def write_pets(path: Path, rows: int = 40, **changes: Any) -> Path:

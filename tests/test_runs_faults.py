@@ -12,8 +12,9 @@ import pytest
 from small_runs import CONFIG, LEARNER, blobs, contents, small_settings
 
 from surelabel.errors import DamagedFileError, NewerRunError, RunError, RunExistsError, RunLockedError
-from surelabel.runs import RunFolder, resume, run, start
+from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
+from surelabel.runs.session import resume, run, start
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import assert_same_pool
 
+from surelabel.core.labels import Task
 from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
 from surelabel.runs.tables import (
     check_table,
     from_tables,

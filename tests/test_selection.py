@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import KINDS, LOW_PRECISION, masks, neighbors, probabilities, shapes, uncertainties
 
-from surelabel import arrays
+from surelabel.core import arrays
+from surelabel.core.labels import pseudo_labels
+from surelabel.core.selection import Selection, balance, select
 from surelabel.errors import InvalidInputError
-from surelabel.labels import pseudo_labels
-from surelabel.selection import Selection, balance, select
 
 DTYPES = [torch.float32, torch.float64, *LOW_PRECISION]
 P = np.array([[0.90, 0.06, 0.04], [0.70, 0.25, 0.05], [0.34, 0.33, 0.33], [0.05, 0.05, 0.90]])
@@ -179,7 +179,7 @@ def test_rows_are_selected_alike_whatever_block_they_fall_into(monkeypatch):
     p, u = rng.random((1000, 7)), rng.random((1000, 7)) * 0.1
     whole = select(p, u)
     assert len(arrays.row_blocks(p)) == 1
-    monkeypatch.setattr("surelabel.selection.row_blocks", lambda array: arrays.row_blocks(array, 100))
+    monkeypatch.setattr("surelabel.core.selection.row_blocks", lambda array: arrays.row_blocks(array, 100))
     assert len(arrays.row_blocks(p, 100)) == 72
     blocked = select(p, u)
     assert (blocked.positive == whole.positive).all()

@@ -14,19 +14,21 @@ from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
 from surelabel.cli import main
-from surelabel.data.reference import FunctionData
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets import runs as datasets
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.recipes import datasets, ucf101, variants, voc2007
-from surelabel.recipes.budget import Speed, batch_of, cut_to
-from surelabel.recipes.entries import Experiment, Labels
-from surelabel.recipes.paper import ALL_LABELS, EXPERIMENTS, experiment
-from surelabel.recipes.plans import Options, Plans
-from surelabel.recipes.ucf101 import UCF101
-from surelabel.recipes.voc2007 import VOC2007
-from surelabel.report.outcome import Result, differences
-from surelabel.report.reproduce import chosen, reproduce
-from surelabel.report.results import read_rows
-from surelabel.runs import RunFolder, RunSettings
+from surelabel.reproduce import ucf101, variants, voc2007
+from surelabel.reproduce.budget import Speed, batch_of, cut_to
+from surelabel.reproduce.entries import Experiment, Labels
+from surelabel.reproduce.outcome import Result, differences
+from surelabel.reproduce.paper import ALL_LABELS, EXPERIMENTS, experiment
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.session import chosen, reproduce
+from surelabel.reproduce.ucf101 import UCF101
+from surelabel.reproduce.voc2007 import VOC2007
+from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
 
 pytestmark = [
     pytest.mark.usefixtures("own_folder"),

@@ -11,8 +11,8 @@ from scipy.stats import beta, binom
 from strategies import KINDS, masks, probabilities, uncertainties
 
 import surelabel as sl
+from surelabel.core.thresholds import HeldOutLabels, Thresholds, _allowed, choose, judge
 from surelabel.errors import InvalidInputError
-from surelabel.threshold_choice import HeldOutLabels, Thresholds, _allowed, choose, judge
 
 
 def held_out(confidence, uncertainty, wrong) -> HeldOutLabels:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import LABELED, NEGATIVE, POSITIVE, make_problem, targets
-from surelabel.selection import Selection
 
 X = np.arange(10.0).reshape(5, 2)
 POOL = np.arange(6.0).reshape(3, 2)

@@ -21,27 +21,23 @@ import torch
 from cli_support import LOGISTIC, QUICK, Command, rows, write_blobs
 from small_runs import LEARNER, blobs, small_settings
 
-from surelabel import trust
+from surelabel.base import trust
+from surelabel.base.references import resolve
+from surelabel.base.settings import Settings
 from surelabel.cli import main
-from surelabel.config import Settings
+from surelabel.data.run_data import FunctionData, TableData
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
-from surelabel.recipes.workers import Job, run_jobs
-from surelabel.references import resolve
-from surelabel.report.record import record_runs
-from surelabel.runs import (
-    FunctionData,
-    RunFolder,
-    RunSettings,
-    SklearnLearnerSettings,
-    TableData,
-    TorchLearnerSettings,
-    start,
-)
-from surelabel.runs import resume as go_on
-from surelabel.runs import run as run_in_memory
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.reproduce.record import record_runs
+from surelabel.reproduce.workers import Job, run_jobs
+from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
+from surelabel.runs.session import resume as go_on
+from surelabel.runs.session import run as run_in_memory
+from surelabel.runs.session import start
+from surelabel.settings import RunSettings
 
 FIT = ("--label", "pet", "--id", "id", "--quiet")
 NETWORK = """
@@ -103,13 +99,13 @@ def by_function(settings: dict[str, Any], mark: Path) -> str:
 
 
 def by_place(settings: dict[str, Any], mark: Path) -> str:
-    function = "surelabel.recipes.datasets:voc2007"
+    function = "surelabel.data.sets:voc2007"
     settings["data"] = {"kind": "function", "function": function, "arguments": {"cache": str(mark)}}
     return f"{function} with cache="
 
 
 def by_another_list(settings: dict[str, Any], mark: Path) -> str:
-    function = "surelabel.recipes.datasets:voc2007"
+    function = "surelabel.data.sets:voc2007"
     settings["learner"] = {"kind": "sklearn", "estimator": function, "parameters": {"cache": str(mark)}}
     return function
 
@@ -133,7 +129,7 @@ def by_module(settings: dict[str, Any], mark: Path) -> str:
 
 ATTACKS: dict[str, tuple[str, Callable[[dict[str, Any], Path], str]]] = {
     "any function": ("classifier", by_estimator("os:system")),
-    "a walk through modules": ("classifier", by_estimator("surelabel.references:os.system")),
+    "a walk through modules": ("classifier", by_estimator("surelabel.base.references:os.system")),
     "a layer": ("network", by_file("stochastic_layers")),
     "data": ("network", by_function),
     "an estimator of uncertainty": ("network", by_file("uncertainty")),
@@ -295,7 +291,7 @@ def test_the_key_is_the_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_processes_that_make_a_key_at_once_get_the_same(tmp_path: Path) -> None:
-    code = "import sys, surelabel.trust as trust; sys.stdin.read(); print(trust.user_key().hex())"
+    code = "import sys, surelabel.base.trust as trust; sys.stdin.read(); print(trust.user_key().hex())"
     variables = {**os.environ, "SURELABEL_CONFIG": str(tmp_path / "config")}
     processes = [
         subprocess.Popen(
@@ -444,14 +440,14 @@ def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
 
 
 def test_what_our_own_commands_name_is_listed() -> None:
-    from surelabel.recipes.demo import demo_settings
-    from surelabel.recipes.entries import RECIPES
-    from surelabel.recipes.paper import EXPERIMENTS
+    from surelabel.reproduce.digits import demo_settings
+    from surelabel.reproduce.entries import RECIPES
+    from surelabel.reproduce.paper import EXPERIMENTS
 
     entries = [entry for one in EXPERIMENTS.values() for entry in one.entries if entry.variant is not None]
     made = [demo_settings(), *(entry.of(entry.base(0, recipe)) for entry in entries for recipe in RECIPES)]
     named = {one.name: one.is_listed for settings in made for one in settings.references()}
-    assert {"surelabel.models.resnet3d:resnet3d18", "surelabel.recipes.datasets:voc2007"} <= set(named)
+    assert {"surelabel.models.resnet3d:resnet3d18", "surelabel.data.sets:voc2007"} <= set(named)
     assert all(named.values()), named
 
 
@@ -490,7 +486,7 @@ def test_every_setting_that_holds_text_is_known_to_name_code_or_not() -> None:
 OWN = """
 import torch
 from sklearn.linear_model import LogisticRegression
-from surelabel.runs import RunData
+from surelabel.data.run_data import RunData
 from surelabel.uncertainty import MCDropout
 
 def model(sample_shape, num_classes, pretrained=None):
@@ -544,14 +540,14 @@ def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: p
 
 def test_only_what_is_known_here_resolves_references() -> None:
     """Another place that does must ask who named the code: a user's command, or a run's settings."""
-    root = Path(trust.__file__).parent
+    root = Path(trust.__file__).parents[1]
     importing = [
         str(path.relative_to(root))
         for path in sorted(root.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and node.module == "surelabel.references"
+        if isinstance(node, ast.ImportFrom) and node.module == "surelabel.base.references"
         if any(alias.name == "resolve" for alias in node.names)
     ]
-    settings = ["data/reference.py", "learners/settings.py"]
-    commands = ["recipes/entries.py", "recipes/paper.py"]
+    settings = ["data/run_data.py", "learners/settings.py"]
+    commands = ["reproduce/entries.py", "reproduce/paper.py"]
     assert sorted(importing) == sorted([*settings, *commands])

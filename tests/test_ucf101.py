@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from torch import nn
 from video_support import numbered, write_video
 
-from surelabel.augment import AugmentSettings
+from surelabel.augment.settings import AugmentSettings
 from surelabel.data.images import data_folder
-from surelabel.data.reference import FunctionData, RunData
+from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.sets import ucf101
+from surelabel.data.sets.ucf101 import SIZES, read_ucf101
 from surelabel.data.splits import share_split
-from surelabel.data.ucf101 import SIZES, read_ucf101
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.loop import self_train
-from surelabel.recipes.datasets import ucf101
-from surelabel.rules import UPSConfig
+from surelabel.settings import UPSConfig
 
 CLASSES = ("ApplyEyeMakeup", "HandstandPushups", "YoYo")
 CLIPS = {"passages": 3, "frames": 4, "height": 16, "width": 16}
@@ -294,7 +294,7 @@ def test_groups_keep_the_clips_of_a_video_together(root: Path) -> None:
 
 def test_a_run_names_the_function_and_its_arguments(root: Path) -> None:
     arguments = {"seed": 1, "share": 0.5, "folder": str(root), **CLIPS}
-    settings = FunctionData(function="surelabel.recipes.datasets:ucf101", arguments=arguments)
+    settings = FunctionData(function="surelabel.data.sets:ucf101", arguments=arguments)
     with pytest.warns(UserWarning, match="scores on it are not scores on UCF-101"):
         assert len(settings.load().labeled[0]) == 21
 

@@ -9,10 +9,10 @@ from test_ucf101 import CLASSES, official_lists, write_files, write_lists
 from tiny_recipes import miniature, tiny_clips
 from video_support import numbered, write_video
 
+from surelabel.base.references import resolve
 from surelabel.cli import main
-from surelabel.recipes import ucf101
-from surelabel.references import resolve
-from surelabel.report.results import read_rows
+from surelabel.reproduce import ucf101
+from surelabel.reproduce.results import read_rows
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

@@ -8,13 +8,13 @@ from PIL import Image
 from voc_support import annotation, small_voc, write_voc
 
 from surelabel.data.images import VARIABLE
-from surelabel.data.reference import FunctionData
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets import runs as datasets
+from surelabel.data.sets import voc2007
+from surelabel.data.sets.voc import VOC_CLASSES, read_voc
 from surelabel.data.splits import multi_label_split, split_hash
 from surelabel.data.training_set import make_problem
-from surelabel.data.voc import VOC_CLASSES, read_voc
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.recipes import datasets
-from surelabel.recipes.datasets import voc2007
 from surelabel.runs.checks import fingerprint
 
 VOC = small_voc()
@@ -209,9 +209,7 @@ def test_pictures_are_decoded_once_for_all_runs(small: Path, monkeypatch: pytest
     first = voc2007(labels=30, side=8, progress=lambda *count: counts.append(count))
     assert counts[39:42] == [(40, 40), (40, 40), (1, 20)]
     before = sorted((small / "voc2007-pictures").iterdir())
-    again = FunctionData(
-        function="surelabel.recipes.datasets:voc2007", arguments={"labels": 30, "side": 8, "seed": 0}
-    ).load()
+    again = FunctionData(function="surelabel.data.sets:voc2007", arguments={"labels": 30, "side": 8, "seed": 0}).load()
     assert fingerprint(first) == fingerprint(again)
     assert fingerprint(first) != fingerprint(voc2007(labels=30, side=8, seed=1))
     assert fingerprint(first) != fingerprint(voc2007(labels=30, side=8, difficult="present"))

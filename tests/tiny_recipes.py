@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from surelabel.data.reference import FunctionData
-from surelabel.recipes.entries import DataSet, Experiment, Labels
-from surelabel.runs import RunSettings
+from surelabel.data.run_data import FunctionData
+from surelabel.reproduce.entries import DataSet, Experiment, Labels
+from surelabel.settings import RunSettings
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from surelabel.data.voc import VOC_CLASSES
+from surelabel.data.sets.voc import VOC_CLASSES
 
 Objects = Sequence[tuple[str, int]]
 """Of each object in a picture: its class, and whether it is marked difficult."""

@@ -9,30 +9,32 @@ from typing import TYPE_CHECKING, Any
 from surelabel._version import __version__
 
 if TYPE_CHECKING:
-    from surelabel import calibration, errors, losses
-    from surelabel.calibration import (
+    from surelabel import errors
+    from surelabel.core import calibration, losses
+    from surelabel.core.calibration import (
         calibration_error,
         expected_calibration_error,
         reliability_bins,
         risk_coverage,
         uncertainty_auroc,
     )
+    from surelabel.core.labels import pseudo_labels
+    from surelabel.core.selection import Selection, balance, select
+    from surelabel.core.thresholds import thresholds
     from surelabel.data.pool import Prediction
     from surelabel.data.source import ArraySource, Source
     from surelabel.data.splits import LabeledKFold
     from surelabel.data.training_set import TrainingSet
     from surelabel.engine.settings import TrainingSettings
     from surelabel.estimator import UPSClassifier
-    from surelabel.labels import pseudo_labels
-    from surelabel.learners.ensemble import SklearnLearner
     from surelabel.learners.network import TorchLearner
     from surelabel.learners.protocol import Learner
+    from surelabel.learners.sklearn import SklearnLearner
     from surelabel.loop import self_train
     from surelabel.records import RoundRecord
-    from surelabel.rules import UPSConfig
-    from surelabel.runs import RunFolder, resume, run
-    from surelabel.selection import Selection, balance, select
-    from surelabel.threshold_choice import thresholds
+    from surelabel.runs import RunFolder
+    from surelabel.runs.session import resume, run
+    from surelabel.settings import UPSConfig
     from surelabel.uncertainty import (
         DeepEnsemble,
         Deterministic,
@@ -55,28 +57,28 @@ _HOMES = {
     "RandomAugmentation": "uncertainty",
     "RoundRecord": "records",
     "RunFolder": "runs",
-    "Selection": "selection",
-    "SklearnLearner": "learners.ensemble",
+    "Selection": "core.selection",
+    "SklearnLearner": "learners.sklearn",
     "Source": "data.source",
     "TorchLearner": "learners.network",
     "TrainingSet": "data.training_set",
     "TrainingSettings": "engine.settings",
     "UPSClassifier": "estimator",
-    "UPSConfig": "rules",
-    "balance": "selection",
-    "calibration_error": "calibration",
-    "expected_calibration_error": "calibration",
-    "pseudo_labels": "labels",
-    "reliability_bins": "calibration",
-    "resume": "runs",
-    "risk_coverage": "calibration",
-    "run": "runs",
-    "select": "selection",
+    "UPSConfig": "settings",
+    "balance": "core.selection",
+    "calibration_error": "core.calibration",
+    "expected_calibration_error": "core.calibration",
+    "pseudo_labels": "core.labels",
+    "reliability_bins": "core.calibration",
+    "resume": "runs.session",
+    "risk_coverage": "core.calibration",
+    "run": "runs.session",
+    "select": "core.selection",
     "self_train": "loop",
-    "thresholds": "threshold_choice",
-    "uncertainty_auroc": "calibration",
+    "thresholds": "core.thresholds",
+    "uncertainty_auroc": "core.calibration",
 }
-_MODULES = ("calibration", "errors", "losses")
+_MODULES = {"calibration": "core.calibration", "errors": "errors", "losses": "core.losses"}
 
 __all__ = [
     "ArraySource",
@@ -122,7 +124,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"surelabel.{_HOMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"surelabel.{name}")
+        return importlib.import_module(f"surelabel.{_MODULES[name]}")
     raise AttributeError(f"module 'surelabel' has no attribute {name!r}")
 
 

@@ -13,8 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from surelabel.arrays import require_count
-from surelabel.config import MOST_PASSES, Settings, mistakes
+from surelabel.base.settings import MOST_PASSES, Settings, mistakes
+from surelabel.core.arrays import require_count
+from surelabel.core.labels import Task
 from surelabel.data.encoding import (
     EncodedLabels,
     decode_labels,
@@ -24,19 +25,18 @@ from surelabel.data.encoding import (
     nearly_unique,
     one_sided,
 )
+from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
-from surelabel.learners.ensemble import SklearnLearner
 from surelabel.learners.network import ModelFactory, TorchLearner
-from surelabel.learners.trial import check_random
+from surelabel.learners.preflight import check_random
+from surelabel.learners.sklearn import SklearnLearner
 from surelabel.loop import Callback, rounds
 from surelabel.models.table import table_network
 from surelabel.records import RoundRecord
-from surelabel.rules import UPSConfig
-from surelabel.transduction import Transduction
+from surelabel.settings import UPSConfig
 from surelabel.uncertainty import MCDropout
 
 
@@ -376,3 +376,45 @@ def _check_labels(encoded: EncodedLabels) -> None:
         raise InvalidInputError(
             f"The labels hold one class only ({encoded.classes.tolist()[0]!r}); at least two classes are needed.{hint}"
         )
+
+
+class Transduction:
+    """Follows, round by round, which labels the latest model learned from and since when.
+
+    Args:
+        codes: the labels that were given, -1 where none was, shape (N,) or (N, C).
+        row_of_pool: the row of each sample of the pool.
+
+    Attributes:
+        codes: what the latest model learned from, of the same shape.
+        labeled_iter: since which round: 0 given, -1 never.
+    """
+
+    def __init__(self, codes: npt.NDArray[np.int64], row_of_pool: npt.NDArray[np.int64]) -> None:
+        self.given, self.row_of_pool = codes, row_of_pool
+        self.codes = codes
+        self.labeled_iter = np.where(codes >= 0, 0, -1)
+        self._next: PoolLabels | None = None
+
+    def add(self, record: RoundRecord) -> None:
+        """Take in a round's record, with its pool."""
+        learned_from, self._next = self._next, record.pool
+        if learned_from is None:
+            return
+        labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
+        codes, since = self.given.copy(), np.where(self.given >= 0, 0, -1)
+        unknown = self.given[self.row_of_pool] < 0
+        at_pool = np.where(unknown & selected, labels, codes[self.row_of_pool])
+        before = self.labeled_iter[self.row_of_pool]
+        began = np.where(before > 0, before, record.round)
+        codes[self.row_of_pool] = at_pool
+        since[self.row_of_pool] = np.where(unknown & selected, began, since[self.row_of_pool])
+        self.codes, self.labeled_iter = codes, since
+
+
+def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The pool's labels and which of them may be learned from, (N,) or (N, C)."""
+    positive, negative = pool.selection
+    if multi:
+        return positive.astype(np.int64), positive | negative
+    return pool.label, positive.any(axis=1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from surelabel.arrays import to_numpy
+from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
 from surelabel.data.source import Source
@@ -23,7 +23,7 @@ from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Learner, ScoringLearner
 from surelabel.records import RoundRecord, describe, scores
-from surelabel.rules import UPSConfig
+from surelabel.settings import UPSConfig
 
 Callback = Callable[[RoundRecord], object]
 

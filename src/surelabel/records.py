@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from surelabel.arrays import ROUNDING
-from surelabel.calibration import calibration_error
+from surelabel.core.arrays import ROUNDING
+from surelabel.core.calibration import calibration_error
+from surelabel.core.labels import Task
+from surelabel.core.metrics import accuracy, class_average_precisions, mean_over_classes
 from surelabel.data.pool import PoolLabels
-from surelabel.labels import Task
-from surelabel.metrics import accuracy, class_average_precisions, mean_over_classes
 
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""

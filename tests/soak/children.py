@@ -23,7 +23,7 @@ PATIENCE = 60.0
 """Seconds without a sign of life after which a child hangs; an input takes some milliseconds."""
 LOADED = """torch._dynamo pyarrow.parquet pyarrow.compute pyarrow.csv sklearn.linear_model skops.io matplotlib.pyplot
 surelabel.cli surelabel.runs surelabel.estimator surelabel.report.html surelabel.report.thresholds
-surelabel.learners.network surelabel.learners.trial"""
+surelabel.learners.network surelabel.learners.preflight"""
 """What commands load when they first need it."""
 _MEMORY = 3 << 30
 _BATCH = 100

@@ -22,7 +22,7 @@ Infinity, [], {}, ["x"], [1, 2], [[[]]], {"x": 1}, "", "x", "2", "inf", "cat", "
 "deep", "../../outside/touched", "os:system", "../../outside/evil.py:touch", "builtins:open", "torch.nn:Dropout"]""")
 ATTACKS: tuple[dict[str, Any], ...] = (
     {"learner": {"kind": "sklearn", "estimator": "os:system", "parameters": TOUCH}},
-    {"learner": {"kind": "sklearn", "estimator": "surelabel.references:os.system", "parameters": TOUCH}},
+    {"learner": {"kind": "sklearn", "estimator": "surelabel.base.references:os.system", "parameters": TOUCH}},
     {"learner": {"kind": "sklearn", "estimator": EVIL}},
     {"learner": {"kind": "torch", "model": EVIL}},
     {"learner": {"kind": "torch", "stochastic_layers": [EVIL]}},

@@ -25,7 +25,7 @@ from soak.children import Child, Report, Scratch, Verdict
 from surelabel.cli import main
 from surelabel.cli._rounds import RoundsDisplay
 from surelabel.errors import SurelabelError
-from surelabel.runs import resume, start
+from surelabel.runs.session import resume, start
 
 RUN = (*FIT, *CHECKPOINTS)
 HANGS = 124

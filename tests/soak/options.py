@@ -18,7 +18,7 @@ from soak.children import Verdict, call, judge
 NUMBERS = "0 1 2 3 0.5 0.05 0.9 -1 1e-300 1e308 inf nan 10 1000000000 1000000000000000000 1_0 ½"
 TEXTS = ("", " ", "\udcff", "a" * 5000, "two\nlines")
 WORDS = """id pet width tags cat x0 0.2 8 8,8 1000000000 | - --help $x$ ü [red] cpu cpu:99 cuda meta equal prior none
-none.py:make none:make ../../outside/none.py:make os:system surelabel.references:os.system
+none.py:make none:make ../../outside/none.py:make os:system surelabel.base.references:os.system
 sklearn.linear_model:LogisticRegression sklearn.svm:SVC"""
 FILES = "pets.csv pets.parquet pets.npz strange.npz x.npy y.npy tags.csv unlabeled.csv none.csv network /dev/null ."
 OUTPUTS = "out.csv out.parquet out.html out.svg out none/out.csv pets.csv network ."

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import Settings
+from surelabel.base.settings import Settings
 
 _MOST_PIXELS, _MOST_FRAMES = 65_536, 1_000_000
 

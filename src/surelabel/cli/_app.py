@@ -13,11 +13,11 @@ from typing import Any
 import typer
 
 from surelabel._version import __version__
+from surelabel.base.text import is_text
 from surelabel.cli import data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import complain, one_line, out
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._work import shown_decoding
-from surelabel.data.wording import is_text
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, env):

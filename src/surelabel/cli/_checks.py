@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surelabel.base.text import listed
 from surelabel.cli._console import complain
-from surelabel.data.wording import listed
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
-    from surelabel.data.reference import RunData
+    from surelabel.data.run_data import RunData
 
 
 _SEPARATORS = ("|", ";")

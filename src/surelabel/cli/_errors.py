@@ -15,9 +15,9 @@ from pathlib import Path
 
 import typer
 
+from surelabel.base.references import is_own_code
 from surelabel.cli._console import complain, one_line
 from surelabel.errors import SurelabelError
-from surelabel.references import is_own_code
 
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
@@ -74,7 +74,7 @@ def describe(error: BaseException) -> list[str]:
     if isinstance(error, OSError):
         return [_operating_system(error)]
     if (pydantic := sys.modules.get("pydantic")) and isinstance(error, pydantic.ValidationError):
-        from surelabel.config import mistakes
+        from surelabel.base.settings import mistakes
 
         return mistakes(error)
     if (place := _place_in_own_file(error)) is not None:
@@ -91,7 +91,7 @@ def settings_from_options() -> Iterator[None]:
     """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
     from pydantic import ValidationError
 
-    from surelabel.config import mistakes
+    from surelabel.base.settings import mistakes
 
     try:
         yield

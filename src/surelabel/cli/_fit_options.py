@@ -264,7 +264,7 @@ def check_device(name: str) -> None:
     """Refuse a device that this machine does not have."""
     import torch
 
-    from surelabel.config import check_device as check_name
+    from surelabel.base.settings import check_device as check_name
 
     try:
         torch.empty(0, device=check_name(name))

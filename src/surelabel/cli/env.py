@@ -1,7 +1,7 @@
 """`surelabel env`: what a bug report needs to know of this machine."""
 
+from surelabel.base.system import cores
 from surelabel.cli._console import say
-from surelabel.system import cores
 
 EXAMPLE = "[bold]Example[/bold]\n\nsurelabel env"
 

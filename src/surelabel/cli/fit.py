@@ -9,11 +9,11 @@ from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
 from surelabel.cli._train import follow
 
 if TYPE_CHECKING:
-    from surelabel.data.reference import RunData, TableData
+    from surelabel.core.labels import Task
+    from surelabel.data.run_data import RunData, TableData
     from surelabel.estimator import UPSClassifier
-    from surelabel.labels import Task
     from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
-    from surelabel.rules import UPSConfig
+    from surelabel.settings import UPSConfig
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -83,7 +83,8 @@ def command(
     options.check_task(given, loaded.task)
     check_data(loaded, reference.path, separator)
 
-    from surelabel.runs import RunSettings, start
+    from surelabel.runs.session import start
+    from surelabel.settings import RunSettings
 
     learner, config = run_parts(given, loaded.task, len(loaded.classes))
     often = {} if checkpoint_minutes is None else {"checkpoint_minutes": checkpoint_minutes}
@@ -105,7 +106,7 @@ def command(
 def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) -> None:
     """Refuse a network that cannot take the samples or is not random, before there is a folder of a run."""
     from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
-    from surelabel.learners.trial import try_network
+    from surelabel.learners.preflight import try_network
 
     try:
         try_network(learner, data)
@@ -124,7 +125,7 @@ def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) 
 
 def table_reference(given: dict[str, Any]) -> "TableData":
     """Return the reference to the files that the options name."""
-    from surelabel.data.reference import TableData
+    from surelabel.data.run_data import TableData
 
     data: Path = given["data"]
     held_out = options.parse_validation(given["validation"]) if "validation" in given else 0.0

@@ -9,7 +9,7 @@ from surelabel.cli._console import complain, err
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
     from surelabel.data.source import ArraySource
-    from surelabel.runs import RunSettings
+    from surelabel.settings import RunSettings
 
 EXAMPLE = """[bold]Example[/bold]
 

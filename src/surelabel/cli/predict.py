@@ -8,7 +8,7 @@ from surelabel.cli import _runs, _several
 from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
-    from surelabel.runs import RunSettings
+    from surelabel.settings import RunSettings
 
 EXAMPLE = """[bold]Examples[/bold]
 

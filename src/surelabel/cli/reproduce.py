@@ -16,9 +16,9 @@ from surelabel.cli._work import shown_work
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from surelabel.recipes.entries import Experiment
-    from surelabel.recipes.plans import Options
-    from surelabel.report.outcome import Result
+    from surelabel.reproduce.entries import Experiment
+    from surelabel.reproduce.outcome import Result
+    from surelabel.reproduce.plans import Options
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -130,10 +130,10 @@ def command(
         raise InvalidInputError("Give --results or --no-results, not both.")
     if pretrained is not None:
         check_pretrained(pretrained)
-    from surelabel.recipes.arguments import parse_arguments
-    from surelabel.recipes.entries import parse_labels
-    from surelabel.recipes.paper import experiment as named
-    from surelabel.recipes.plans import Options
+    from surelabel.reproduce.arguments import parse_arguments
+    from surelabel.reproduce.entries import parse_labels
+    from surelabel.reproduce.paper import experiment as named
+    from surelabel.reproduce.plans import Options
 
     options = Options(
         seeds=tuple(seed or range(seeds)),
@@ -153,7 +153,7 @@ def command(
 
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
     """Run the chosen rows and show all that there is of the experiment, also after an error or Ctrl-C."""
-    from surelabel.report.reproduce import check_request, reproduce
+    from surelabel.reproduce.session import check_request, reproduce
     from surelabel.runs.layout import RUN
 
     with settings_from_options():
@@ -177,7 +177,7 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
 
 def _show_kept(experiment: "Experiment", options: "Options", out: Path) -> None:
     """Show what the folder has after an error, which is told in any case: what fails here is a warning."""
-    from surelabel.report.outcome import collect
+    from surelabel.reproduce.outcome import collect
 
     try:
         if out.exists():
@@ -195,7 +195,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         options: recipe and minutes.
         out: where the table and the figures go.
     """
-    from surelabel.report.outcome import notes, scores_text, write_outcome
+    from surelabel.reproduce.outcome import notes, scores_text, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
@@ -217,7 +217,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
 
 
 def _cell_name(cell: "Result") -> str:
-    from surelabel.recipes.entries import labels_text
+    from surelabel.reproduce.entries import labels_text
 
     return f"{cell.entry.row}, {cell.entry.dataset.name} {labels_text(cell.entry.labels)}"
 
@@ -225,7 +225,7 @@ def _cell_name(cell: "Result") -> str:
 def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
     """Return the table: the paper's figure and ours side by side."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    from surelabel.report.outcome import cell_texts, header_texts
+    from surelabel.reproduce.outcome import cell_texts, header_texts
 
     for title in header_texts(experiment):
         table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
@@ -235,7 +235,7 @@ def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
 
 
 def _list_all() -> None:
-    from surelabel.recipes.paper import EXPERIMENTS
+    from surelabel.reproduce.paper import EXPERIMENTS
 
     screen.print(_listed(list(EXPERIMENTS.values())))
     say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")

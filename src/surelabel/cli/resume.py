@@ -46,7 +46,7 @@ def command(
     """Go on with a run; it ends as if it had never been interrupted."""
     existing_file("--data", data)
     folder = _runs.open_run(run)
-    from surelabel.runs import resume
+    from surelabel.runs.session import resume
 
     records, config = folder.records(), folder.settings.config
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
@@ -67,7 +67,7 @@ def command(
 
 def _scored(folder: "RunFolder") -> list[str]:
     """Which of "validation" and "test" the run has, as far as can be told without reading its data."""
-    from surelabel.data.reference import TableData
+    from surelabel.data.run_data import TableData
 
     records, data = folder.records(), folder.settings.data
     if isinstance(data, TableData):

@@ -16,8 +16,8 @@ from surelabel.cli._errors import WrongUse
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
+    from surelabel.core.thresholds import HeldOutLabels, Thresholds
     from surelabel.report.thresholds import Pair
-    from surelabel.threshold_choice import HeldOutLabels, Thresholds
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -81,8 +81,8 @@ def command(
     """
     _runs.check_output(out, force, endings=(".svg",))
     labels, used, pool = _read(source, round)
+    from surelabel.core.thresholds import choose
     from surelabel.report.thresholds import Pair, draw_distributions
-    from surelabel.threshold_choice import choose
 
     if not labels.label.any():
         raise DataError("The network gives no held-out sample a positive label, so there is nothing to choose from.")
@@ -166,7 +166,7 @@ def _tell_limits(round: int, has_pool: bool) -> None:
 
 
 def _tell_use(chosen: "Thresholds") -> None:
-    from surelabel.rules import UPSConfig
+    from surelabel.settings import UPSConfig
 
     assert chosen.tau_p is not None
     negative = f" --tau-n {chosen.tau_p!r}" if chosen.tau_p < UPSConfig().tau_n else ""

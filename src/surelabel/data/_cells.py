@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import shown
 from surelabel.data._columns import Request
-from surelabel.data.wording import shown
 from surelabel.errors import DataError
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from surelabel.data.wording import listed, shown
+from surelabel.base.text import listed, shown
 from surelabel.errors import DataError, InvalidInputError
 
 

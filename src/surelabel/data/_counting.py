@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import listed
 from surelabel.data._collect import Table
 from surelabel.data._columns import unknown_name
-from surelabel.data.wording import listed
 from surelabel.errors import DataError
 
 # In fewer rows a feature can look so by chance.

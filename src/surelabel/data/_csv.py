@@ -15,10 +15,10 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import damage_named, damaged, is_text, shown
 from surelabel.data._collect import Batch, Collector, Table
 from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number, not_finite
 from surelabel.data._limits import check_size, longest_row, row_too_long
-from surelabel.data.wording import damage_named, damaged, is_text, shown
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.

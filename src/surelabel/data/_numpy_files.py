@@ -11,12 +11,12 @@ from typing import IO, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.text import check_file, damage_named, damaged, listed
 from surelabel.data._cells import check_ids, label_sets, multi_labels, single_labels
 from surelabel.data._collect import Table
 from surelabel.data._columns import Request, choose_columns, no_rows, not_finite, unknown_name
 from surelabel.data._limits import check_size
 from surelabel.data.source import native
-from surelabel.data.wording import check_file, damage_named, damaged, listed
 from surelabel.errors import DataError
 
 AnyArray: TypeAlias = npt.NDArray[Any]

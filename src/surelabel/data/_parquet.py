@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from surelabel.base.text import damage_named, shown
 from surelabel.data._collect import Collector, Table
 from surelabel.data._columns import Columns, Request, choose_columns, no_rows, not_a_number
 from surelabel.data._limits import check_size
-from surelabel.data.wording import damage_named, shown
 from surelabel.errors import DataError
 
 _CELLS_IN_BATCH = 1 << 18

@@ -25,15 +25,15 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from surelabel._version import __version__
+from surelabel.base.system import cores, interrupts_blocked, open_itself, write_whole
+from surelabel.base.text import SKIP, listed, shown
 from surelabel.data._lock import locked
 from surelabel.data.decoding import tell
 from surelabel.data.images import mapped
 from surelabel.data.pictures import Counted, OnError
 from surelabel.data.source import ArraySource, Ids, Source, Subset
 from surelabel.data.video import ClipSettings, import_av, read_clip
-from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.system import cores, interrupts_blocked, open_itself, write_whole
 
 _FORMAT = 1
 _ARRAY, _LINES, _ABOUT = "clips.npy", "clips.jsonl", "about.json"

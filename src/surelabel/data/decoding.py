@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-from surelabel.system import Progress
+from surelabel.base.system import Progress
 
 _watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
 

@@ -8,9 +8,9 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.wording import listed
+from surelabel.base.text import listed
+from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
 
 MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
 """What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""

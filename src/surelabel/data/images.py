@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.wording import shown
+from surelabel.base.references import file_hash
+from surelabel.base.system import write_whole
+from surelabel.base.text import shown
 from surelabel.errors import DataError
-from surelabel.references import file_hash
-from surelabel.system import write_whole
 
 VARIABLE = "SURELABEL_DATA"
 """The environment variable that names the folder of data sets."""

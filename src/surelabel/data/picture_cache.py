@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.system import write_whole
+from surelabel.base.text import listed, shown
 from surelabel.data.decoding import silent, tell
 from surelabel.data.images import mapped
 from surelabel.data.pictures import (
@@ -25,9 +27,7 @@ from surelabel.data.pictures import (
     stopped,
 )
 from surelabel.data.source import Ids, Index
-from surelabel.data.wording import listed, shown
 from surelabel.errors import DataError
-from surelabel.system import write_whole
 
 PART_BYTES = 2**26
 """How much is written at once: what an interruption can lose, and what is in memory meanwhile."""

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.system import cores
+from surelabel.base.text import SKIP, listed, shown
 from surelabel.data.decoding import tell
 from surelabel.data.source import Index
-from surelabel.data.wording import SKIP, listed, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.system import cores
 
 if TYPE_CHECKING:
     from PIL import Image

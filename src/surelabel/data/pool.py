@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import Array, namespace, to_numpy
+from surelabel.core.arrays import Array, namespace, to_numpy
+from surelabel.core.labels import Task, pseudo_labels, top_entries
+from surelabel.core.selection import Selection, checked_shares, most_certain, select
 from surelabel.data.source import Ids, Index
 from surelabel.data.training_set import Mask
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task, pseudo_labels, top_entries
-from surelabel.selection import Selection, checked_shares, most_certain, select
 
 Floats = npt.NDArray[np.floating[Any]]
 

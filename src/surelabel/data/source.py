@@ -6,7 +6,7 @@ import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import to_numpy
+from surelabel.core.arrays import to_numpy
 from surelabel.errors import InvalidInputError
 
 Ids: TypeAlias = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import require_count, require_shape
+from surelabel.core.arrays import require_count, require_shape
 from surelabel.data.draws import UInt64Array, draw, sample_keys
 from surelabel.data.encoding import encode_labels, label_array
 from surelabel.data.source import Ids, Index

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from surelabel.arrays import to_numpy
+from surelabel.base.references import file_hash
+from surelabel.base.system import write_whole
+from surelabel.base.text import check_file, damage_named, shown
+from surelabel.core.arrays import to_numpy
 from surelabel.data._collect import Table
 from surelabel.data._columns import Request, check_names, check_separator
 from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
-from surelabel.data.wording import check_file, damage_named, shown
 from surelabel.errors import DataError, InvalidInputError
-from surelabel.references import file_hash
-from surelabel.system import write_whole
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
 

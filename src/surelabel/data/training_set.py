@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import to_numpy
+from surelabel.core.arrays import to_numpy
+from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.source import Concatenation, Index, Source, Subset, as_source, check_unique_ids
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
-from surelabel.selection import Selection
 
 Mask = npt.NDArray[np.bool_]
 

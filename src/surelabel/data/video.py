@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PositiveInt
 
-from surelabel.config import Settings
-from surelabel.data.wording import shown
+from surelabel.base.settings import Settings
+from surelabel.base.text import shown
 from surelabel.errors import DataError, SurelabelError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from surelabel.augment import Augment, Draws
+from surelabel.augment.chain import Augment
+from surelabel.augment.draws import Draws
 from surelabel.data.source import Index
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import InvalidInputError

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from surelabel.augment import Draws
-from surelabel.augment.draws import signed
+from surelabel.augment.draws import Draws, signed
 from surelabel.data.draws import proportional_order, sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import read

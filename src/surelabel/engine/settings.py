@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.config import MOST_PROCESSES, MOST_SAMPLES, MOST_STEPS, Settings
+from surelabel.base.settings import MOST_PROCESSES, MOST_SAMPLES, MOST_STEPS, Settings
 
 
 class TrainingSettings(Settings):

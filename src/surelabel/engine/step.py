@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from surelabel.augment import Draws
-from surelabel.augment.draws import signed
+from surelabel.augment.draws import Draws, signed
 from surelabel.engine.capture import NotCapturableError, check_capturable, failure_named
 from surelabel.engine.feed import kind_named
 from surelabel.engine.method import Batch, Method

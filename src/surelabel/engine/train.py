@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.system import Progress
 from surelabel.data.draws import sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
@@ -24,7 +25,6 @@ from surelabel.engine.order import Plan, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
 from surelabel.errors import InvalidInputError
-from surelabel.system import Progress
 
 _STEPS_KEPT = 2
 """Of shared steps, the last that were used: making one takes long, and each has memory of its own."""

@@ -16,7 +16,9 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from surelabel.augment import Augment
+from surelabel.augment.chain import Augment
+from surelabel.base.system import Progress
+from surelabel.core.labels import Task
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
@@ -29,13 +31,11 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, check_initialized, copied, copy_state, same_shapes
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
 from surelabel.learners.protocol import NegativesUse
-from surelabel.learners.rule import UPSMethod
 from surelabel.learners.settings import warn_of_changed
+from surelabel.methods.ups import UPSMethod
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
-from surelabel.system import Progress
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, check_estimator, predict_proba
 
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.config import (
+from surelabel.base.references import (
+    absolute_reference,
+    changed_file,
+    check_unchanged,
+    file_hash,
+    reference_hash,
+    resolve,
+)
+from surelabel.base.settings import (
     MOST_LAYERS,
     MOST_NOISE,
     MOST_PASSES,
@@ -20,23 +28,31 @@ from surelabel.config import (
     Device,
     Settings,
 )
+from surelabel.base.system import Progress
+from surelabel.base.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
+from surelabel.base.trust import ESTIMATORS as LISTED_ESTIMATORS
+from surelabel.core.labels import Task
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
-from surelabel.models.pretrained import SUFFIXES
-from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
-from surelabel.system import Progress
-from surelabel.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
-from surelabel.trust import ESTIMATORS as LISTED_ESTIMATORS
-from surelabel.uncertainty import ESTIMATORS, UncertaintyEstimator, check_estimator
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from surelabel.learners.ensemble import SklearnLearner
     from surelabel.learners.network import ModelFactory, TorchLearner
+    from surelabel.learners.sklearn import SklearnLearner
+    from surelabel.uncertainty import UncertaintyEstimator
 
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+
+ESTIMATORS = {
+    "mc-dropout": "surelabel.uncertainty:MCDropout",
+    "mc-spatial-dropout": "surelabel.uncertainty:MCSpatialDropout",
+    "mc-dropblock": "surelabel.uncertainty:MCDropBlock",
+    "augmentation": "surelabel.uncertainty:RandomAugmentation",
+    "deep-ensemble": "surelabel.uncertainty:DeepEnsemble",
+    "none": "surelabel.uncertainty:Deterministic",
+}
+"""What settings call our estimators of p and u."""
 
 _OF_ALL_ESTIMATORS = ("passes", "temperature", "stochastic_layers")
 """Settings that reach every estimator that has an argument of this name; so does the task."""
@@ -142,6 +158,8 @@ class TorchLearnerSettings(Settings):
         Of the estimator that is nothing, unless it prepares networks or trains several. One of your own may do so by
         all that it is told; ours do so by their own parameters.
         """
+        from surelabel.uncertainty import UncertaintyEstimator
+
         estimator = self._estimator("single")
         trains = estimator.members > 1 or type(estimator).prepare is not UncertaintyEstimator.prepare
         labeling = {"predict_batch_size"}
@@ -205,9 +223,15 @@ class TorchLearnerSettings(Settings):
     def _pretrained(self) -> str | None:
         """The file of weights that networks begin with; a factory of your own may mean something else by the name."""
         path = self.model_parameters.get("pretrained")
-        return path if isinstance(path, str) and path.endswith(SUFFIXES) else None
+        if not isinstance(path, str):
+            return None
+        from surelabel.models.pretrained import SUFFIXES
 
-    def _estimator(self, task: Task) -> UncertaintyEstimator:
+        return path if path.endswith(SUFFIXES) else None
+
+    def _estimator(self, task: Task) -> "UncertaintyEstimator":
+        from surelabel.uncertainty import check_estimator
+
         make = self._estimator_class()
         shared: dict[str, Any] = {"task": task, "passes": self.passes, "temperature": self.temperature}
         takes = inspect.signature(make).parameters
@@ -220,11 +244,10 @@ class TorchLearnerSettings(Settings):
         check_estimator(estimator, task)
         return estimator
 
-    def _estimator_class(self) -> type[UncertaintyEstimator]:
-        if self.uncertainty in ESTIMATORS:
-            return ESTIMATORS[self.uncertainty]
-        check_unchanged(self.uncertainty, self.uncertainty_hash)
-        found = resolve(self.uncertainty)
+    def _estimator_class(self) -> "type[UncertaintyEstimator]":
+        reference = ESTIMATORS.get(self.uncertainty, self.uncertainty)
+        check_unchanged(reference, self.uncertainty_hash)
+        found = resolve(reference)
         if not (isinstance(found, type) and hasattr(found, "estimate")):
             raise InvalidInputError(
                 f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
@@ -283,7 +306,7 @@ class SklearnLearnerSettings(Settings):
 
     def build(self, task: Task, progress: Progress | None = None) -> "SklearnLearner":
         """Return the learner; refuse a file.py whose content has changed."""
-        from surelabel.learners.ensemble import SklearnLearner
+        from surelabel.learners.sklearn import SklearnLearner
 
         check_unchanged(self.estimator, self.estimator_hash)
         try:

@@ -10,7 +10,7 @@ For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M 
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from surelabel.arrays import require_count
+from surelabel.core.arrays import require_count
 from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout
 from surelabel.models.image import check_pictures, draw_weights

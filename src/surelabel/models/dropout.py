@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.arrays import require_count, require_number
+from surelabel.core.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
 
 DropoutKind: TypeAlias = Literal["dropout", "spatial", "dropblock"]

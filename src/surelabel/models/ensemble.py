@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, logsigmoid
 
+from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
 
 
 class Ensemble(nn.Module):

@@ -15,7 +15,7 @@ import os
 
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count
+from surelabel.core.arrays import require_count
 from surelabel.models.dropout import DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout
 from surelabel.models.image import check_pictures

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.arrays import require_count
+from surelabel.core.arrays import require_count
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.arrays import require_count
+from surelabel.core.arrays import require_count
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count, require_number
-from surelabel.config import MOST_NOISE, MOST_UNITS
+from surelabel.base.settings import MOST_NOISE, MOST_UNITS
+from surelabel.core.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import Dropout
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count, require_number
+from surelabel.core.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
 from surelabel.models.dropout import dropout_layer as make_dropout

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.wording import visible
+from surelabel.base.text import visible
 from surelabel.runs.files import write_file
 
 INK = "#010203"

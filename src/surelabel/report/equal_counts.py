@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.core.metrics import Interval
 from surelabel.errors import InvalidInputError
-from surelabel.metrics import Interval
 from surelabel.report.first_selection import METHODS, NetworkPair, check_pair, share
 from surelabel.report.tables import Mask, Statistic, TextTable, percent, statistic
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.calibration import calibration_error, risk_coverage, uncertainty_auroc
+from surelabel.core.calibration import calibration_error, risk_coverage, uncertainty_auroc
 from surelabel.report.drawing import Panel, Picture
 from surelabel.report.first_selection import STAGES, first_selection, first_selection_table
 from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round, reliability

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import rounded_to
-from surelabel.data.cifar import CIFAR10_CLASSES
+from surelabel.core.arrays import rounded_to
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import FunctionData
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets.cifar import CIFAR10_CLASSES
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.tables import Mask, Row, Statistic, TextTable, percent, statistic
@@ -49,9 +49,9 @@ PAPER: dict[str, Any] = {
 }
 """What the paper says of first selections."""
 
-_DATA = "surelabel.recipes.datasets:"
+_DATA = "surelabel.data.sets:"
 _LABELS = {"cifar10": 1000, "cifar100": 4000}
-"""How many labels the functions in `surelabel.recipes.datasets` give where a run does not say."""
+"""How many labels the functions in `surelabel.data.sets` give where a run does not say."""
 
 _PAPER_NETWORK = ("surelabel.models.cnn13:cnn13", "mc-dropout")
 """The network of the paper's selections, and what its uncertainties come from."""

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.core.metrics import map_change, mean_average_precision, paired_change, share_interval
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import Codes
-from surelabel.metrics import map_change, mean_average_precision, paired_change, share_interval
+from surelabel.data.run_data import Codes
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 

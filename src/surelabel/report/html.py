@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from surelabel._version import __version__
-from surelabel.data.wording import visible
+from surelabel.base.system import write_whole
+from surelabel.base.text import visible
+from surelabel.core.metrics import paired_difference
 from surelabel.report.figures import (
     NO_TRUTH,
     NOT_DRAWN,
@@ -21,11 +23,9 @@ from surelabel.report.figures import (
 )
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.results import paired_difference
 from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
 from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
 from surelabel.runs import RunFolder
-from surelabel.system import write_whole
 
 
 def write_report(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import Codes
+from surelabel.data.run_data import Codes
 from surelabel.data.source import as_source
 from surelabel.errors import DamagedFileError, SurelabelError
 from surelabel.report.drawing import Picture

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.calibration import calibration_error, reliability_bins
+from surelabel.core.calibration import calibration_error, reliability_bins
 from surelabel.report.drawing import COLORS, INK, RIGHT, WRONG, Panel, Picture, literal, panel
 from surelabel.report.tables import Statistic
 

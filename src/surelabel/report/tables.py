@@ -10,13 +10,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.portable import portable_settings
+from surelabel.base.text import visible
 from surelabel.data.pool import Floats, PoolLabels
-from surelabel.data.reference import Codes
-from surelabel.data.wording import visible
+from surelabel.data.run_data import Codes
 from surelabel.errors import InvalidInputError
-from surelabel.recipes.portable import portable_settings
 from surelabel.records import RoundRecord
-from surelabel.runs import RunFolder, RunSettings
+from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
 
 Mask = npt.NDArray[np.bool_]
 Variant = Literal["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
@@ -181,7 +182,7 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
     Code and weights in files go by their names, so that runs of another copy of a repository have the same.
     """
     values = portable_settings(settings.to_json())
-    for name in ("name", "fingerprint", "keep_models"):
+    for name in ("name", "fingerprint", "keep_models", "checkpoint_minutes"):
         values.pop(name)
     for name in ("seed", *others):
         values["config"].pop(name)

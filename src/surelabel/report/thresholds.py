@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import rounded_to
+from surelabel.base.system import write_whole
+from surelabel.core.arrays import rounded_to
+from surelabel.core.thresholds import HeldOutLabels, judge
 from surelabel.data._columns import rows_differ
 from surelabel.data._csv import survey_text
 from surelabel.data._numpy_files import read_arrays
@@ -22,8 +24,6 @@ from surelabel.errors import DataError, RunError
 from surelabel.report.held_out import Checked, by_sample
 from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
-from surelabel.system import write_whole
-from surelabel.threshold_choice import HeldOutLabels, judge
 
 COLUMNS = ("confidence", "label", "truth")
 """The columns that a table of labels must have; `uncertainty` may be there."""

@@ -7,19 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from surelabel.arrays import to_numpy
+from surelabel.base.text import is_text
+from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import sample_keys
-from surelabel.data.reference import RunData, TableData
+from surelabel.data.run_data import RunData, TableData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair, targets
-from surelabel.data.wording import is_text
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.rules import UPSConfig
 from surelabel.runs.reading import RunFolder
-from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, ids_column
+from surelabel.settings import RunSettings, UPSConfig
 
 _ROWS = 256
 """How many rows of an array in memory a fingerprint looks at."""

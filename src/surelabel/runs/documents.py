@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from surelabel._version import __version__
-from surelabel.data.wording import shown
+from surelabel.base.text import shown
 from surelabel.errors import DamagedFileError, RunError
 from surelabel.records import RoundRecord
 from surelabel.runs.files import RESTORE, read_json

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from surelabel.base.system import flush_folder
 from surelabel.errors import DamagedFileError, RunError
-from surelabel.system import flush_folder
 
 # What `temporary_name` makes of a run's files; a user's own files may end in .tmp too.
 _TEMPORARY = re.compile(r"\..+\.(bin|json|npz|parquet|safetensors|skops)\.tmp")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from surelabel.base.system import open_itself
 from surelabel.errors import RunError, RunLockedError
-from surelabel.system import open_itself
 
 LOCK_FILE = ".lock"
 

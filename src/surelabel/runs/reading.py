@@ -10,9 +10,10 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from surelabel._version import __version__
+from surelabel.base.text import shown
+from surelabel.base.trust import is_signed
 from surelabel.data.pool import PoolLabels
-from surelabel.data.reference import RunData
-from surelabel.data.wording import shown
+from surelabel.data.run_data import RunData
 from surelabel.errors import (
     DamagedFileError,
     InvalidInputError,
@@ -23,7 +24,6 @@ from surelabel.errors import (
 )
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord
-from surelabel.rules import UPSConfig
 from surelabel.runs.documents import Entry, damaged, first_mistake, read_environment, read_history, read_split
 from surelabel.runs.files import check_json, parse_json, read_file
 from surelabel.runs.layout import (
@@ -39,9 +39,8 @@ from surelabel.runs.layout import (
     began,
     round_file,
 )
-from surelabel.runs.settings import FORMAT, RunSettings
 from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
-from surelabel.trust import is_signed
+from surelabel.settings import FORMAT, RunSettings, UPSConfig
 
 
 class RunFolder:

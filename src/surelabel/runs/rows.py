@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from surelabel.base.system import open_itself
 from surelabel.errors import InvalidInputError, RunLockedError
 from surelabel.runs.files import make_folder, write_file
-from surelabel.system import open_itself
 
 
 @contextmanager

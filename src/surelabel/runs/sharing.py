@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.system import open_itself
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
@@ -22,8 +23,7 @@ from surelabel.errors import DamagedFileError
 from surelabel.learners.protocol import NegativesUse
 from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
-from surelabel.runs.settings import RunSettings
-from surelabel.system import open_itself
+from surelabel.settings import RunSettings
 
 if TYPE_CHECKING:
     from surelabel.engine.checkpoint import CheckpointStore

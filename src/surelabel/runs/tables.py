@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.arrays import ROUNDING
+from surelabel.base.text import listed, shown
+from surelabel.core.arrays import ROUNDING
+from surelabel.core.labels import Task
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
-from surelabel.data.wording import listed, shown
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task
 
 Table: TypeAlias = Any
 """A pyarrow.Table; pyarrow is loaded only when one is made or read."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from surelabel._version import __version__
+from surelabel.base.trust import sign
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
@@ -33,9 +34,8 @@ from surelabel.runs.layout import (
 )
 from surelabel.runs.models import canonical
 from surelabel.runs.reading import RunFolder, settled
-from surelabel.runs.settings import RunSettings
 from surelabel.runs.tables import Codes, table_bytes, to_tables
-from surelabel.trust import sign
+from surelabel.settings import RunSettings
 
 
 class RunWriter:

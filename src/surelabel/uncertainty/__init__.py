@@ -1,7 +1,7 @@
 """A network and a batch in, mean probabilities p and uncertainty u out; one estimator a file.
 
 A new estimator is a class that derives from `UncertaintyEstimator` and has its `estimate`. Settings name it as
-"file.py:Class", or by a short name where it has one in `ESTIMATORS`.
+"file.py:Class", or by a short name where it has one (`surelabel.learners.settings.ESTIMATORS`).
 """
 
 from surelabel.uncertainty.augmentation import RandomAugmentation
@@ -20,18 +20,7 @@ from surelabel.uncertainty.moments import RunningMoments
 from surelabel.uncertainty.plan import Plan
 from surelabel.uncertainty.sharing import Way
 
-ESTIMATORS: dict[str, type[UncertaintyEstimator]] = {
-    "mc-dropout": MCDropout,
-    "mc-spatial-dropout": MCSpatialDropout,
-    "mc-dropblock": MCDropBlock,
-    "augmentation": RandomAugmentation,
-    "deep-ensemble": DeepEnsemble,
-    "none": Deterministic,
-}
-"""What settings call the estimators."""
-
 __all__ = [
-    "ESTIMATORS",
     "DeepEnsemble",
     "Deterministic",
     "MCDropBlock",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count
 from surelabel.augment.geometry import flip_and_crop
+from surelabel.core.arrays import require_count
+from surelabel.core.labels import Task, check_task
 from surelabel.errors import InvalidInputError, NotStochasticError
-from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.deterministic import (
     Uncertainty,

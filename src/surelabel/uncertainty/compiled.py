@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from surelabel.labels import Task
+from surelabel.core.labels import Task
 from surelabel.uncertainty.sharing import Way, shared_logits
 from surelabel.uncertainty.tally import Sums, Tally
 

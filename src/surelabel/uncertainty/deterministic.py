@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count, require_number
-from surelabel.config import MOST_PASSES, TEMPERATURES
+from surelabel.base.settings import MOST_PASSES, TEMPERATURES
+from surelabel.core.arrays import require_count, require_number
+from surelabel.core.labels import Task, check_task
 from surelabel.errors import InvalidInputError
-from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import evaluation_mode
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from surelabel.arrays import require_count, require_number
+from surelabel.core.arrays import require_count, require_number
 from surelabel.models.dropout import BLOCK_SIZE, DropBlock2d, replace_dropout
 from surelabel.uncertainty.mc_dropout import MCDropout
 

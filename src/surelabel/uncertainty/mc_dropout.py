@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from surelabel.arrays import require_count
+from surelabel.core.arrays import require_count
+from surelabel.core.labels import Task, check_task
 from surelabel.errors import NotStochasticError
-from surelabel.labels import Task, check_task
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
 from surelabel.uncertainty.deterministic import (

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from surelabel.labels import Task
+from surelabel.core.labels import Task
 from surelabel.uncertainty.deterministic import Uncertainty, check_finite, probabilities
 from surelabel.uncertainty.moments import RunningMoments
 

@@ -1,0 +1,206 @@
+"""Code named by reference: "module:name", or "path/file.py:name" with the file's content hash.
+
+Settings stay plain text that way, and a run can be continued by another process. Resolving a reference imports the code
+that it names: do so only for settings that you trust.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from surelabel.errors import ChangedFileError, InvalidInputError
+
+MOVED = {
+    "surelabel.recipes.datasets:cifar10": "surelabel.data.sets:cifar10",
+    "surelabel.recipes.datasets:cifar100": "surelabel.data.sets:cifar100",
+    "surelabel.recipes.datasets:ucf101": "surelabel.data.sets:ucf101",
+    "surelabel.recipes.datasets:voc2007": "surelabel.data.sets:voc2007",
+    "surelabel.recipes.demo:digits": "surelabel.reproduce.digits:digits",
+}
+"""What runs of earlier versions call our own code, and what it is called now."""
+
+_PREFIX = "surelabel_reference_"
+
+
+def current_name(reference: str) -> str:
+    """Return what a reference of an earlier version is called now.
+
+    >>> current_name("surelabel.recipes.datasets:cifar10"), current_name("math:sqrt")
+    ('surelabel.data.sets:cifar10', 'math:sqrt')
+    """
+    return MOVED.get(reference, reference)
+
+
+def first_name(reference: str) -> str:
+    """Return what a reference was called when runs first named it: hashes of settings keep to that.
+
+    >>> first_name("surelabel.data.sets:cifar10"), first_name("math:sqrt")
+    ('surelabel.recipes.datasets:cifar10', 'math:sqrt')
+    """
+    return next((first for first, now in MOVED.items() if now == reference), reference)
+
+
+def is_own_code(module: str) -> bool:
+    """Whether a module of this name was made of a file of the user's, "file.py:name".
+
+    >>> is_own_code("math")
+    False
+    """
+    return module.startswith(_PREFIX)
+
+
+def resolve(reference: str) -> Any:
+    """Return the object that a reference names; dots lead into classes, and nowhere else.
+
+    >>> resolve("math:sqrt")(9.0), resolve("fractions:Fraction.from_float")(0.5)
+    (3.0, Fraction(1, 2))
+    """
+    home, name = _split(reference)
+    module = _load_file(reference) if home.endswith(".py") else _import(reference, home)
+    first, *inner = name.split(".")
+    try:
+        found = getattr(module, first)
+        for part in inner:
+            found = getattr(_checked_class(reference, found), part)
+        return found
+    except AttributeError as error:
+        known = ", ".join(key for key in vars(module) if not key.startswith("_"))
+        raise InvalidInputError(
+            f"The reference {reference!r} leads nowhere: '{home}' has no {name!r}; it has {known[:300] or 'nothing'}."
+        ) from error
+
+
+def reference_file(reference: str) -> Path | None:
+    """Return the file of "file.py:name", or None for "module:name".
+
+    >>> reference_file("nets/small.py:build").as_posix(), reference_file("math:sqrt")
+    ('nets/small.py', None)
+    """
+    home, _ = _split(reference)
+    return Path(home) if home.endswith(".py") else None
+
+
+def absolute_reference(reference: str) -> str:
+    """Return the reference with its file's path, if it has one, made absolute from the current folder.
+
+    >>> absolute_reference("math:sqrt")
+    'math:sqrt'
+    """
+    home, name = _split(reference)
+    return f"{os.path.abspath(home)}:{name}" if home.endswith(".py") else reference
+
+
+def file_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "abc")
+    >>> _ = path.write_bytes(b"abc")
+    >>> file_hash(path)[:16]
+    'ba7816bf8f01cfea'
+    """
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def reference_hash(reference: str) -> str | None:
+    """Return the hash of the file of "file.py:name", or None for "module:name".
+
+    >>> reference_hash("math:sqrt") is None
+    True
+    """
+    path = reference_file(reference)
+    if path is None:
+        return None
+    _check_file(reference, path)
+    return file_hash(path)
+
+
+def check_unchanged(reference: str, expected: str | None) -> None:
+    """Refuse a file.py whose content is not what it was when the settings were made.
+
+    >>> check_unchanged("math:sqrt", None)
+    """
+    found = reference_hash(reference)
+    if expected is not None and found != expected:
+        raise changed_file(reference_file(reference), expected, found)
+
+
+def changed_file(path: object, expected: str, found: str | None) -> ChangedFileError:
+    """The error for a file that a run depends on and that has changed since it began."""
+    return ChangedFileError(
+        f"File '{path}' has changed since the run began: its SHA-256 was {expected} and is {found}. Put the file "
+        "back as it was to go on, or start another run in another folder."
+    )
+
+
+def _split(reference: str) -> tuple[str, str]:
+    # From the right: a path on Windows has a colon of its own.
+    home, _, name = reference.rpartition(":")
+    if not home or not all(part.isidentifier() for part in name.split(".")):
+        raise InvalidInputError(
+            f"A reference must be 'module:name' or 'path/file.py:name'. Got {reference!r} instead; name the function "
+            "after a colon."
+        )
+    return home, name
+
+
+def _checked_class(reference: str, found: Any) -> type:
+    # Not into modules: through what a module has imported, "mine:os.system", any code at all could be named.
+    if not isinstance(found, type):
+        raise InvalidInputError(
+            f"The reference {reference!r} has a dot after a {type(found).__name__}; dots lead into classes only. Name "
+            "it where it is defined, as 'module:name' or 'module:Class.name'."
+        )
+    return found
+
+
+def _import(reference: str, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise InvalidInputError(
+            f"The reference {reference!r} cannot be imported ({type(error).__name__}: {error}). Install the module, or "
+            "name your own file as 'path/file.py:name'."
+        ) from error
+
+
+def _load_file(reference: str) -> ModuleType:
+    path = Path(os.path.abspath(_split(reference)[0]))
+    _check_file(reference, path)
+    # One module for one content: two references to a file share its classes, and a changed file is read anew.
+    digest = hashlib.sha256(os.fsencode(path) + path.read_bytes()).hexdigest()
+    name = f"{_PREFIX}{digest[:24]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # As for a script, files beside it can be imported.
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise InvalidInputError(
+            f"The reference {reference!r} cannot be used: running '{path}' fails ({type(error).__name__}: {error}). "
+            "Correct the file."
+        ) from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _check_file(reference: str, path: Path) -> None:
+    if not path.is_file():
+        raise InvalidInputError(
+            f"The reference {reference!r} names the file '{path}', which does not exist; check the path and the folder "
+            "that it starts from."
+        )

@@ -1,0 +1,233 @@
+"""Whose code may run: runs are signed with a key of the user who makes them; others may name only what is listed here.
+
+A run's settings name code by reference, and a run folder can come from anywhere. A signature is the HMAC-SHA256 of the
+settings, content hashes of files included, under a key that never leaves the user's configuration folder. The lists are
+compared by the exact text of a reference, before anything is imported.
+"""
+
+import contextlib
+import errno
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import warnings
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surelabel.base.system import flush_folder
+from surelabel.errors import UnsignedRunWarning
+
+VARIABLE = "SURELABEL_CONFIG"
+"""The environment variable that names the folder of the key."""
+
+NETWORKS = frozenset(
+    {
+        "surelabel.models.cnn13:CNN13",
+        "surelabel.models.cnn13:cnn13",
+        "surelabel.models.image:SmallImageNetwork",
+        "surelabel.models.image:small_image_network",
+        "surelabel.models.resnet:ResNet",
+        "surelabel.models.resnet:resnet50",
+        "surelabel.models.resnet3d:ResNet3d",
+        "surelabel.models.resnet3d:resnet3d18",
+        "surelabel.models.shake_shake:ShakeShake",
+        "surelabel.models.shake_shake:shake_shake",
+        "surelabel.models.table:TableNetwork",
+        "surelabel.models.table:table_network",
+        "surelabel.models.wide_resnet:WideResNet",
+        "surelabel.models.wide_resnet:wide_resnet",
+    }
+)
+ESTIMATORS = frozenset(
+    {
+        "surelabel.uncertainty:DeepEnsemble",
+        "surelabel.uncertainty:Deterministic",
+        "surelabel.uncertainty:MCDropBlock",
+        "surelabel.uncertainty:MCDropout",
+        "surelabel.uncertainty:MCSpatialDropout",
+        "surelabel.uncertainty:RandomAugmentation",
+    }
+)
+_PLACES = ("folder", "cache")
+DATA_SETS: dict[str, tuple[str, ...]] = {
+    "surelabel.data.sets:cifar10": (),
+    "surelabel.data.sets:cifar100": (),
+    "surelabel.data.sets:ucf101": _PLACES,
+    "surelabel.data.sets:voc2007": _PLACES,
+    "surelabel.reproduce.digits:digits": (),
+}
+"""Functions that make data, and arguments that nobody else's run may give: they say where decoded files are written."""
+
+# Those that can be made of numbers and text; the others take a classifier, which settings cannot hold.
+CLASSIFIERS = frozenset(
+    {
+        "sklearn.calibration:CalibratedClassifierCV",
+        "sklearn.discriminant_analysis:LinearDiscriminantAnalysis",
+        "sklearn.discriminant_analysis:QuadraticDiscriminantAnalysis",
+        "sklearn.dummy:DummyClassifier",
+        "sklearn.ensemble:AdaBoostClassifier",
+        "sklearn.ensemble:BaggingClassifier",
+        "sklearn.ensemble:ExtraTreesClassifier",
+        "sklearn.ensemble:GradientBoostingClassifier",
+        "sklearn.ensemble:HistGradientBoostingClassifier",
+        "sklearn.ensemble:RandomForestClassifier",
+        "sklearn.gaussian_process:GaussianProcessClassifier",
+        "sklearn.linear_model:LogisticRegression",
+        "sklearn.linear_model:LogisticRegressionCV",
+        "sklearn.linear_model:PassiveAggressiveClassifier",
+        "sklearn.linear_model:Perceptron",
+        "sklearn.linear_model:RidgeClassifier",
+        "sklearn.linear_model:RidgeClassifierCV",
+        "sklearn.linear_model:SGDClassifier",
+        "sklearn.naive_bayes:BernoulliNB",
+        "sklearn.naive_bayes:CategoricalNB",
+        "sklearn.naive_bayes:ComplementNB",
+        "sklearn.naive_bayes:GaussianNB",
+        "sklearn.naive_bayes:MultinomialNB",
+        "sklearn.neighbors:KNeighborsClassifier",
+        "sklearn.neighbors:NearestCentroid",
+        "sklearn.neighbors:RadiusNeighborsClassifier",
+        "sklearn.neural_network:MLPClassifier",
+        "sklearn.semi_supervised:LabelPropagation",
+        "sklearn.semi_supervised:LabelSpreading",
+        "sklearn.svm:LinearSVC",
+        "sklearn.svm:NuSVC",
+        "sklearn.svm:SVC",
+        "sklearn.tree:DecisionTreeClassifier",
+        "sklearn.tree:ExtraTreeClassifier",
+    }
+)
+_TORCH_LAYERS = """
+AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout
+AvgPool1d AvgPool2d AvgPool3d BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CELU ChannelShuffle CircularPad1d
+CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d Conv1d Conv2d Conv3d ConvTranspose1d
+ConvTranspose2d ConvTranspose3d CosineSimilarity CrossMapLRN2d Dropout Dropout1d Dropout2d Dropout3d ELU Embedding
+EmbeddingBag FeatureAlphaDropout Flatten Fold FractionalMaxPool2d FractionalMaxPool3d GELU GLU GRU GRUCell GroupNorm
+Hardshrink Hardsigmoid Hardswish Hardtanh Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LPPool1d LPPool2d
+LPPool3d LSTM LSTMCell LayerNorm LeakyReLU Linear LocalResponseNorm LogSigmoid LogSoftmax MaxPool1d MaxPool2d MaxPool3d
+MaxUnpool1d MaxUnpool2d MaxUnpool3d Mish MultiheadAttention PReLU PairwiseDistance PixelShuffle PixelUnshuffle RMSNorm
+RNN RNNCell RReLU ReLU ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d
+ReplicationPad3d SELU Sequential SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign SyncBatchNorm Tanh
+Tanhshrink Threshold Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer
+Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
+"""
+LAYERS = frozenset(
+    {
+        "surelabel.models.dropout:DropBlock2d",
+        "surelabel.models.dropout:Dropout",
+        "surelabel.models.dropout:SpatialDropout2d",
+        *(f"torch.nn:{name}" for name in _TORCH_LAYERS.split()),
+    }
+)
+
+
+class Reference(NamedTuple):
+    """Code that settings name.
+
+    Attributes:
+        name: the reference, "module:name" or "file.py:name".
+        listed: what a run of anyone's may name in this place.
+    """
+
+    name: str
+    listed: Container[str]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is listed, by its exact text."""
+        return self.name in self.listed
+
+
+def key_file() -> Path:
+    """Return where the user's key is: in $SURELABEL_CONFIG, else $XDG_CONFIG_HOME/surelabel, else ~/.config/surelabel.
+
+    A place that would follow from the current folder does not count: a key could have been put there by anyone.
+    """
+    if chosen := os.environ.get(VARIABLE):
+        return Path(os.path.abspath(os.path.expanduser(chosen)), "key")
+    folder = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
+    if not os.path.isabs(folder):
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder", folder)
+    return Path(folder, "surelabel", "key")
+
+
+def user_key() -> bytes | None:
+    """Return the user's key, made now where there is none yet; None, with a warning, where there can be none."""
+    try:
+        path = key_file()
+        if not os.path.lexists(path):
+            _make_key(path)
+        return _read_key(path)
+    except OSError as error:
+        warnings.warn(
+            f"Runs are not signed, and what you name in them of your own code will need --trust-code: there is no key "
+            f"of yours ('{error.filename}': {error.strerror}). Let {VARIABLE} name a folder that is yours to write to.",
+            UnsignedRunWarning,
+            stacklevel=2,
+        )
+        return None
+
+
+def sign(settings: Mapping[str, Any]) -> str | None:
+    """Return the signature of a run's settings, given as JSON; None, with a warning, where there can be no key."""
+    key = user_key()
+    return None if key is None else _signature(key, settings)
+
+
+def is_signed(settings: Mapping[str, Any], signature: object) -> bool:
+    """Whether this user has signed these settings; a key that is missing or damaged has signed nothing."""
+    if not isinstance(signature, str):
+        return False
+    try:
+        expected = _signature(_read_key(key_file()), settings)
+    except OSError:
+        return False
+    return hmac.compare_digest(expected.encode(), signature.encode(errors="replace"))
+
+
+def _signature(key: bytes, settings: Mapping[str, Any]) -> str:
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return hmac.new(key, b"surelabel run\n" + text.encode(), hashlib.sha256).hexdigest()
+
+
+def _make_key(path: Path) -> None:
+    """Put a new key there, whole and readable by the user alone; where another process is faster, its key stays."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".key.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(secrets.token_hex(32).encode() + b"\n")
+            stream.flush()
+            os.fsync(descriptor)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()
+    flush_folder(path.parent)
+
+
+def _read_key(path: Path) -> bytes:
+    """Return the key; raise OSError unless it is a file, no link, that belongs to the user and that no one else reads.
+
+    Whoever knows the key, or has put it there, could sign what this user would then run.
+    """
+    # Not on every system; neither are keys. A pipe of that name must not be waited for.
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, os.O_RDONLY | flags)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise PermissionError(errno.EPERM, "it must be a file of yours that no one else may read", str(path))
+        text = os.read(descriptor, 100)
+    finally:
+        os.close(descriptor)
+    if not re.fullmatch(rb"[0-9a-f]{64}\n", text):
+        raise OSError(errno.EINVAL, "it is damaged; remove it, and a new one is made", str(path))
+    return bytes.fromhex(text.decode())

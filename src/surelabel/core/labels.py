@@ -1,0 +1,60 @@
+"""Equation 1: hard pseudo-labels, y_c = 1[p_c >= gamma].
+
+For one label a sample, gamma is the largest probability of its row, so that exactly one class is labeled. For
+several labels a sample, gamma is a constant (0.5 in the paper).
+"""
+
+from typing import Any, Literal, TypeAlias, get_args
+
+from surelabel.core.arrays import Array, as_probabilities, namespace, require_number, rounded_to
+from surelabel.errors import InvalidInputError
+
+Task: TypeAlias = Literal["single", "multi"]
+"""One label a sample, or several."""
+
+
+def pseudo_labels(p: Any, task: Task = "single", gamma: float = 0.5) -> Array:
+    """Turn probabilities into hard pseudo-labels: y_c = 1[p_c >= gamma] (equation 1).
+
+    Args:
+        p: Probabilities (N, C), numpy or torch.
+        task: "single" labels the most probable class of each row (ties: the lowest class); "multi" labels
+            every class with p >= gamma.
+        gamma: Threshold in (0, 1), rounded to p's dtype; used by "multi" only.
+
+    Returns:
+        Boolean (N, C), of p's kind and on p's device.
+
+    Example:
+        >>> pseudo_labels([[0.2, 0.7, 0.1], [0.4, 0.4, 0.2]])
+        array([[False,  True, False],
+               [ True, False, False]])
+    """
+    check_task(task)
+    gamma = require_number("gamma", gamma, 0, 1, ends="()")
+    return hard_labels(as_probabilities("p", p), task, gamma)
+
+
+def check_task(task: Any) -> None:
+    """Refuse an unknown task."""
+    if task not in get_args(Task):
+        raise InvalidInputError(
+            f"The 'task' argument must be 'single' (one label a sample) or 'multi' (several). Got {task!r} "
+            f"instead; choose one of the two."
+        )
+
+
+def hard_labels(p: Array, task: Task, gamma: float) -> Array:
+    """Return equation 1 for probabilities (N, C) that have been checked."""
+    if task == "multi":
+        return p >= rounded_to(p, gamma)
+    xp = namespace(p=p)
+    label = xp.zeros(p.shape, dtype=xp.bool, device=p.device)
+    label[top_entries(p)] = True
+    return label
+
+
+def top_entries(p: Array) -> tuple[Array, Array]:
+    """Return the index, (row, class) for each of the N rows, of the largest probability (ties: the lowest class)."""
+    xp = namespace(p=p)
+    return xp.arange(p.shape[0], device=p.device), xp.argmax(p, axis=1)

@@ -1,0 +1,273 @@
+"""Equations 2 and 5: which pseudo-labels to learn from, and how to keep their classes in balance.
+
+g_c = 1[u_c <= kappa_p] 1[p_c >= tau_p] + 1[u_c <= kappa_n] 1[p_c <= tau_n]                     (equation 5)
+
+The first term selects positive labels, the second negative ones. With both kappas infinite it is equation 2,
+selection by confidence alone.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from surelabel.core.arrays import (
+    Array,
+    as_array,
+    as_boolean,
+    as_floating,
+    as_probabilities,
+    as_uncertainties,
+    as_values,
+    holds_probabilities,
+    holds_uncertainties,
+    namespace,
+    require_count,
+    require_number,
+    require_same_shape,
+    require_shape,
+    rounded_to,
+    row_blocks,
+    widened,
+)
+from surelabel.core.labels import Task, check_task, hard_labels, top_entries
+from surelabel.errors import InvalidInputError
+
+
+class Selection(NamedTuple):
+    """The pseudo-labels that may be learned from, as boolean masks (N, C) that share no entry."""
+
+    positive: Array
+    """Classes that the sample is taken to have."""
+    negative: Array
+    """Classes that the sample is taken not to have."""
+
+
+def select(
+    p: Any,
+    u: Any,
+    tau_p: float = 0.7,
+    tau_n: float = 0.05,
+    kappa_p: float = 0.05,
+    kappa_n: float = 0.005,
+    task: Task = "single",
+    gamma: float = 0.5,
+    p_soft: Any = None,
+    u_soft: Any = None,
+) -> Selection:
+    """Select the pseudo-labels that are both confident and certain (equation 5).
+
+    positive = label & (p >= tau_p) & (u <= kappa_p)
+    negative = ~label & (p_soft <= tau_n) & (u_soft <= kappa_n)
+
+    Here label = pseudo_labels(p, task, gamma). Each threshold is rounded to the dtype of the array it meets.
+
+    Args:
+        p: Probabilities (N, C).
+        u: Their uncertainties (N, C); may be None where no finite kappa needs them.
+        tau_p: Smallest probability of a positive label, in [0, 1].
+        tau_n: Largest probability of a negative label, in [0, 1], not above tau_p.
+        kappa_p: Largest uncertainty of a positive label; infinite for selection by confidence (equation 2).
+        kappa_n: Largest uncertainty of a negative label; infinite for selection by confidence (equation 2).
+        task: "single" or "multi", as in `pseudo_labels`.
+        gamma: As in `pseudo_labels`.
+        p_soft: Probabilities (N, C) of the softened pass, for the negatives; p when None.
+        u_soft: Uncertainties (N, C) of the softened pass, for the negatives; u when None.
+
+    Returns:
+        Selection of two boolean (N, C), of p's kind and on p's device.
+
+    Example:
+        >>> select([[0.9, 0.1, 0.0]], [[0.04, 0.04, 0.0]]).positive
+        array([[ True, False, False]])
+    """
+    check_task(task)
+    gamma = require_number("gamma", gamma, 0, 1, ends="()")
+    _check_thresholds(tau_p, tau_n, kappa_p, kappa_n)
+    p, u, p_soft, u_soft = _as_predictions(p, u, p_soft, u_soft)
+    _require_uncertainty("u", u, "kappa_p", kappa_p)
+    _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
+
+    tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
+    positive, negative = _empty_selection(p)
+    for rows in row_blocks(p):
+        # Values are checked where they are compared: a large array is read from memory once.
+        _check_values(p, u, p_soft, u_soft, rows)
+        negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
+        if task == "single":
+            # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
+            label = top_entries(p[rows])
+            positive[rows][label] = (p[rows][label] >= tau_p) & _certain(u, rows, kappa_p, at=label)
+            negative[rows][label] = False
+        else:
+            label = hard_labels(p[rows], task, gamma)
+            positive[rows] = label & (p[rows] >= tau_p) & _certain(u, rows, kappa_p)
+            negative[rows] &= ~label
+    return Selection(positive, negative)
+
+
+def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Selection:
+    """Of each class keep the max(floor, smallest class) most certain positives; negatives are untouched.
+
+    A class without any positive counts as the smallest, with size 0. With `shares`, class c keeps
+    max(floor, scale * share_c) instead, where scale = min over classes of count_c / share_c: the largest
+    selection in which the classes stand to each other as their shares.
+
+    Args:
+        s: Selection of boolean masks (N, C).
+        u: Uncertainties (N, C): the smaller, the more certain (ties: the lower index stays).
+        floor: Number of positives that every class may keep.
+        shares: Share of each class (C,), at least 0, of the masks' kind; None for equal shares. A class with
+            share 0 keeps `floor`.
+
+    Returns:
+        Selection with a new `positive` and the same `negative`.
+
+    Example:
+        >>> s = select([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]], [[0.02, 0.0], [0.01, 0.0], [0.03, 0.0]])
+        >>> balance(s, [[0.02, 0.0], [0.01, 0.0], [0.03, 0.0]], floor=0).positive
+        array([[False, False],
+               [ True, False],
+               [False,  True]])
+    """
+    floor = require_count("floor", floor, 0)
+    positive, negative, u, shares = _checked_balance(s, u, shares)
+    xp = namespace(positive=positive)
+    num_classes = positive.shape[1]
+    # Only the selected entries are ranked, in the order of rows.
+    entry = xp.nonzero(xp.reshape(positive, (-1,)))[0]
+    entry_class = entry % num_classes
+    entry = entry[most_certain(entry_class, u[entry // num_classes, entry_class], num_classes, floor, shares)]
+    kept = xp.zeros((positive.shape[0] * num_classes,), dtype=xp.bool, device=positive.device)
+    kept[entry] = True
+    return Selection(xp.reshape(kept, positive.shape), negative)
+
+
+def most_certain(classes: Array, u: Array, num_classes: int, floor: int, shares: Array | None) -> Array:
+    """Return which positives `balance` keeps: of each class the most certain (ties: the lower index).
+
+    Args:
+        classes: Class of each selected positive (K,), integers that also hold C.
+        u: Their uncertainties (K,).
+        num_classes: C.
+        floor: As in `balance`.
+        shares: As in `balance`, checked by `checked_shares`.
+
+    Returns:
+        Indices of those that stay, class by class, the most certain first.
+    """
+    xp = namespace(classes=classes, u=u)
+    # By class, in it by uncertainty; stable: ties stay in their order.
+    order = xp.argsort(u, stable=True)
+    order = order[xp.argsort(classes[order], stable=True)]
+    classes = classes[order]
+    every_class = xp.arange(num_classes + 1, dtype=classes.dtype, device=classes.device)
+    start = xp.searchsorted(classes, every_class)
+    quota = _quota(start[1:] - start[:-1], floor, shares)
+    rank = xp.arange(order.shape[0], dtype=start.dtype, device=order.device) - start[classes]
+    return order[rank < quota[classes]]
+
+
+def _certain(u: Array | None, rows: slice, kappa: float, at: Any = ...) -> Array | bool:
+    """Return u <= kappa for a block of rows, or for the entries of it that the index `at` names."""
+    if u is None or kappa == math.inf:
+        return True
+    return u[rows][at] <= rounded_to(u, kappa)
+
+
+def _empty_selection(like: Array) -> Selection:
+    xp = namespace(like=like)
+    return Selection(*(xp.zeros(like.shape, dtype=xp.bool, device=like.device) for _ in range(2)))
+
+
+def _quota(count: Array, floor: int, shares: Array | None) -> Array:
+    """Return how many positives each class (C,) may keep."""
+    xp = namespace(count=count)
+    if shares is None:
+        return xp.full_like(count, max(floor, int(xp.min(count))))
+    present = shares > 0
+    scale = xp.min(widened(count)[present] / shares[present])
+    # scale * share is a whole number for the class that sets the scale; rounding must not take one from it.
+    proportional = xp.floor(scale * shares * (1 + 1e-9))
+    return xp.maximum(xp.astype(proportional, count.dtype), xp.full_like(count, floor))
+
+
+def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float) -> None:
+    for name, tau in (("tau_p", tau_p), ("tau_n", tau_n)):
+        require_number(name, tau, 0, 1)
+    for name, kappa in (("kappa_p", kappa_p), ("kappa_n", kappa_n)):
+        require_number(name, kappa, 0, math.inf)
+    if tau_n > tau_p:
+        raise InvalidInputError(
+            f"The 'tau_n' argument must not be above 'tau_p'. Got tau_n={tau_n} and tau_p={tau_p} instead; "
+            f"lower tau_n or raise tau_p."
+        )
+
+
+def _as_predictions(p: Any, u: Any, p_soft: Any, u_soft: Any) -> tuple[Array, Array, Array, Array]:
+    """Return p, u, p_soft, u_soft as arrays of one kind and shape, the soft ones defaulting to the plain ones."""
+    p = as_values("p", p)
+    u = None if u is None else as_values("u", u)
+    p_soft = p if p_soft is None else as_values("p_soft", p_soft)
+    u_soft = u if u_soft is None else as_values("u_soft", u_soft)
+    namespace(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
+    require_same_shape(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
+    return p, u, p_soft, u_soft
+
+
+def _check_values(p: Array, u: Array | None, p_soft: Array, u_soft: Array | None, rows: slice) -> None:
+    """Refuse a block of rows that holds a value which is no probability or no uncertainty."""
+    probabilities = [p] if p_soft is p else [p, p_soft]
+    uncertainties = [values for values in ([u] if u_soft is u else [u, u_soft]) if values is not None]
+    right = all(holds_probabilities(values[rows]) for values in probabilities)
+    if right and all(holds_uncertainties(values[rows]) for values in uncertainties):
+        return
+    # One of these raises, and describes the whole array.
+    for end, (some_p, some_u) in {"": (p, u), "_soft": (p_soft, u_soft)}.items():
+        as_probabilities(f"p{end}", some_p)
+        if some_u is not None:
+            as_uncertainties(f"u{end}", some_u)
+
+
+def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: float) -> None:
+    if u is None and kappa < math.inf:
+        raise InvalidInputError(
+            f"The '{name}' argument must be given while '{kappa_name}' is finite. Got None and "
+            f"{kappa_name}={kappa} instead; pass the uncertainties, or {kappa_name}=math.inf to select by "
+            f"confidence alone."
+        )
+
+
+def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, Array, Array]:
+    """Return both masks, u and the shares (widened), checked against each other."""
+    if not isinstance(s, tuple) or len(s) != 2:
+        raise InvalidInputError(
+            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what "
+            "select returned."
+        )
+    positive, negative = as_boolean("s.positive", s[0]), as_boolean("s.negative", s[1])
+    require_shape("s.positive", positive, 2)
+    if u is None:
+        raise InvalidInputError(
+            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank by confidence."
+        )
+    u = as_uncertainties("u", u)
+    shares = None if shares is None else as_array("shares", shares)
+    namespace(positive=positive, negative=negative, u=u, shares=shares)
+    require_same_shape(positive=positive, negative=negative, u=u)
+    return positive, negative, u, None if shares is None else checked_shares(shares, positive.shape[1])
+
+
+def checked_shares(shares: Array, num_classes: int) -> Array:
+    """Return the shares of the classes (C,), widened, or say what is wrong with them."""
+    shares = widened(as_floating("shares", shares))
+    if tuple(shares.shape) != (num_classes,):
+        raise InvalidInputError(
+            f"The 'shares' argument must have shape ({num_classes},). Got {tuple(shares.shape)} instead; "
+            f"pass one share per class."
+        )
+    low, high = float(shares.min()), float(shares.max())
+    if not (low >= 0 and 0 < high < math.inf):
+        raise InvalidInputError(
+            f"The 'shares' argument must hold finite numbers of at least 0, one of them above 0. Got values "
+            f"from {low} to {high} instead; pass class frequencies."
+        )
+    return shares

@@ -1,0 +1,335 @@
+"""Thresholds chosen on held-out labels: a fixed sequence of exact binomial tests.
+
+H_m: P(wrong | p >= tau_m, u <= kappa_m) >= max_error,  rejected if P(Bin(n_m, max_error) <= w_m) <= delta
+
+Of the labels that (tau_m, kappa_m) select, n_m are held out and w_m of these are wrong. tau_m is the m-th largest
+confidence and kappa_m the m-th smallest uncertainty of the pool's labels, so both loosen in step, and the pairs do not
+depend on the held-out samples. The tests are made in this order and end with the first that does not reject. To reject
+a true hypothesis, the sequence must first of all reject the first true one, which has a chance of delta at most: no
+test costs another any delta. So with probability 1 - delta no rejected hypothesis is true, and the last of them gives
+the thresholds. Where no pool is given, the held-out samples stand in for it, and that probability is approximate.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.core.arrays import (
+    Array,
+    as_array,
+    as_probabilities,
+    as_uncertainties,
+    namespace,
+    require_number,
+    require_same_shape,
+    to_numpy,
+)
+from surelabel.core.labels import Task, check_task, hard_labels, top_entries
+from surelabel.errors import InvalidInputError
+
+Floats = npt.NDArray[np.floating[Any]]
+Mask = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+MOST_LABELS = 10_000_000
+"""A need of more labels than this is reported as one that no number of labels meets."""
+
+
+class Thresholds(NamedTuple):
+    """Thresholds for positive labels, what they select of the held-out samples, and what is promised; printable."""
+
+    tau_p: float | None
+    """Smallest confidence; None where no thresholds passed."""
+    kappa_p: float | None
+    """Largest uncertainty, infinite where there were no uncertainties; None where no thresholds passed."""
+    num_selected: int
+    """Held-out samples with a selected label; 0 where no thresholds passed."""
+    num_wrong: int
+    """How many of these have a wrong one selected."""
+    num_samples: int
+    """Held-out samples in all."""
+    max_error: float
+    """The error stays below this ..."""
+    delta: float
+    """... but for a chance of this."""
+    more_labels: int | None
+    """About how many more held-out labels a pass needs: 0 after a pass, None where no number would do."""
+
+    @property
+    def coverage(self) -> float:
+        """Share of the held-out samples with a selected label."""
+        return self.num_selected / self.num_samples
+
+    def __str__(self) -> str:
+        promise = f"an error below {self.max_error:.4g} with probability {1 - self.delta:.4g}"
+        if self.tau_p is not None:
+            return (
+                f"tau_p={self.tau_p!r} and kappa_p={self.kappa_p!r} select {self.num_selected} of "
+                f"{self.num_samples} held-out samples ({self.coverage:.1%}), {self.num_wrong} of them wrong "
+                f"({self.num_wrong / self.num_selected:.2%}): {promise}."
+            )
+        if self.more_labels is None:
+            remedy = "More samples would not show it either, unless a smaller share of the surest were wrong."
+        else:
+            remedy = f"About {self.more_labels} more samples would, if the share of wrong ones stays as it is."
+        return (
+            f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy} A smaller "
+            "min_coverage begins with surer labels, a larger one with more of them; set it before looking, as every "
+            "further try costs certainty."
+        )
+
+
+class HeldOutLabels(NamedTuple):
+    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C for several labels a sample."""
+
+    confidence: Floats
+    uncertainty: Floats | None
+    label: Mask
+    """Which entries the network labels; for one label a sample all of them."""
+    wrong: Mask
+    """Which of these labels are wrong."""
+
+
+def thresholds(
+    p: Any,
+    u: Any,
+    y: Any,
+    max_error: float = 0.05,
+    delta: float = 0.05,
+    task: Task = "single",
+    gamma: float = 0.5,
+    min_coverage: float = 0.2,
+    pool: tuple[Any, Any] | None = None,
+) -> Thresholds:
+    """Return the tau_p and kappa_p of largest coverage whose error is below max_error with probability 1 - delta.
+
+    The error is the chance that a sample with a label selected by equation 5 has a wrong one selected: what is to be
+    expected of new samples, around which the share in a small pool scatters. Both thresholds loosen in step, from those
+    that select `min_coverage` of the samples on, while an exact binomial test of each pair rejects an error of
+    max_error or more. Without any error that takes log(delta) / log(1 - max_error) selected samples (59 for 0.05 and
+    0.05); networks that err need several times as many.
+
+    The promise holds under three conditions. The held-out samples are exchangeable with those that the thresholds
+    will be used on: drawn the same way, labeled by the same network, which was trained on neither. A network of a later
+    round is another one, and has learned from the pool. No network was trained, stopped or chosen by the held-out
+    labels. And the choice is made once: whoever tries several arguments and keeps the best has a higher chance of error
+    than delta. It is a promise about all labels together, before balancing, not about each class.
+
+    With `pool`, the pairs are taken from the pool's p and u, and the promise is proven but for ties (docs/thresholds.md
+    says how). Without it they are taken from the held-out samples themselves. What is proven then is that, given p and
+    u, the expected error of the held-out selection is below max_error (samples that are not equally likely to be wrong
+    make a binomial test more careful: Hoeffding, 1956, here for delta up to 0.3 and max_error up to 0.5). For new
+    samples it fails in simulations with a chance of delta, and of up to 1.5 delta where p and u have few values, which
+    are contrived for it.
+
+    Args:
+        p: Probabilities (N, C) of held-out samples.
+        u: Their uncertainties (N, C); None where there are none, and then kappa_p is infinite.
+        y: True class indices (N,); for several labels a sample 0 and 1, (N, C). Of p's kind.
+        max_error: The error to stay below, in (0, 1).
+        delta: The chance that it does not, in (0, 1).
+        task: "single" or "multi", as in `pseudo_labels`. The labels of one sample are not independent, so with "multi"
+            samples are counted: selected if any of its labels is, wrong if any of its selected labels is.
+        gamma: As in `pseudo_labels`.
+        min_coverage: Share of the samples at which the tests begin, in (0, 1]. Smaller ones are for networks that are
+            right about few samples only; the test is then made on few.
+        pool: p and u (or None) of samples like the held-out ones, unlabeled and as many as there are; best those that
+            the thresholds will be used on.
+
+    Returns:
+        Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates how many samples
+        let the first test pass in half of all cases: as if each pair's error were its median given the counts, 0 if no
+        label is wrong, and surer labels were wrong no more often than those that they are among.
+
+    Example:
+        >>> import numpy as np
+        >>> p, u, y = np.tile([0.9, 0.1], (200, 1)), np.tile([0.02, 0.02], (200, 1)), np.arange(200) // 196
+        >>> print(thresholds(p, u, y))
+        tau_p=0.9 and kappa_p=0.02 select 200 of 200 held-out samples (100.0%), 4 of them wrong (2.00%): an error below
+        0.05 with probability 0.95.
+    """
+    labels = judge(p, u, y, task, gamma)
+    of_pool = None if pool is None else _of_pool(pool, as_array("p", p).shape[1], u is not None, task, gamma)
+    return choose(labels, max_error, delta, min_coverage, of_pool)
+
+
+def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> HeldOutLabels:
+    """Return the positive labels of equation 1, and which of them are wrong; the arguments are those of `thresholds`.
+
+    Example:
+        >>> judge([[0.9, 0.1], [0.3, 0.7]], None, [0, 0]).wrong.tolist()
+        [[False], [True]]
+    """
+    check_task(task)
+    gamma = require_number("gamma", gamma, 0, 1, ends="()")
+    p = as_probabilities("p", p)
+    u = None if u is None else as_uncertainties("u", u)
+    y = as_array("y", y)
+    namespace(p=p, u=u, y=y)
+    require_same_shape(p=p, u=u)
+    _check_truth(y, p, task)
+    if task == "multi":
+        label = to_numpy(hard_labels(p, task, gamma))
+        return HeldOutLabels(to_numpy(p), None if u is None else to_numpy(u), label, label & (to_numpy(y) == 0))
+    entries = top_entries(p)
+    wrong = to_numpy(entries[1] != y)[:, None]
+    u = None if u is None else to_numpy(u[entries])[:, None]
+    return HeldOutLabels(to_numpy(p[entries])[:, None], u, np.ones_like(wrong), wrong)
+
+
+def _of_pool(pool: Any, num_classes: int, with_uncertainty: bool, task: Task, gamma: float) -> HeldOutLabels:
+    """Return the positive labels of a pool; none is called wrong."""
+    if not isinstance(pool, tuple | list) or len(pool) != 2:
+        raise InvalidInputError(f"The 'pool' argument must be a pair (p, u). Got {type(pool).__name__} instead.")
+    p, u = as_probabilities("pool", pool[0]), None if pool[1] is None else as_uncertainties("pool", pool[1])
+    if (u is not None) != with_uncertainty:
+        raise InvalidInputError("The 'pool' argument must have uncertainties if 'u' is given, and only then.")
+    if u is not None and tuple(u.shape) != tuple(p.shape):
+        raise InvalidInputError(
+            f"The 'pool' argument must have p and u of one shape. Got {tuple(p.shape)} and {tuple(u.shape)}."
+        )
+    if p.shape[1] != num_classes:
+        raise InvalidInputError(
+            f"The 'pool' argument must have the classes of 'p'. Got {p.shape[1]} and {num_classes}."
+        )
+    truth = hard_labels(p, task, gamma)
+    return judge(p, u, truth if task == "multi" else top_entries(p)[1], task, gamma)
+
+
+def choose(
+    labels: HeldOutLabels,
+    max_error: float = 0.05,
+    delta: float = 0.05,
+    min_coverage: float = 0.2,
+    pool: HeldOutLabels | None = None,
+) -> Thresholds:
+    """Return `thresholds` for labels that have been made, and judged, already.
+
+    Example:
+        >>> surest = np.linspace(1.0, 0.5, 500)[:, None]
+        >>> choose(HeldOutLabels(surest, None, surest > 0, surest < 0.6)).num_selected
+        410
+    """
+    max_error = require_number("max_error", max_error, 0, 1, ends="()")
+    delta = require_number("delta", delta, 0, 1, ends="()")
+    min_coverage = require_number("min_coverage", min_coverage, 0, 1, ends="(]")
+    num_samples, path = len(labels.label), labels if pool is None else pool
+    tau, kappa = _pairs(path)
+    nothing = Thresholds(None, None, 0, 0, num_samples, max_error, delta, None)
+    if not len(tau):
+        return nothing
+    selected, wrong = (_counts(labels, which, tau, kappa) for which in (labels.label, labels.wrong))
+    coverage = _counts(path, path.label, tau, kappa) / len(path.label)
+    allowed = _allowed_up_to(num_samples, max_error, delta)[selected]
+    # Where one more wrong label than before is allowed a test has most power; tests in between could only fail earlier.
+    eased = np.diff(allowed, prepend=-1) > 0
+    eased[-1] = allowed[-1] >= 0
+    tests = _from(np.flatnonzero(eased), coverage, min_coverage)
+    rejects = wrong[tests] <= allowed[tests]
+    num_passed = len(tests) if rejects.all() else int(rejects.argmin())
+    if not num_passed:
+        first = tests[0] if len(tests) else len(tau) - 1
+        up_to_first = slice(np.searchsorted(coverage, min(min_coverage, coverage[first])), first + 1)
+        shares = np.maximum(selected[up_to_first], 0.5) / num_samples
+        errors = _errors(selected[up_to_first], wrong[up_to_first]) * labels.wrong.any()
+        need = _needed(errors, shares, min(min_coverage, shares[-1]), num_samples, max_error, delta)
+        return nothing._replace(more_labels=None if need > MOST_LABELS else max(1, math.ceil(need) - num_samples))
+    last = tests[num_passed - 1]
+    counts = int(selected[last]), int(wrong[last]), num_samples
+    return Thresholds(float(tau[last]), float(kappa[last]), *counts, max_error, delta, more_labels=0)
+
+
+def _from(tests: Counts, coverage: Floats, least: float) -> Counts:
+    """Return the tests from the one on that is nearest to the least coverage, and not below half of it."""
+    wide = tests[coverage[tests] >= least / 2]
+    return wide[np.abs(coverage[wide] - least).argmin() :] if len(wide) else tests[-1:]
+
+
+def _pairs(path: HeldOutLabels) -> tuple[Floats, Floats]:
+    """Return tau_m and kappa_m, shape (M,) each for M labels."""
+    tau = np.sort(np.clip(path.confidence[path.label], 0, 1))[::-1]  # `select` refuses a tau_p beyond 1
+    kappa = np.full(len(tau), np.inf) if path.uncertainty is None else np.sort(path.uncertainty[path.label])
+    return tau, kappa
+
+
+def _counts(labels: HeldOutLabels, which: Mask, tau: Floats, kappa: Floats) -> Counts:
+    """Return how many samples have one of these labels selected by each pair, shape (M,)."""
+    # A label is selected from the first pair on whose tau is not above its confidence, nor kappa below its uncertainty.
+    place = np.searchsorted(-tau, -np.clip(labels.confidence, 0, 1))
+    if labels.uncertainty is not None:
+        place = np.maximum(place, np.searchsorted(kappa, labels.uncertainty))
+    first = np.where(which, place, len(tau)).min(axis=1)
+    return np.asarray(np.bincount(first, minlength=len(tau) + 1)[:-1].cumsum())
+
+
+def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
+    """Return the largest w with P(Bin(n, max_error) <= w) <= delta for each number n; -1 where there is none."""
+    from scipy.special import bdtr, bdtrik
+
+    number = np.maximum(selected, 1)
+    wrong = np.floor(bdtrik(delta, number, max_error))
+    # The inverse knows no w below 0, and may be rounded up.
+    wrong = np.where(bdtr(wrong, number, max_error) <= delta, wrong, wrong - 1)
+    # Of an error near 0 it is not a number: even w = 0 is too likely then.
+    return np.asarray(np.where((selected > 0) & ~np.isnan(wrong), wrong, -1), dtype=np.int64)
+
+
+@functools.lru_cache(maxsize=8)
+def _allowed_up_to(most: int, max_error: float, delta: float) -> Counts:
+    """Return `_allowed` for all numbers from 0 on, once for many choices."""
+    return _allowed(np.arange(most + 1), max_error, delta)
+
+
+@functools.lru_cache(maxsize=8)
+def _sizes(max_error: float, delta: float) -> tuple[Counts, Counts]:
+    """Return numbers of samples, all of them at first and then in steps of about 2 %, and `_allowed` for each."""
+    few, many = np.arange(1, 1000), np.geomspace(1000, MOST_LABELS, 400).round().astype(np.int64)
+    sizes = np.concatenate([few, many])
+    return sizes, _allowed(sizes, max_error, delta)
+
+
+def _errors(selected: Counts, wrong: Counts) -> Floats:
+    """Return each pair's error, the median given its counts (Jeffreys' prior), and at most that of a looser pair."""
+    from scipy.special import betaincinv
+
+    median = betaincinv(wrong + 0.5, selected - wrong + 0.5, 0.5)
+    return np.asarray(np.minimum.accumulate(median[::-1])[::-1])
+
+
+def _needed(errors: Floats, coverage: Floats, least: float, num_samples: int, max_error: float, delta: float) -> float:
+    """Return the fewest samples of which the first test passes in half of all cases; infinite where none does.
+
+    It is made at the least coverage, but of few samples at that of the fewest that a test can be made of.
+    """
+    from scipy.special import bdtr
+
+    sizes, allowed = _sizes(max_error, delta)
+    fewest = sizes[(allowed >= 0).argmax()]
+    few = fewest / coverage[(bdtr(0, fewest, errors) >= 0.5) & (coverage * num_samples < fewest)]
+    if len(few):
+        return float(few.min())
+    tested = (np.diff(allowed, prepend=-1) > 0) & (sizes > least * num_samples)
+    passes = tested & (bdtr(np.maximum(allowed, 0), sizes, errors[0]) >= 0.5)
+    return float(sizes[passes.argmax()] / least) if passes.any() else math.inf
+
+
+def _check_truth(y: Array, p: Array, task: Task) -> None:
+    xp = namespace(y=y)
+    shape = tuple(p.shape)[: 1 if task == "single" else 2]
+    kinds = "integral" if task == "single" else ("bool", "integral")
+    largest = p.shape[1] - 1 if task == "single" else 1
+    if not xp.isdtype(y.dtype, kinds) or tuple(y.shape) != shape:
+        what = "one class index per sample, integers" if task == "single" else "0 and 1 for each sample and class,"
+        raise InvalidInputError(
+            f"The 'y' argument must hold {what} of shape {shape} for task '{task}'. Got {y.dtype} of shape "
+            f"{tuple(y.shape)} instead; convert it."
+        )
+    low, high = int(xp.min(xp.astype(y, xp.int64))), int(xp.max(xp.astype(y, xp.int64)))
+    if low < 0 or high > largest:
+        raise InvalidInputError(
+            f"The 'y' argument must hold values from 0 to {largest}. Got values from {low} to {high} instead; leave "
+            "out samples whose label is unknown."
+        )

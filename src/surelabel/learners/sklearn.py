@@ -1,0 +1,284 @@
+"""Any scikit-learn classifier as a learner: uncertainty is the spread of a bootstrap ensemble.
+
+Members are trained on resamples of the training set, drawn within each class so that no class is lost. p and u are
+the mean and the standard deviation (n - 1) of their probabilities; the softened ones are p^(1/T), normalized, which is
+softmax(z / T) for z = log p. One more model, trained on every row, gives the deterministic prediction.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import has_fit_parameter
+
+from surelabel.base.settings import MOST_PASSES, TEMPERATURES
+from surelabel.base.system import Progress
+from surelabel.base.text import shown
+from surelabel.core.arrays import require_count, require_number
+from surelabel.core.labels import Task
+from surelabel.data.draws import draw, seed_for
+from surelabel.data.pool import Floats, Prediction
+from surelabel.data.source import Index, Source, as_source
+from surelabel.data.training_set import Mask, TrainingSet
+from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
+from surelabel.learners.protocol import NegativesUse
+
+Labels = npt.NDArray[np.int64]
+Model = Any
+"""A fitted classifier; for several labels a list with one a class, or the class's constant probability."""
+
+KNOWN_TYPES = (
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
+    "sklearn.gaussian_process.kernels.ConstantKernel",
+    "sklearn.gaussian_process.kernels.Product",
+    "sklearn.gaussian_process.kernels.RBF",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._kd_tree.KDTree",
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+    "sklearn.tree._tree.Tree",
+)
+"""Parts of scikit-learn's own classifiers that skops asks about and that hold numbers only."""
+
+
+class SklearnLearner:
+    """Trains clones of a classifier in every `fit` and labels samples by how much they agree.
+
+    Args:
+        estimator: a scikit-learn classifier with `predict_proba`.
+        members: how many resamples the ensemble is trained on.
+        temperature: of the softened probabilities.
+        negatives: "expand" turns a row with negatives only into one copy for each class left, their weights one in sum
+            (the estimator must take `sample_weight`); "ignore" leaves such rows out; "auto" expands where it can.
+        max_copies: rows with more classes left than this say too little and are left out.
+        predict_batch_size: samples in one chunk of a prediction.
+        progress: called as training and labeling go on.
+        task: "single", or "multi": one model a class.
+    """
+
+    model_file = "model.skops"
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        members: int = 10,
+        temperature: float = 2.0,
+        negatives: Literal["auto", "expand", "ignore"] = "auto",
+        max_copies: int = 4,
+        predict_batch_size: int = 4096,
+        progress: Progress | None = None,
+        task: Task = "single",
+    ) -> None:
+        if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+            raise InvalidInputError(
+                f"The 'estimator' argument must be a classifier object, such as RandomForestClassifier(). Got "
+                f"{estimator!r} instead."
+            )
+        if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
+            remedy = "; wrap it in sklearn.calibration.CalibratedClassifierCV" if is_classifier(estimator) else ""
+            raise InvalidInputError(
+                f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
+                f"instead{remedy}."
+            )
+        require_count("members", members, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
+        require_number("temperature", temperature, *TEMPERATURES)
+        self.takes_weights = bool(has_fit_parameter(estimator, "sample_weight"))
+        if negatives == "expand" and not self.takes_weights:
+            raise InvalidInputError(
+                f"negatives='expand' needs an estimator whose fit takes sample_weight; {type(estimator).__name__}'s "
+                "does not. Use negatives='ignore'."
+            )
+        self.estimator, self.members, self.temperature = estimator, members, temperature
+        self.max_copies = max_copies if self.takes_weights and negatives != "ignore" else 0
+        self.predict_batch_size, self.progress, self.task = predict_batch_size, progress, task
+        self.models: list[Model] = []
+        self.resamples_are_equal = False
+
+    @property
+    def negatives_use(self) -> NegativesUse:
+        """How negative labels are used; with several labels a sample they are plain absences to learn from."""
+        if self.task == "multi":
+            return "loss"
+        return "expansion" if self.max_copies else "left out"
+
+    def fit(self, training_set: TrainingSet, *, seed: int) -> None:
+        """Train the full model and the members; the last ones stay in place until these are ready."""
+        models = []
+        for member in range(self.members + 1):
+            member_seed = seed_for(seed, member, "member")
+            fit_one = self._fit_single if self.task == "single" else self._fit_multi
+            models.append(fit_one(training_set, member_seed, whole=member == 0))
+            if self.progress is not None:
+                self.progress("train", member + 1, self.members + 1)
+        self.models = models
+        self.resamples_are_equal = bool((training_set.y & training_set.g).sum(axis=0).max() == 1)
+
+    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
+        """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
+        source = as_source("source", source)
+        for start, x in self._chunks(source):
+            passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
+            if self.resamples_are_equal and (passes == passes[0]).all():
+                raise NotStochasticError(
+                    "Each class has a single labeled sample, so every resample is the same and the uncertainty would "
+                    "be 0. Label more, or use an estimator that is random itself, such as a random forest."
+                )
+            soft = soften(passes, self.temperature, self.task)
+            ids = source.ids[start : start + passes.shape[1]]
+            yield Prediction(ids, passes.mean(0), passes.std(0, ddof=1), soft.mean(0), soft.std(0, ddof=1))
+            if self.progress is not None:
+                self.progress("label", start + len(ids), len(source))
+
+    def predict_proba(self, source: Source) -> Floats:
+        """Return the full model's probabilities, shape (N, C)."""
+        chunks = self._chunks(as_source("source", source))
+        return np.concatenate([self._probabilities(self.models[0], x) for _, x in chunks])
+
+    def to_bytes(self) -> bytes:
+        """Return all models as one skops file."""
+        import skops.io
+
+        return bytes(skops.io.dumps(self.models))
+
+    def from_bytes(
+        self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
+    ) -> None:
+        """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
+        import skops.io
+
+        with _failing("The content is no skops file of models"):
+            asked = set(skops.io.get_untrusted_types(data=data))
+        unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))
+        if unknown:
+            raise UntrustedTypesError(
+                f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
+                "origin, name them as trusted."
+            )
+        with _failing("The content is no skops file of models"):
+            models = skops.io.loads(data, trusted=sorted(asked))
+            fits = self._fits(models, math.prod(sample_shape), num_classes)
+        if not fits:
+            raise InvalidInputError(
+                f"The content must be {self.members + 1} models for samples of shape {sample_shape} and {num_classes} "
+                "classes."
+            )
+        self.models = models
+
+    def _fits(self, models: Any, num_features: int, num_classes: int) -> bool:
+        """Whether these are the full model and the members, as far as classifiers tell what they are for."""
+        if not isinstance(models, list) or len(models) != self.members + 1:
+            return False
+        if self.task == "single":
+            return all(_is_for(model, num_features, num_classes) for model in models)
+        whole = all(isinstance(model, list) and len(model) == num_classes for model in models)
+        return whole and all(
+            isinstance(part, float) or _is_for(part, num_features, 2) for model in models for part in model
+        )
+
+    def _fit_single(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+        rows, labels, weights = expand(training_set, self.max_copies)
+        keep = np.arange(len(rows)) if whole else resample(labels, seed)
+        return self._fit_clone(training_set.source[rows[keep]], labels[keep], weights[keep], seed)
+
+    def _fit_multi(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+        models: list[Any] = []
+        for c in range(training_set.num_classes):
+            rows = np.flatnonzero(training_set.g[:, c])
+            labels = training_set.y[rows, c].astype(np.int64)
+            if len(np.unique(labels)) < 2:
+                models.append(float(labels[0]))
+                continue
+            keep = np.arange(len(rows)) if whole else resample(labels, seed_for(seed, c))
+            models.append(self._fit_clone(training_set.source[rows[keep]], labels[keep], None, seed_for(seed, c)))
+        return models
+
+    def _fit_clone(self, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
+        model = clone(self.estimator)
+        model.set_params(**dict.fromkeys(_random_states(model), seed))
+        if weights is None or not self.takes_weights:
+            return model.fit(x, labels)
+        return model.fit(x, labels, sample_weight=weights)
+
+    def _probabilities(self, model: Model, x: Any) -> Floats:
+        if self.task == "single":
+            return _called(model, x)
+        columns = [np.full(x.shape[0], part) if isinstance(part, float) else _called(part, x)[:, 1] for part in model]
+        return np.stack(columns, axis=1)
+
+    def _chunks(self, source: Source) -> Iterator[tuple[int, Any]]:
+        if not self.models:
+            raise InvalidInputError("The learner has no model yet; call fit first.")
+        for start in range(0, len(source), self.predict_batch_size):
+            yield start, source[np.arange(start, min(start + self.predict_batch_size, len(source)))]
+
+
+def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, Floats]:
+    """Turn targets (y, g) into rows with one label and a weight each, as ordinary classifiers take them.
+
+    A row with a positive has weight 1. A row with negatives only stands once for each class that is left, if these are
+    at most `max_copies`, with weights that are one in sum.
+    """
+    rows = training_set.rows
+    positive = (training_set.y & training_set.g)[rows]
+    has_positive: Mask = np.asarray(positive.any(axis=1))
+    copies = np.where(has_positive[:, None], positive, ~training_set.g[rows])
+    counts = copies.sum(axis=1)
+    copies[~has_positive & (counts > max_copies)] = False
+    at, labels = np.nonzero(copies)
+    return rows[at], labels, 1.0 / counts[at]
+
+
+def resample(labels: Labels, seed: int) -> Index:
+    """Draw as many rows of each label, with replacement, as there are."""
+    keep = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        drawn = draw(seed, int(label), np.arange(len(members), dtype=np.uint64))
+        keep.append(members[(drawn % np.uint64(len(members))).astype(np.int64)])
+    return np.concatenate(keep)
+
+
+def soften(p: Floats, temperature: float, task: Task) -> Floats:
+    """Return p^(1/T), normalized over the classes, or over presence and absence for several labels."""
+    powered = p ** (1.0 / temperature)
+    if task == "single":
+        return np.asarray(powered / powered.sum(axis=-1, keepdims=True))
+    return np.asarray(powered / (powered + (1.0 - p) ** (1.0 / temperature)))
+
+
+def _called(model: Any, x: Any) -> Floats:
+    """Return the probabilities of a classifier, or say that it fails on these samples."""
+    with _failing(f"The classifier {type(model).__name__} fails on these samples"):
+        p = np.asarray(model.predict_proba(x))
+    if not np.isfinite(p).all():
+        raise InvalidInputError(f"The classifier {type(model).__name__} gives probabilities that are not numbers.")
+    return p
+
+
+def _is_for(model: Any, num_features: int, num_classes: int) -> bool:
+    classes = getattr(model, "classes_", np.arange(num_classes))
+    features = getattr(model, "n_features_in_", num_features)
+    return hasattr(model, "predict_proba") and len(classes) == num_classes and bool(features == num_features)
+
+
+@contextmanager
+def _failing(problem: str) -> Iterator[None]:
+    """Name the problem where the code of others fails, in whatever way."""
+    try:
+        yield
+    except (MemoryError, InvalidInputError):
+        raise
+    except Exception as error:
+        reason = shown(error, quote=False, limit=200)
+        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}).") from error
+
+
+def _random_states(estimator: Any) -> list[str]:
+    return [name for name in estimator.get_params() if name == "random_state" or name.endswith("__random_state")]

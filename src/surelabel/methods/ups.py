@@ -1,0 +1,169 @@
+"""UPS as a method of the engine: labels and positives in proportion, negatives on top, and the learning rule."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from surelabel.augment.chain import Augment
+from surelabel.augment.mixup import mixup
+from surelabel.core.labels import Task
+from surelabel.core.losses import masked_binary_cross_entropy, negative_cross_entropy
+from surelabel.data.source import Index
+from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
+from surelabel.engine.layout import channels_last
+from surelabel.engine.method import Batch, Stream, check_logits
+from surelabel.engine.order import num_steps
+from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
+
+_NO_LABEL = -100
+"""In the place of a label where a row has negatives only."""
+
+
+class BatchSizes(NamedTuple):
+    """How many samples of each stream a mini-batch holds.
+
+    Attributes:
+        first: with a label; where `labeled` is not 0, a pseudo-label.
+        labeled: with a label of their own, drawn apart from the others.
+        negative: with negative labels only.
+    """
+
+    first: int
+    labeled: int
+    negative: int
+
+
+def batch_sizes(
+    num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
+) -> BatchSizes:
+    """Return the parts of a mini-batch: `batch_size` rows with a label, and what comes on top of them.
+
+    Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
+    proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
+    Several labels a sample: no negatives are drawn apart, `num_negative` is None.
+
+    >>> together = TrainingSettings(batch_size=32)
+    >>> batch_sizes(60, 40, 50, together), batch_sizes(60, 40, 900, together)
+    (BatchSizes(first=32, labeled=0, negative=16), BatchSizes(first=32, labeled=0, negative=32))
+    >>> apart = TrainingSettings(batch_size=32, labeled_batch_size=16, negative_batch_size=8)
+    >>> batch_sizes(60, 40, 50, apart), batch_sizes(60, 0, 0, apart)
+    (BatchSizes(first=32, labeled=16, negative=8), BatchSizes(first=56, labeled=0, negative=0))
+    """
+    with_label = num_labeled + num_positive
+    labeled = settings.labeled_batch_size if num_positive else 0
+    fixed = None if num_negative is None else settings.negative_batch_size
+    # Rounds without pseudo-labels, or without negatives, have batches of the shape that the others have.
+    first = settings.batch_size + settings.labeled_batch_size - labeled + (0 if num_negative else fixed or 0)
+    first = min(first, num_positive if labeled else with_label)
+    if not num_negative:
+        return BatchSizes(first, labeled, 0)
+    proportion = math.ceil((first + labeled) * num_negative / with_label)
+    return BatchSizes(first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
+
+
+def samples_trained_on(
+    num_labeled: int,
+    num_positive: int,
+    num_negative: int | None,
+    settings: TrainingSettings,
+    round_number: int = 0,
+) -> tuple[int, int]:
+    """Return the epochs over the first stream, begun ones counted, and the samples that a round sees in all.
+
+    >>> samples_trained_on(60, 40, 50, TrainingSettings(batch_size=32, epochs=10))
+    (11, 1536)
+    """
+    sizes = batch_sizes(num_labeled, num_positive, num_negative, settings)
+    labeled, positive = np.arange(num_labeled), np.arange(num_positive)
+    first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
+    steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), settings, round_number)
+    return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
+
+
+def _streams(sizes: BatchSizes, first: Index, labeled: Index, negative: Index) -> list[Stream]:
+    streams = [Stream(first, sizes.first)]
+    if sizes.labeled:
+        streams.append(Stream(labeled, sizes.labeled, joins=True, counted=True))
+    if sizes.negative:
+        streams.append(Stream(negative, sizes.negative, joins=True))
+    return streams
+
+
+@dataclass(frozen=True)
+class UPSMethod:
+    """Cross-entropy of labels and positives, equation 3 of negatives; several labels a sample: equation 4.
+
+    Args:
+        task: "single" or "multi".
+        negative_weight: the weight of the negative part.
+        settings: batch sizes, augmentation, label smoothing, memory format.
+    """
+
+    task: Task
+    negative_weight: float
+    settings: TrainingSettings
+    _augment: Augment | None = field(init=False, compare=False, repr=False)
+    _mixup: float = field(init=False, compare=False, repr=False)
+
+    teacher = False
+
+    def __post_init__(self) -> None:
+        augment = self.settings.augment
+        object.__setattr__(self, "_augment", None if augment is None else Augment(augment))
+        object.__setattr__(self, "_mixup", 0.0 if augment is None else augment.mixup)
+        if self.task == "multi" and (self._mixup or self.settings.label_smoothing):
+            raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return nothing: the rule keeps nothing between steps."""
+        return {}
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
+        rows, kind = training_set.rows, training_set.kind
+        # Several labels a sample: all that was selected is learned by one loss.
+        only_negative = (kind == NEGATIVE) & (self.task == "single")
+        if self.negative_weight == 0:
+            rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
+        if self._mixup and only_negative.any():
+            raise InvalidInputError(
+                "Mixup mixes the labels of two samples, and samples with negative labels only have none: use "
+                "negatives=False with it."
+            )
+        labeled = kind == LABELED
+        positive = ~labeled & ~only_negative
+        num_negative = int(only_negative.sum()) if self.task == "single" else None
+        sizes = batch_sizes(int(labeled.sum()), int(positive.sum()), num_negative, self.settings)
+        first = positive if sizes.labeled else ~only_negative
+        streams = _streams(sizes, rows[first], rows[labeled], rows[only_negative])
+        return [streams[0]._replace(kind=kind[first]), *streams[1:]]
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        """Return the loss of the learning rule, `core.losses.learning_rule`, with torch's fused cross-entropy."""
+        x, y, g = batch.view(self._augment), batch.y, batch.g
+        positive = y & g
+        targets = positive.float()
+        if self._mixup:
+            x, targets = mixup(x, targets, batch.draws, self._mixup)
+        if self.settings.channels_last:
+            x = channels_last(x)
+        logits = check_logits(network(x), *y.shape).float()
+        if self.task == "multi":
+            loss: Tensor = masked_binary_cross_entropy(logits, y, g)
+            return loss
+        smoothing = self.settings.label_smoothing
+        if self._mixup:
+            return cross_entropy(logits, targets, label_smoothing=smoothing)
+        has_label = positive.any(dim=1)
+        labels = torch.where(has_label, targets.argmax(dim=1), _NO_LABEL)
+        loss = cross_entropy(logits, labels, ignore_index=_NO_LABEL, reduction="sum", label_smoothing=smoothing)
+        loss = loss / has_label.sum().clamp(min=1)
+        if self.negative_weight:
+            loss = loss + self.negative_weight * negative_cross_entropy(logits, g & ~has_label[:, None])
+        return loss

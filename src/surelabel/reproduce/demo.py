@@ -1,0 +1,75 @@
+"""The demo as a whole: its runs, their table and the report; nothing that exists is touched."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from surelabel.base.system import Progress
+from surelabel.report.html import SummaryTable, summary_table, write_report
+from surelabel.report.tables import group_runs
+from surelabel.reproduce.digits import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs
+from surelabel.reproduce.record import record_runs
+from surelabel.reproduce.variants import VARIANTS, Variant
+from surelabel.reproduce.workers import run_jobs
+from surelabel.runs import RunFolder
+
+TITLE = f"surelabel demo: handwritten digits, {LABELS_PER_CLASS} labels per class"
+
+
+class DemoResult(NamedTuple):
+    """What the demo has made."""
+
+    folder: Path
+    table: SummaryTable
+    report: Path
+    runs: list[RunFolder]
+
+
+def run_demo(
+    out: str | os.PathLike[str],
+    seeds: Sequence[int] = SEEDS,
+    variants: Sequence[Variant] = VARIANTS,
+    *,
+    workers: int = 2,
+    progress: Progress | None = None,
+    results: str | os.PathLike[str] | None = None,
+) -> DemoResult:
+    """Run every row of the table with every seed, and write the report.
+
+    Args:
+        out: the folder for the runs; where it is in use, a new one beside it with a number: `out-2`.
+        seeds: a run of each row for each.
+        variants: the rows.
+        workers: how many processes share the runs.
+        progress: called after each round: what it was, rounds done, rounds in all.
+        results: append a row for each run to this CSV file (`results/runs.csv`).
+    """
+    folder = free_folder(Path(out))
+    jobs = demo_jobs(folder, seeds, variants)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Supervised first: every other row begins with its network. Then the longest, so that no worker waits at the end.
+    first = [job for job in jobs if job.num_rounds == 1]
+    try:
+        run_jobs(first + [job for job in reversed(jobs) if job not in first], workers, progress)
+    finally:
+        shutil.rmtree(folder / SHARED, ignore_errors=True)
+    runs = [RunFolder.open(job.folder) for job in jobs]
+    table = summary_table(group_runs(runs))
+    report = write_report(runs, folder / "report.html", TITLE)
+    if results is not None:
+        num_labels = 10 * LABELS_PER_CLASS
+        record_runs(results, runs, experiment="demo", dataset="digits", num_labels=num_labels)
+    return DemoResult(folder, table, report, runs)
+
+
+def free_folder(path: Path) -> Path:
+    """Return the path if it is free (nothing there, or an empty folder), else the first free of `path-2`, `path-3`."""
+    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(candidate for candidate in itertools.chain([path], numbered) if _is_free(candidate))
+
+
+def _is_free(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))

@@ -1,0 +1,101 @@
+"""The demo: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
+
+A seed draws a quarter of scikit-learn's digits as the test set, and which of the others are labeled. The settings were
+chosen on other data, docs/demo.md says how.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from surelabel.data.draws import draw, sample_keys
+from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.source import ArraySource, Index
+from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.reproduce.variants import VARIANTS, Variant
+from surelabel.reproduce.workers import Job
+from surelabel.settings import RunSettings, UPSConfig
+
+SEEDS = (0, 1, 2)
+LABELS_PER_CLASS = 4
+NUM_TEST = 450
+SHARED = ".shared"
+"""The folder, beside the runs, of the networks that all rows begin with; removed when they are done."""
+
+
+def digits(seed: int = 0, labels_per_class: int = LABELS_PER_CLASS, num_validation: int = 0) -> RunData:
+    """Return scikit-learn's digits as pictures (1, 8, 8) in [0, 1]: labeled, pool, test, and a validation set if asked.
+
+    Args:
+        seed: draws the test, the labeled and the validation samples.
+        labels_per_class: labeled samples of each of the ten classes.
+        num_validation: samples taken out of the pool; their labels come on top of the labeled ones.
+
+    Example:
+        >>> data = digits(seed=0, labels_per_class=4)
+        >>> len(data.labeled[1]), len(data.unlabeled), len(data.test[1])
+        (40, 1307, 450)
+    """
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    x, y = load_digits(return_X_y=True)
+    pictures, y = (x.reshape(-1, 1, 8, 8) / 16).astype(np.float32), y.astype(np.int64)
+    rest, test = train_test_split(np.arange(len(y)), test_size=NUM_TEST, random_state=seed, stratify=y)
+    rest = rest[np.argsort(draw(seed, "digits", sample_keys(rest)))]
+    validation, rest = np.sort(rest[:num_validation]), rest[num_validation:]
+    labeled = np.sort(np.concatenate([_first(rest[y[rest] == c], labels_per_class) for c in range(10)]))
+    pool = np.setdiff1d(rest, labeled)
+
+    def part(index: Index) -> tuple[ArraySource, np.ndarray]:
+        return ArraySource(pictures[index], ids=index), y[index]
+
+    return RunData(
+        labeled=part(labeled),
+        unlabeled=part(pool)[0],
+        classes=[str(c) for c in range(10)],
+        validation=part(validation) if num_validation else None,
+        test=part(np.sort(test)),
+        truth=y[pool],
+    )
+
+
+def demo_settings(seed: int = 0) -> RunSettings:
+    """Return the complete settings of the demo's UPS run.
+
+    Example:
+        >>> demo_settings(seed=3).config.seed
+        3
+    """
+    training = TrainingSettings(learning_rate=0.1, batch_size=32, epochs=1, min_steps=750)
+    return RunSettings(
+        name="UPS",
+        config=UPSConfig(kappa_p=0.1, balance_rounds=2, max_rounds=4, seed=seed),
+        learner=TorchLearnerSettings(
+            model="surelabel.models.image:small_image_network", training=training, device="cpu", threads=1
+        ),
+        data=FunctionData(function="surelabel.reproduce.digits:digits", arguments={"seed": seed}),
+    )
+
+
+def demo_jobs(out: Path, seeds: Sequence[int] = SEEDS, variants: Sequence[Variant] = VARIANTS) -> list[Job]:
+    """Return a run for each row of the demo's table and each seed, `out/ups-0` for UPS with seed 0."""
+    if not seeds or not variants:
+        raise InvalidInputError("The demo needs at least one seed and one row of its table.")
+    return [
+        Job(out / f"{variant.__name__.replace('_', '-')}-{seed}", variant(demo_settings(seed)), out / SHARED)
+        for seed in seeds
+        for variant in variants
+    ]
+
+
+def _first(index: Index, count: int) -> Index:
+    if not 1 <= count <= len(index) // 2:
+        raise InvalidInputError(
+            f"The 'labels_per_class' argument must be from 1 to {len(index) // 2}, so that a pool is left. Got {count} "
+            "instead."
+        )
+    return index[:count]

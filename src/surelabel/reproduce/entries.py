@@ -1,0 +1,255 @@
+"""What an experiment is made of: data sets with their recipes, cells with the paper's figures, tables of such cells."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from surelabel.base.references import resolve
+from surelabel.data.run_data import FunctionData, JSONScalar
+from surelabel.errors import InvalidInputError
+from surelabel.reproduce.variants import Variant
+from surelabel.settings import RunSettings
+
+Channels: TypeAlias = tuple[float, float, float]
+
+Labels: TypeAlias = int | float
+"""How much is labeled: a number of samples or, as a float, a share of them; 0.2 is 20 %."""
+
+PLACES = ("folder", "cache")
+"""Arguments of data sets that say where files lie, and not what is learned from."""
+
+Paper: TypeAlias = tuple[float, float | None] | None
+"""The paper's mean and standard deviation, None where it gives none."""
+
+Arguments: TypeAlias = Mapping[str, JSONScalar]
+"""What is set of a data set's recipe or of its function, by name."""
+
+RecipeName = Literal["paper", "fast"]
+RECIPES: tuple[RecipeName, ...] = ("fast", "paper")
+
+Metric = Literal["error", "accuracy", "mAP", "validation error"]
+ELEVEN = "mAP, 11 points"
+"""The other mean average precision: the paper does not say which of the two it reports."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set and the two recipes that learn from it.
+
+    Attributes:
+        name: what a table calls it.
+        function: reference to the function that makes a run's data.
+        mean: of the channels over the training samples, of values in 0 to 1.
+        std: their standard deviation.
+        paper: `(data set, labels, seed, **more)`: the complete settings of UPS as the paper has them; more is
+            `num_validation`, a `network` where the data set has several, and what else can be set of the recipe.
+        fast: makes the settings of the fast recipe of them.
+    """
+
+    name: str
+    function: str
+    mean: Channels
+    std: Channels
+    paper: Callable[..., RunSettings]
+    fast: Callable[[RunSettings], RunSettings]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell of a table: a row's recipe for one data set and number of labels, and what the paper reports.
+
+    Attributes:
+        row: its name, as in the paper.
+        dataset: what is learned from.
+        labels: how many of its training samples are labeled, or what share of them.
+        paper: what the paper reports.
+        variant: makes the row of UPS's settings; None: another method, which is not run.
+        network: what learns; None: the data set's own.
+        num_validation: labels on top.
+        metric: what its figures are; None: those of the experiment.
+    """
+
+    row: str
+    dataset: DataSet
+    labels: Labels
+    paper: Paper = None
+    variant: Variant | None = None
+    network: str | None = None
+    num_validation: int = 0
+    metric: Metric | None = None
+
+    def base(self, seed: int, recipe: RecipeName, arguments: Arguments | None = None) -> RunSettings:
+        """Return the complete settings of UPS that the row is made of.
+
+        Args:
+            seed: draws the split, and all that is random in the run.
+            recipe: "paper" or "fast".
+            arguments: what is set of the data set; what has this value anyway, or is not `settable` here, is left out.
+        """
+        more: dict[str, Any] = {"network": self.network, "num_validation": self.num_validation}
+        asked = {name: value for name, value in more.items() if value}
+        changed = self._changed(arguments) if arguments else {}
+        of_recipe = {name: value for name, value in changed.items() if name in _parameters(self.dataset.paper)}
+        settings = self.dataset.paper(self.dataset, self.labels, seed, **asked, **of_recipe)
+        of_data = {name: value for name, value in changed.items() if name not in of_recipe}
+        if of_data:
+            assert isinstance(settings.data, FunctionData)
+            data = settings.data.replace(arguments={**settings.data.arguments, **of_data})
+            settings = settings.replace(data=data)
+        return settings if recipe == "paper" else self.dataset.fast(settings)
+
+    def settable(self) -> dict[str, inspect.Parameter]:
+        """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.
+
+        What the experiment or the recipe sets itself is not among them: seed, labels, network, validation samples.
+
+        Example:
+            >>> from surelabel.reproduce.ucf101 import UCF101
+            >>> list(Entry("UPS", UCF101, 0.2).settable())
+            ['split', 'folder', 'groups', 'on_error', 'cache', 'test_windows']
+        """
+        data = self.base(0, "paper").data
+        assert isinstance(data, FunctionData)
+        taken = {*data.arguments, "seed", "labels", "share", "num_validation", "validation_share", "progress"}
+        of_data = _parameters(resolve(data.function))
+        of_recipe = list(_parameters(self.dataset.paper).items())[3:]
+        return {
+            **{name: parameter for name, parameter in of_data.items() if name not in taken},
+            **{name: parameter for name, parameter in of_recipe if name not in ("network", "num_validation")},
+        }
+
+    def defaults(self) -> dict[str, Any]:
+        """Return what holds where settings leave it out: arguments of the data's function and of the network's.
+
+        Example:
+            >>> from surelabel.reproduce.cifar import CIFAR10
+            >>> Entry("UPS", CIFAR10, 1000).defaults()["learner.model_parameters.weight_norm"]
+            False
+        """
+        settings = self.base(0, "paper")
+        assert isinstance(settings.data, FunctionData)
+        model = settings.network.model
+        parts = {"data.arguments": settings.data.function, **({"learner.model_parameters": model} if model else {})}
+        return {
+            f"{part}.{name}": parameter.default
+            for part, function in parts.items()
+            for name, parameter in _parameters(resolve(function)).items()
+            if parameter.default is not inspect.Parameter.empty
+        }
+
+    def _changed(self, arguments: Arguments) -> dict[str, JSONScalar]:
+        known = self.settable()
+        given = {name: value for name, value in arguments.items() if name in known}
+        # A run may be opened from another folder.
+        paths = {name: os.path.expanduser(str(given[name])) for name in PLACES if given.get(name)}
+        given |= {name: os.path.abspath(path) for name, path in paths.items()}
+        return {name: value for name, value in given.items() if value != known[name].default}
+
+    def of(self, base: RunSettings) -> RunSettings:
+        """Return the complete settings of the row.
+
+        Example:
+            >>> from surelabel.reproduce import variants
+            >>> from surelabel.reproduce.cifar import CIFAR10
+            >>> entry = Entry("Supervised", CIFAR10, 1000, variant=variants.supervised)
+            >>> entry.of(entry.base(0, "paper")).config.max_rounds
+            0
+        """
+        assert self.variant is not None
+        return self.variant(base).replace(name=self.row)
+
+    def sets_length(self) -> bool:
+        """Whether the row has rounds or steps of its own, not the recipe's; to have no rounds does not count.
+
+        Example:
+            >>> from surelabel.reproduce.cifar import CIFAR10
+            >>> Entry("10 steps", CIFAR10, 1000, variant=lambda ups: ups.with_training(steps=10)).sets_length()
+            True
+        """
+        base, number = self.base(0, "fast"), 999_983  # which no row sets
+        row = self.of(base.replace(config=base.config.replace(max_rounds=number)).with_training(steps=number))
+        return row.config.max_rounds not in (0, number) or row.network.training.steps != number
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure.
+
+    Attributes:
+        name: what the command line calls it.
+        title: what it shows.
+        entries: its cells.
+        metric: what the figures are, in percent and on the test set, where an entry has no metric of its own;
+            "validation error": what a recipe is chosen by.
+    """
+
+    name: str
+    title: str
+    entries: tuple[Entry, ...]
+    metric: Metric = "error"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What our figures are, of all entries.
+
+        Example:
+            >>> from surelabel.reproduce.paper import experiment
+            >>> experiment("table4").metrics
+            ('mAP', 'mAP, 11 points')
+        """
+        return tuple(dict.fromkeys(metric for entry in self.entries for metric in self.metrics_of(entry)))
+
+    def metrics_of(self, entry: Entry) -> tuple[str, ...]:
+        """Return what an entry's figures are: its metric, else the experiment's; of mean average precisions both."""
+        metric = entry.metric or self.metric
+        return ("mAP", ELEVEN) if metric == "mAP" else (metric,)
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the arguments that a function takes by name."""
+    of_names = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind in of_names}
+
+
+def metric_text(metric: str) -> str:
+    """Return a metric with the samples that it is of.
+
+    Example:
+        >>> metric_text("error"), metric_text("validation error")
+        ('test error', 'validation error')
+    """
+    return metric if metric.startswith("validation") else f"test {metric}"
+
+
+def rows(dataset: DataSet, labels: Labels, *named: tuple[str, Variant], num_validation: int = 0) -> tuple[Entry, ...]:
+    """Return entries that the paper has no figure for."""
+    return tuple(Entry(row, dataset, labels, None, variant, num_validation=num_validation) for row, variant in named)
+
+
+def labels_text(labels: Labels) -> str:
+    """Return how much is labeled as a table says it.
+
+    Example:
+        >>> labels_text(500), labels_text(0.2)
+        ('500', '20 %')
+    """
+    return f"{100 * labels:g} %" if isinstance(labels, float) else str(labels)
+
+
+def parse_labels(text: str) -> Labels:
+    """Return what `labels_text` has said, with or without the space.
+
+    Example:
+        >>> parse_labels("500"), parse_labels("20%")
+        (500, 0.2)
+    """
+    number, percent = text.removesuffix("%").strip(), text.endswith("%")
+    try:
+        return float(number) / 100 if percent else int(number)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"The labels must be a number of samples, 500, or a share of them, 20%. Got {text!r} instead."
+        ) from error

@@ -1,0 +1,338 @@
+"""What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's figures."""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from surelabel.base.portable import portable_settings
+from surelabel.base.references import first_name
+from surelabel.base.settings import Settings
+from surelabel.data.run_data import FunctionData
+from surelabel.errors import RunError
+from surelabel.report.classes import left_out
+from surelabel.report.tables import Row, Statistic, all_but_seed, statistic
+from surelabel.reproduce.budget import cut_text
+from surelabel.reproduce.entries import ELEVEN, PLACES, RECIPES, Entry, Experiment, labels_text, metric_text
+from surelabel.reproduce.paper_figures import write_figures
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.runs import RunFolder
+from surelabel.runs.files import write_file
+from surelabel.runs.layout import RUN
+from surelabel.settings import RunSettings
+
+PLANS = "plans.json"
+
+_logger = logging.getLogger("surelabel")
+
+OTHER = "*"
+OTHERS = f"{OTHER} of another recipe, length, device, folder of data or content of your files than is asked for now."
+BOTH_MEANS = (
+    f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
+    "does not say which of them its figures are."
+)
+
+
+_STEPS, _EPOCHS = "learner.training.steps", "learner.training.epochs"
+
+
+class Result(NamedTuple):
+    """A cell of the table: an entry and its runs, none where it was not run.
+
+    Attributes:
+        entry: what the paper has there.
+        runs: one a seed.
+        cut: what was run in place of the recipe's rounds.
+        differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
+        asked_for: the runs have the recipe, length and machine of the options; else there are none that have.
+    """
+
+    entry: Entry
+    runs: list[RunFolder]
+    cut: str = ""
+    differences: tuple[str, ...] = ()
+    asked_for: bool = True
+
+    def value(self, metric: str) -> Statistic | None:
+        """Mean and standard deviation over the seeds, in percent; None without a run."""
+        return statistic([percent(run, metric) for run in self.runs])
+
+
+def percent(run: RunFolder, metric: str) -> float:
+    """Return the error, the accuracy, or one of the mean average precisions of a run's last network in percent."""
+    last = run.records()[-1]
+    scores = {ELEVEN: last.test_score_11, "validation error": last.validation_score}
+    score = scores.get(metric, last.test_score)
+    assert score is not None
+    return 100 * (1 - score) if metric.endswith("error") else 100 * score
+
+
+def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
+    """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not, of any seed.
+
+    Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest. A
+    folder that cannot be read is left out with a warning.
+    """
+    plans, cells = Plans(Path(out) / PLANS, options), []
+    finished: dict[Path, list[RunFolder]] = {}
+    for entry in experiment.entries:
+        place = folder_of(Path(out), entry)
+        if place not in finished:
+            paths = sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))
+            finished[place] = [run for path in paths for run in _finished(path.parent)]
+        cells.append(_cell(entry, finished[place], plans))
+    return cells
+
+
+def _finished(path: Path) -> list[RunFolder]:
+    try:
+        run = RunFolder.open(path)
+        return [run] if run.finished else []
+    except RunError as error:  # other rows can be shown and run all the same
+        _logger.warning("The run in '%s' is left out: %s", path, error)
+        return []
+
+
+def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
+    if entry.variant is None or not finished:
+        return Result(entry, [])
+    kind = functools.partial(_kind, with_length=entry.sets_length())
+    whole = {kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
+    groups: dict[tuple[str, ...], list[RunFolder]] = {}
+    for run in finished:
+        if kind(run.settings) in whole:
+            groups.setdefault((run.path.name.split("-")[-2], *code_of(run.settings)), []).append(run)
+    if not groups:
+        return Result(entry, [])
+    now = plans.settings(entry, 0) if plans.knows(entry) else None
+    asked_for = None if now is None else (settings_hash(now), *code_of(now.pinned()))
+    found = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
+    # Another table may have made them, and called them otherwise.
+    runs = [run.called(entry.row) for run in found]
+    if asked_for in groups:
+        runs = [run.asked_for(plans.settings(entry, run.settings.config.seed).pinned()) for run in runs]
+    recipe = whole[kind(runs[0].settings)]
+    paper = entry.of(entry.base(0, "paper"))
+    different = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
+    return Result(entry, runs, cut_text(runs[0].settings, recipe), different, asked_for in groups)
+
+
+def _minutes(runs: Sequence[RunFolder]) -> float:
+    return sum(run.records()[-1].minutes for run in runs) / len(runs)
+
+
+def _comparable(settings: RunSettings) -> RunSettings:
+    """Return the settings without what follows from the data, where they lie, the seed and the machine."""
+    settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.pinned().to_json())))
+    data = settings.data
+    assert isinstance(data, FunctionData)
+    what = {name: value for name, value in data.arguments.items() if name not in PLACES}
+    return RunSettings(
+        config=settings.config.replace(seed=0, num_classes=None),
+        learner=settings.network.replace(device=None, model_hash=None),
+        data=data.replace(sha256=None, arguments={**what, "seed": 0}),
+    )
+
+
+def _kind(settings: RunSettings, with_length: bool) -> str:
+    """Return as text what makes a run one of a row, whatever its machine's precision, files' content, maybe length."""
+    settings = _comparable(settings).with_training(precision="float32")
+    settings = settings.replace(learner=settings.network.replace(uncertainty_hash=None))
+    if not with_length:
+        config = settings.config.replace(max_rounds=min(1, settings.config.max_rounds))
+        settings = settings.replace(config=config).with_training(steps=None)
+    return json.dumps(settings.to_json(), sort_keys=True)
+
+
+def folder_of(out: Path, entry: Entry) -> Path:
+    """Return the folder of all runs of a data set and number of labels."""
+    return out / slug(f"{entry.dataset.name}-{labels_text(entry.labels)}")
+
+
+def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
+    """Return the folder of a run: one of the same settings, whatever a table calls it, or a new one.
+
+    The number at the end is the seed, the letters before it a hash of all other settings.
+    """
+    end = f"{settings_hash(settings)}-{settings.config.seed}"
+    place = folder_of(out, entry)
+    name = slug(entry.row if entry.network is None else f"{entry.network}-{entry.row}")
+    return next(iter(sorted(place.glob(f"*-{end}"))), place / f"{name}-{end}")
+
+
+def code_of(settings: RunSettings) -> tuple[str, ...]:
+    """Return the content hashes of the files with a run's data function, network and layers, where it names files."""
+    data, learner = settings.data, settings.network
+    function = data.sha256 if isinstance(data, FunctionData) else None
+    return tuple(found for found in (function, learner.model_hash, *learner.layer_hashes) if found is not None)
+
+
+def settings_hash(settings: RunSettings) -> str:
+    """Return eight letters that stand for all settings but the seed, the same as in earlier versions."""
+    if isinstance(settings.data, FunctionData):
+        # Not by replace, which would name it as it is called now.
+        first = settings.data.model_copy(update={"function": first_name(settings.data.function)})
+        settings = settings.model_copy(update={"data": first})
+    return hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]
+
+
+def slug(text: str) -> str:
+    """Return a name that is safe for a folder.
+
+    >>> slug("UPS, no UA (Cal.)-0"), slug("ucf101-20 %")
+    ('ups-no-ua-cal-0', 'ucf101-20-percent')
+    """
+    safe = re.sub(r"[^a-z0-9._]+", "-", text.lower().replace("%", "percent"))
+    return safe.replace(".-", "-").strip("-.")
+
+
+def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
+    """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)"; no file's content hash.
+
+    Args:
+        run: those of a run.
+        recipe: those of the paper's recipe.
+        defaults: what holds where settings leave it out, by its full name.
+
+    Example:
+        >>> from surelabel.reproduce.cifar import fast_recipe, paper_recipe
+        >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
+        'max_rounds 6 (paper 20)'
+    """
+    first, second = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
+    left_out = defaults or {}
+    values = {key: [one.get(key, left_out.get(key)) for one in (first, second)] for key in {**first, **second}}
+    epochs = {_STEPS: f"{second.get(_EPOCHS)} epochs"}  # what None stands for there
+    return tuple(
+        f"{key.rpartition('.')[2]} {ours} (paper {epochs.get(key) if paper is None and key in epochs else paper})"
+        for key, (ours, paper) in values.items()
+        if ours != paper and not key.endswith("_hash")
+    )
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def header_texts(experiment: Experiment) -> list[str]:
+    """Return the names of the table's columns.
+
+    Example:
+        >>> from surelabel.reproduce.paper import experiment
+        >>> header_texts(experiment("table4"))
+        ['row', 'data', 'labels', 'paper', 'ours: mAP', 'ours: mAP, 11 points', 'seeds']
+    """
+    one = len(experiment.metrics) == 1
+    ours = ["ours" if one else f"ours: {metric}" for metric in experiment.metrics]
+    return ["row", "data", "labels", "paper", *ours, "seeds"]
+
+
+def scores_text(experiment: Experiment) -> str:
+    """Return what the table's figures are.
+
+    Example:
+        >>> from surelabel.reproduce.paper import experiment
+        >>> scores_text(experiment("table4"))
+        'test mAP in %'
+    """
+    return f"{', '.join(metric_text(metric) for metric in experiment.metrics if metric != ELEVEN)} in %"
+
+
+def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
+    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds.
+
+    Columns of metrics that are not the entry's are empty.
+    """
+    entry, own = cell.entry, experiment.metrics_of(cell.entry)
+    paper = "" if entry.paper is None else _figure(*entry.paper)
+    values = {metric: cell.value(metric) for metric in own}
+    mark = "" if cell.asked_for else OTHER
+    texts = {
+        metric: "not run" if ours is None else f"{_figure(ours.mean, ours.std)}{mark}"
+        for metric, ours in values.items()
+    }
+    figures = [texts.get(metric, "") for metric in experiment.metrics]
+    return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
+
+
+def _figure(mean: float, std: float | None) -> str:
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+
+
+def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
+    """Return what a reader of the table must know: whose figures are not what was asked for, and what is left out."""
+    both = [BOTH_MEANS] if ELEVEN in experiment.metrics else []
+    others = any(cell.runs and not cell.asked_for for cell in cells)
+    return [*both, *([OTHERS] if others else []), *without_positives(cells)]
+
+
+def without_positives(cells: Sequence[Result]) -> list[str]:
+    """Return a line for each data set with classes that its mean average precisions leave out, and name these."""
+    lines = []
+    for dataset in dict.fromkeys(cell.entry.dataset.name for cell in cells if cell.runs):
+        runs = [run for cell in cells if cell.entry.dataset.name == dataset for run in cell.runs]
+        names = left_out(Row(dataset, tuple(runs)))
+        has, are = ("has", "is") if len(names) == 1 else ("have", "are")
+        if names:
+            lines.append(
+                f"{dataset}: {', '.join(names)} {has} no positive in the test set and {are} left out of the means."
+            )
+    return lines
+
+
+def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str]) -> list[Path]:
+    """Write the table, the settings that differ from the paper's and the figures that the runs allow; return the files.
+
+    Figures are drawn for each data set and number of labels apart, `out/table5-cifar10-1000/figure-1-a.svg`, and where
+    there are several data sets, figure 1 a of all of them together.
+    """
+    header = header_texts(experiment)
+    what = scores_text(experiment)
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"{what[0].upper()}{what[1:]}, the last network's; mean ± standard deviation over the seeds.",
+        "",
+        "| " + " | ".join(header) + " |",
+        "|---" * len(header) + "|",
+        *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
+        "",
+        *(text for line in notes(experiment, cells) for text in (line, "")),
+        *(text for cell in cells if cell.runs for text in (_about(cell), "")),
+    ]
+    path = Path(out) / f"{slug(experiment.name)}.md"
+    write_file(path, "\n".join(lines).encode())
+    return [path, *_write_all_figures(experiment, cells, Path(out))]
+
+
+def _about(cell: Result) -> str:
+    """Say what a cell's runs are: how long they took, and where they are not the paper's."""
+    labels = f"{labels_text(cell.entry.labels)} labeled"
+    minutes = statistic([run.records()[-1].minutes for run in cell.runs])
+    planned = f" {cell.cut}." if cell.cut else ""
+    different = "; ".join(cell.differences) or "as in the paper"
+    return f"**{cell.entry.row}, {cell.entry.dataset.name}, {labels}** ({minutes:.1f} min):{planned} {different}."
+
+
+def _write_all_figures(experiment: Experiment, cells: Sequence[Result], out: Path) -> Iterator[Path]:
+    groups: dict[str, list[RunFolder]] = {}
+    for cell in cells:
+        runs = [run for run in cell.runs if run.has_pool]
+        if runs:
+            groups.setdefault(f"{cell.entry.dataset.name}-{labels_text(cell.entry.labels)}", []).extend(runs)
+    names = {cell.entry.dataset.name for cell in cells if cell.runs}
+    if len(names) > 1:
+        groups[" and ".join(sorted(names))] = [run for runs in groups.values() for run in runs]
+    for name, runs in groups.items():
+        folder = out / slug(f"{experiment.name}-{name}")
+        write_figures(runs, folder)
+        yield folder / "figures.md"

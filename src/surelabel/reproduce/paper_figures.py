@@ -1,0 +1,348 @@
+"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders alone.
+
+A panel that cannot be drawn says why instead.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from surelabel.data.run_data import FunctionData
+from surelabel.errors import InvalidInputError
+from surelabel.report.drawing import FORMATS
+from surelabel.report.figures import (
+    NO_ROUND,
+    NO_TRUTH,
+    NO_UNCERTAINTY,
+    NONE_JUDGED,
+    ReportFigure,
+    calibration_figure,
+    distribution_panels,
+    ece_by_uncertainty,
+    first_selection_figure,
+    uncertainty_grid,
+)
+from surelabel.report.first_selection import PAPER, class_counts_table, has_paper_thresholds, paper_experiment
+from surelabel.report.pictures import LIMIT, pictures_figure
+from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
+from surelabel.report.sections import first_labels_section, pool_use_section
+from surelabel.report.tables import (
+    Row,
+    Statistic,
+    Variant,
+    all_but_seed,
+    by_round,
+    group_runs,
+    in_markdown,
+    judged_labels,
+    percent,
+    statistic,
+    variant_of,
+)
+from surelabel.report.thresholds import Pair, select_from, validation_labels
+from surelabel.reproduce.entries import labels_text
+from surelabel.runs import RunFolder
+from surelabel.runs.files import make_folder, write_file
+
+Threshold = Literal["kappa_p", "tau_p"]
+SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
+COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
+"""The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
+INDEX = "figures.md"
+ENTRIES = "An entry is one class of one sample, and its confidence max(p, 1 − p)."
+MOST_CLASSES = 20
+"""A table with a line for each of more classes than this is left out."""
+
+
+class SweepPoint(NamedTuple):
+    """The test error (%) of the last networks of the runs with one value of a threshold."""
+
+    value: float
+    error: Statistic
+
+
+def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
+    """Return figure 1 by its letters: a the ECE of what has u <= t, b accuracy and c number of positives.
+
+    Args:
+        rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
+    """
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(variant_of(row.runs[0]), row)
+    close = close_row(rows)
+    calibration = calibration_figure(close)
+    if "UPS" in found:
+        found["UPS"] = close
+    caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
+    if _is_multi(rows[0].runs[0]):
+        caption = f"The expected calibration error of the entries with an uncertainty of at most t. {ENTRIES}"
+    panels = calibration.panels[:1]
+    first = ReportFigure("Figure 1 a", caption if panels else "", panels, note=calibration.note)
+    compared = [found[variant] for variant in COMPARED if variant in found]
+    return {
+        "a": first,
+        "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected"),
+        "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels"),
+    }
+
+
+def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
+    """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
+
+    Args:
+        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. Of
+            several labels a sample, every entry is a label, and its confidence max(p, 1 - p).
+    """
+    lines, missing = {}, []
+    for name, runs in groups.items():
+        row = close_row(group_runs(runs))
+        if not (row.has_truth and row.has_uncertainty):
+            missing.append(name)
+            continue
+        labels = judged_labels(row, 0)
+        grid = uncertainty_grid(labels)
+        lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
+    note = f"Left out, without true labels or uncertainties: {', '.join(missing)}." if missing else ""
+    if not lines:
+        return ReportFigure("Figure 1 a", note=note)
+    panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
+    caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
+    several = [name for name in lines if _is_multi(groups[name][0])]
+    if several:
+        caption += f" Of {', '.join(several)}, every entry is a label. {ENTRIES}"
+    return ReportFigure("Figure 1 a", caption, [panel], note=note)
+
+
+def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
+    """Return figure 2: the test error over kappa_p, on a logarithmic axis; or over tau_p."""
+    symbol = SYMBOLS[threshold]
+    found = threshold_sweep(runs, threshold)
+    # A logarithmic axis has no place for 0, and no axis for infinity.
+    drawable = [point for point in found if math.isfinite(point.value) and (point.value > 0 or threshold == "tau_p")]
+    title = f"Figure 2, {symbol}"
+    if len(drawable) < 2:
+        return ReportFigure(
+            title,
+            note=f"Not drawn: this needs finished runs with a test score and at least two values of {threshold}, that "
+            f"differ in nothing else but the seed. Found {len(drawable)}.",
+        )
+    values, errors = [point.value for point in drawable], [point.error for point in drawable]
+    score = "100 − test mAP (%)" if runs[0].settings.config.task == "multi" else "test error (%)"
+    panel = points(values, errors, symbol, score, logarithmic=threshold == "kappa_p")
+    seeds = ", ".join(f"{point.value:g}: {point.error.number}" for point in drawable)
+    caption = f"A flat stretch means that the method does not hang on one value of {symbol}; bars are one standard "
+    return ReportFigure(title, caption + f"deviation over the seeds (seeds of each value: {seeds}).", [panel])
+
+
+def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> list[SweepPoint]:
+    """Return the test error for each value of a threshold, of finished runs that differ in nothing else but the seed.
+
+    Where there are several such groups of runs, the one with the most values counts.
+    """
+    if threshold not in SYMBOLS:
+        raise InvalidInputError(
+            f"The 'threshold' argument must be one of {', '.join(map(repr, SYMBOLS))}. Got {threshold!r} instead."
+        )
+    groups: dict[str, dict[float, list[float]]] = {}
+    for run in runs:
+        score = run.records()[-1].test_score if run.num_rounds else None
+        if score is not None and run.finished:
+            values = groups.setdefault(all_but_seed(run.settings, threshold), {})
+            values.setdefault(getattr(run.settings.config, threshold), []).append(100 * (1 - score))
+    largest = max(groups.values(), key=len, default={})
+    found = [(value, statistic(errors)) for value, errors in sorted(largest.items())]
+    return [SweepPoint(value, error) for value, error in found if error is not None]
+
+
+def figure_3(row: Row) -> dict[str, ReportFigure]:
+    """Return figure 3 by its letters: right and wrong labels, a and b on the validation set, c and d on the pool."""
+    panels = distribution_panels(row)
+    known = {
+        "ab": "Not drawn: the runs have no validation set.",
+        "cd": NO_TRUTH,
+    }
+    figures = {}
+    for letters, without in known.items():
+        where = "validation set" if letters == "ab" else "pool"
+        for letter, what in zip(letters, ("confidence", "uncertainty"), strict=True):
+            title = f"Figure 3 {letter}"
+            if letter in panels:
+                caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
+                note = validation_choice(row) if letter == "a" else ""
+                figures[letter] = ReportFigure(title, caption, [panels[letter]], note=note)
+            else:
+                figures[letter] = ReportFigure(title, note=NO_UNCERTAINTY if letters[0] in panels else without)
+    return figures
+
+
+def validation_choice(row: Row) -> str:
+    """Say how many of the validation set the runs' thresholds select, and how many are right; "" for several labels.
+
+    The paper's choice follows on CIFAR-10; how many labels its network had is not said.
+    """
+    config, choice = row.runs[0].settings.config, PAPER["validation_choice"]
+    if config.task == "multi":  # whose figure 3 has no thresholds either
+        return ""
+    held_out, pair = [validation_labels(run) for run in row.runs], Pair(config.tau_p, config.kappa_p)
+    found = [select_from(labels, pair) for labels in held_out]
+    number, accuracy = statistic([one.number for one in found]), statistic([one.accuracy for one in found])
+    of = sum(len(labels.label) for labels in held_out) / len(held_out)
+    plain = math.isinf(pair.kappa_p) or not row.has_uncertainty
+    by = f"tau_p {pair.tau_p:g} selects" if plain else f"tau_p {pair.tau_p:g}, kappa_p {pair.kappa_p:g} select"
+    right = "" if accuracy is None else f", {percent(accuracy):.2f} % right"
+    paper = ""
+    name, _ = paper_experiment(row.runs[0]) or ("", 0)
+    if name == "cifar10":
+        tau, kappa = choice["tau_p"], choice["kappa_p"]
+        own = "" if pair == (tau, kappa) else f", by tau_p {tau:g}, kappa_p {kappa:g}"
+        selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
+        paper = f" (the paper, number of labels not said{own}: {selected})"
+    return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
+
+
+def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
+    """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
+
+    Args:
+        row: runs on pictures.
+        limit: how many pictures.
+    """
+    figure = pictures_figure(row, limit)
+    panels = [gallery(figure.pictures, figure.title)] if figure.pictures else []
+    return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
+
+
+def classes_figure(row: Row) -> ReportFigure:
+    """Return the first selection with the appendix's table of its classes, unless they are many."""
+    figure = first_selection_figure(row, "Classes of the first selection")
+    number = len(row.runs[0].settings.classes)
+    if number > MOST_CLASSES:
+        note = f"No table of the {number} classes, which would be too long to help; in the file of results, "
+        return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
+    return replace(figure, tables=[*figure.tables, class_counts_table(row)])
+
+
+def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
+    """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
+
+    Two have tables in place of a panel: "first-labels" and "pool-use". Runs of several data sets, or numbers of labels,
+    have figure 1 a alone, with a curve for each.
+
+    Args:
+        runs: of one experiment; runs of one name are seeds of one row, and `close_row` is looked at closely.
+    """
+    groups = _by_data(runs)
+    for group in groups.values():
+        for row in group_runs(group):
+            _check_one_experiment(row)
+    if len(groups) > 1:
+        return {"figure-1-a": figure_1_a(groups)}
+    rows = group_runs(next(iter(groups.values()), []))
+    ups = close_row(rows)
+    return {
+        **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
+        "figure-2-kappa": figure_2(runs, "kappa_p"),
+        "figure-2-tau": figure_2(runs, "tau_p"),
+        **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
+        "figure-4": figure_4(ups),
+        "first-selection": classes_figure(ups),
+        "first-labels": first_labels_section(ups, runs),
+        "pool-use": pool_use_section(ups),
+    }
+
+
+def write_figures(
+    runs: Sequence[RunFolder],
+    folder: str | os.PathLike[str],
+    formats: Sequence[str] = ("svg",),
+) -> list[Path]:
+    """Write every figure that the runs allow, and `figures.md` with captions, tables, and why the others are not drawn.
+
+    Args:
+        runs: as in `paper_figures`.
+        folder: made if it is not there; files of the same names are replaced.
+        formats: "svg", "pdf" or both.
+
+    Returns:
+        The files, `figures.md` last.
+    """
+    unknown = [form for form in formats if form not in FORMATS]
+    if unknown or not formats or isinstance(formats, str):
+        raise InvalidInputError(
+            f"The 'formats' argument must be a list of {' and '.join(map(repr, FORMATS))}. Got {formats!r} instead."
+        )
+    folder = Path(folder)
+    figures = paper_figures(runs)
+    make_folder(folder)
+    written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
+    if len(groups) == 1:
+        name = close_row(group_runs(groups[0])).name
+        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{in_markdown(name)}”.")
+    for name, figure in figures.items():
+        files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
+        for file in files:
+            figure.panels[0].save(file)
+        links = ", ".join(f"[{file.name}]({file.name})" for file in files)
+        tables = (table.markdown() for table in figure.tables)
+        lines += [f"## {figure.title}", *(text for text in (links, *tables, figure.caption, figure.note) if text)]
+        written += files
+    write_file(folder / INDEX, ("\n\n".join(lines) + "\n").encode())
+    return [*written, folder / INDEX]
+
+
+def _by_data(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
+    """Return the runs that have a pool by what they learned from; those without a round are left to be refused."""
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        if run.has_pool or not run.num_rounds:
+            groups.setdefault(_data_name(run), []).append(run)
+    return groups
+
+
+def close_row(rows: Sequence[Row]) -> Row:
+    """Return the row that is looked at closely: UPS, by the paper's thresholds if one is, else the last that has u."""
+    ups = [row for row in rows if variant_of(row.runs[0]) == "UPS"]
+    if ups:
+        return next((row for row in ups if has_paper_thresholds(row.runs[0])), ups[0])
+    return max(rows, key=lambda row: (row.has_uncertainty, row.num_rounds > 1, rows.index(row)))
+
+
+def _is_multi(run: RunFolder) -> bool:
+    return run.settings.config.task == "multi"
+
+
+def _data_name(run: RunFolder) -> str:
+    """Say what a run learned from and how much of it was labeled, "cifar10, 1000 labeled"; "" where no function is."""
+    data = run.settings.data
+    if not isinstance(data, FunctionData):
+        return ""
+    name, amount = data.function.rpartition(":")[2], data.arguments.get("labels", data.arguments.get("share"))
+    return f"{name}, {labels_text(amount)} labeled" if isinstance(amount, int | float) else name
+
+
+def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportFigure:
+    """One line a row over the rounds that learn from pseudo-labels."""
+    present = [variant_of(row.runs[0]) for row in rows]
+    missing = [variant for variant in COMPARED if variant not in present]
+    note = f"There are no runs of: {', '.join(missing)}." if missing else ""
+    lines = {row.name: by_round(row, name)[1:] for row in rows}
+    if not any(lines.values()):
+        return ReportFigure(title, note=NO_ROUND if rows else f"Not drawn. {note}")
+    if not any(value is not None for line in lines.values() for value in line):
+        return ReportFigure(title, note=NONE_JUDGED if any(row.has_truth for row in rows) else NO_TRUTH)
+    caption = f"The {label}, by round; bands are one standard deviation over the seeds."
+    return ReportFigure(title, caption, [lines_by_round(lines, label, 1)], note=note)
+
+
+def _check_one_experiment(row: Row) -> None:
+    """Refuse a row of runs that are not seeds of one experiment: their mean would mean nothing."""
+    if len({all_but_seed(run.settings) for run in row.runs}) > 1:
+        folders = ", ".join(f"'{run.path}'" for run in row.runs)
+        raise InvalidInputError(
+            f"The runs named {row.name!r} must differ in nothing but their seeds, and they do: {folders}. Give the "
+            "runs of one experiment, with one number of labels, at a time."
+        )

@@ -1,0 +1,394 @@
+"""The paper's experiments, run again: every row of a table with every seed, beside the figure that the paper reports.
+
+A run is a folder and goes on from its last finished round. Rounds that rows share (those with the same network and
+training begin with the same round 0) are trained once. What the minutes allow is planned once and kept, so that a run
+that is resumed, or another seed, follows the same plan.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from surelabel.base.system import Progress
+from surelabel.data.run_data import RunData
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, SurelabelError, UntrustedCodeError
+from surelabel.learners.preflight import try_network
+from surelabel.records import RoundRecord
+from surelabel.report.equal_counts import compare_at_equal_counts
+from surelabel.report.first_selection import (
+    METHODS,
+    STAGES,
+    TAUS,
+    NetworkPair,
+    find_pairs,
+    first_round_accuracy,
+    first_selection,
+    paper_accuracy,
+    paper_counts,
+)
+from surelabel.report.pictures import keep_pictures
+from surelabel.reproduce.arguments import check_arguments
+from surelabel.reproduce.budget import check_minutes
+from surelabel.reproduce.entries import Entry, Experiment, labels_text, metric_text
+from surelabel.reproduce.outcome import PLANS, Result, code_of, collect, percent, place_of
+from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.record import Figure, record_run
+from surelabel.reproduce.results import read_rows
+from surelabel.runs import RunFolder
+from surelabel.runs.checks import check_uncertainties
+from surelabel.runs.files import make_folder
+from surelabel.runs.layout import RUN
+from surelabel.runs.session import resume, start
+from surelabel.settings import RunSettings
+
+SHARED = ".shared"
+"""The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
+
+_logger = logging.getLogger("surelabel")
+
+
+def chosen(experiment: Experiment, options: Options) -> list[Entry]:
+    """Return the entries that are to be run; refuse names and numbers that the experiment has not.
+
+    Example:
+        >>> from surelabel.reproduce.paper import experiment
+        >>> [entry.row for entry in chosen(experiment("table5"), Options(rows=["UPS"], labels=[4000]))]
+        ['UPS']
+    """
+    runnable = [entry for entry in experiment.entries if entry.variant is not None]
+    kept = runnable
+    choices: tuple[tuple[str, Sequence[str], Callable[[Entry], str]], ...] = (
+        ("rows", options.rows, lambda entry: entry.row),
+        ("data", options.datasets, lambda entry: entry.dataset.name),
+        # As text: a third is listed as 33.3333 %.
+        ("labels", [labels_text(labels) for labels in options.labels], lambda entry: labels_text(entry.labels)),
+    )
+    for name, asked, of in choices:
+        there = dict.fromkeys(of(entry) for entry in runnable)
+        unknown = [value for value in asked if value not in there]
+        if unknown:
+            listed = "; ".join(there)
+            raise InvalidInputError(f"{experiment.name} has no {name} {', '.join(unknown)} to run; it has {listed}.")
+        kept = [entry for entry in kept if not asked or of(entry) in asked]
+    return kept
+
+
+def reproduce(
+    experiment: Experiment,
+    out: str | os.PathLike[str],
+    options: Options,
+    *,
+    progress: Progress | None = None,
+    results: str | os.PathLike[str] | None = None,
+) -> list[Result]:
+    """Run the chosen rows of an experiment, or go on with them; return all of its cells.
+
+    Args:
+        experiment: a table or figure of the paper.
+        out: the folder of the runs; another experiment may share it, and with it the runs and rounds that are equal.
+        options: which rows, seeds and recipe.
+        progress: called with what is done now, rounds done, rounds in all.
+        results: append a row for each finished run to this CSV file, unless it is there already.
+    """
+    folder, entries = Path(out), check_request(experiment, options, results)
+    plans = Plans(folder / PLANS, options)
+    _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
+    make_folder(folder)
+    planned = list(_planned(entries, plans, progress))
+    counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
+    for entry, settings in planned:
+        amount = labels_text(entry.labels)
+        counter.begin(f"{entry.row}, {entry.dataset.name} {amount}, seed {settings.config.seed}", settings)
+        place = place_of(folder, entry, settings)
+        for record in _rounds(place, settings, folder / SHARED, counter):
+            counter.add(record)
+        counter.end()
+        run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
+        if code_of(run.settings) != code_of(settings.pinned()):
+            _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
+        if results is not None:
+            _record(results, experiment, entry, run, _scores(experiment, entry, run))
+        _keep_pictures(run)
+    cells = collect(experiment, folder, options)
+    if results is not None:
+        _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
+    return cells
+
+
+def check_request(
+    experiment: Experiment, options: Options, results: str | os.PathLike[str] | None = None
+) -> list[Entry]:
+    """Return the chosen entries; refuse what cannot be run as asked and is known before data are loaded.
+
+    Args:
+        experiment: as for `reproduce`, and so are `options` and `results`.
+        options: rows, data, labels, seeds and minutes; arguments that every chosen data set must take, and weights that
+            every chosen network must.
+        results: a file that must be one of results, if it is there.
+
+    Example:
+        >>> from surelabel.reproduce.paper import experiment
+        >>> [entry.labels for entry in check_request(experiment("table5"), Options(rows=["UPS"]))]
+        [1000, 4000]
+    """
+    entries = chosen(experiment, options)
+    if len(set(options.seeds)) != len(options.seeds):
+        raise InvalidInputError(f"The seeds must differ. Got {', '.join(map(str, options.seeds))}.")
+    if not entries:
+        raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
+    if options.minutes is not None:
+        check_minutes(options.minutes)
+    if options.minutes is not None or options.rounds is not None:
+        _check_lengths(entries)
+    if options.arguments:
+        check_arguments(entries, options.arguments)
+    if results is not None:
+        read_rows(results)
+    if _names_network(options):
+        for _, settings in _beginnings(entries, options):
+            settings.network.build(settings.config.task)  # refuses parameters that the network has not
+        plans = Plans(None, options)
+        for entry in entries:
+            check_uncertainties(plans.whole(entry, options.recipe))
+    return entries
+
+
+def _names_network(options: Options) -> bool:
+    """Whether the user has named files that what is trained is made of."""
+    return options.pretrained is not None or options.uncertainty is not None
+
+
+def _planned(entries: Sequence[Entry], plans: Plans, progress: Progress | None) -> Iterator[tuple[Entry, RunSettings]]:
+    """Yield the settings of every run; where the speed of its network must be measured for them, say so."""
+    for number, entry in enumerate(entries):
+        if progress is not None and not plans.knows(entry):
+            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", number, len(entries))
+        for seed in plans.options.seeds:
+            yield entry, plans.settings(entry, seed)
+
+
+def _is_done(folder: Path, entry: Entry, plans: Plans) -> bool:
+    """Whether the runs of all seeds are finished, so that nothing has to be loaded."""
+    if not plans.knows(entry):
+        return False
+    places = [place_of(folder, entry, plans.settings(entry, seed)) for seed in plans.options.seeds]
+    return all((place / RUN).exists() and RunFolder.open(place).finished for place in places)
+
+
+def _check_lengths(entries: Sequence[Entry]) -> None:
+    own = dict.fromkeys(entry.row for entry in entries if entry.sets_length())
+    if own:
+        raise InvalidInputError(
+            f"These rows have a length of their own, which 'rounds' and 'budget' do not change: {'; '.join(own)}. "
+            "Leave both out, or choose other rows."
+        )
+
+
+def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Options) -> None:
+    """Refuse what would end the work hours later: data that are not there or have no such score, weights that differ.
+
+    Data and networks are looked at once each, whatever the number of labels.
+    """
+    loaded: dict[tuple[str, int], RunData] = {}
+    for entry, settings in _beginnings(entries, options):
+        key = entry.dataset.function, entry.num_validation
+        if key not in loaded:
+            assert settings.data is not None
+            with _others_named(entry, entries):
+                loaded[key] = settings.data.load()
+        _check_metric(experiment, entry, loaded[key])
+        if _names_network(options):
+            try_network(settings.network, loaded[key])
+
+
+@contextlib.contextmanager
+def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
+    """Say how to run the rows of the other data sets where this one's cannot be loaded."""
+    try:
+        yield
+    except DataError as error:
+        others = sorted({other.dataset.name for other in entries} - {entry.dataset.name})
+        if others:
+            error.add_note(f"to run the other rows alone: {' '.join(f'--data {name}' for name in others)}")
+        raise
+
+
+def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
+    """Yield an entry for each data set, network, estimator and metric, with the settings of its first run."""
+    plans = Plans(None, options)
+    different = {}
+    for entry in entries:
+        settings = plans.whole(entry, options.recipe, options.seeds[0])
+        made_of = entry.dataset.function, entry.num_validation, entry.network, settings.network.uncertainty
+        different[*made_of, entry.metric] = entry, settings
+    yield from different.values()
+
+
+def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
+    """Refuse a metric that the data cannot have, which the table would show only after training."""
+    metric, name = experiment.metrics_of(entry)[0], entry.dataset.name
+    if (metric == "mAP") != (data.task == "multi"):
+        number, remedy = ("several labels", "'mAP'") if data.task == "multi" else ("one label", "'error' or 'accuracy'")
+        raise InvalidInputError(
+            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} {number} a sample; "
+            f"use metric={remedy}."
+        )
+    part = "validation" if metric == "validation error" else "test"
+    if getattr(data, part) is None:
+        more = " with num_validation above 0 in its entries" if part == "validation" else ""
+        raise InvalidInputError(
+            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} has no {part} "
+            f"samples; let {entry.dataset.function!r} return some as RunData({part}=(samples, labels)){more}."
+        )
+
+
+def _keep_pictures(run: RunFolder) -> None:
+    """Keep the run's pictures for figure 4, or log why not: the table and the other rows need none."""
+    try:
+        keep_pictures(run)
+    except (SurelabelError, OSError) as error:
+        _logger.warning("The run in '%s' keeps no pictures for figure 4: %s", run.path, error)
+
+
+def _record(
+    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
+) -> None:
+    number = _num_labeled(entry, run)
+    labels = min(entry.labels, number) if isinstance(entry.labels, int) else entry.labels
+    record_run(
+        results,
+        run,
+        figures,
+        experiment=experiment.name,
+        row=entry.row,
+        dataset=entry.dataset.name,
+        num_labels=number,
+        labels=labels_text(labels),
+    )
+
+
+def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
+    """Yield the run's test score; of several labels a sample both."""
+    paper = None if entry.paper is None else entry.paper[0]
+    for metric in experiment.metrics_of(entry):
+        yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
+
+
+def _num_labeled(entry: Entry, run: RunFolder) -> int:
+    """Return how many samples the run has labels of: fewer than asked for where some of them were skipped.
+
+    A folder from before split.json has what was asked for; of a share, the data are counted.
+    """
+    split = run.split()
+    if split is not None:
+        return len(split["labeled"])
+    return entry.labels if isinstance(entry.labels, int) else len(run.data().labeled[1])
+
+
+def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
+    """Append what the first selections of networks are, where a run labels the same network in one plain pass too.
+
+    Rows that select alike from the same network have one first selection, which one of them stands for: that which is
+    recorded already, when more of them are run, else the first.
+    """
+    alike: dict[tuple[object, ...], list[tuple[Entry, NetworkPair]]] = {}
+    for entry, pair in _pairs(cells):
+        alike.setdefault(_selector(pair), []).append((entry, pair))
+    told = {
+        tuple(row[name] for name in ("row", "dataset", "labels", "seed"))
+        for row in read_rows(results)
+        if row["experiment"] == experiment.name and row["metric"].startswith("first selection")
+    }
+
+    def is_told(entry: Entry, pair: NetworkPair) -> bool:
+        seed = str(pair.stochastic.settings.config.seed)
+        return (entry.row, entry.dataset.name, labels_text(entry.labels), seed) in told
+
+    for found in alike.values():
+        entry, pair = next((one for one in found if is_told(*one)), found[0])
+        _record(results, experiment, entry, pair.stochastic, _first_selection(pair))
+
+
+def _first_selection(pair: NetworkPair) -> Iterator[Figure]:
+    selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
+    for stage in STAGES:
+        positives = getattr(selection, stage)
+        yield Figure(f"first selection, positives {stage} balancing", positives.number)
+        for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
+            what = f"first selection, positives of {name} {stage} balancing"
+            yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
+        if positives.accuracy is not None:
+            yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
+    for method, found in first_round_accuracy(pair).items():
+        for tau, (number, accuracy) in zip(TAUS, found, strict=True):
+            what = f"first labels by {method}, {f'tau_p {tau:g}' if tau else 'no tau_p'}"
+            yield Figure(f"{what}, number", number)
+            if accuracy is not None:
+                known = paper_accuracy(pair.stochastic, method, tau)
+                yield Figure(f"{what}, accuracy %", 100 * accuracy, None if known is None else 100 * known)
+    for balanced, other in itertools.product((False, True), METHODS[:2]):
+        compared = compare_at_equal_counts([pair], other, balanced=balanced)
+        if compared is None:
+            continue
+        stage = "after" if balanced else "before"
+        what = f"first selection {stage} balancing, points above {other} at equal counts"
+        for name, value in compared.difference._asdict().items():
+            yield Figure(what if name == "mean" else f"{what}, 95 % {name}", 100 * value)
+
+
+def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
+    for cell in cells:
+        where = cell.entry.dataset, cell.entry.labels
+        others = [run for one in cells if (one.entry.dataset, one.entry.labels) == where for run in one.runs]
+        for pair in find_pairs(cell.runs, others):
+            yield cell.entry, pair
+
+
+def _selector(pair: NetworkPair) -> tuple[object, ...]:
+    settings = pair.stochastic.settings
+    return (
+        pair.deterministic.path,
+        settings.network.uncertainty,
+        settings.config.balance,
+        *settings.config.thresholds.values(),
+    )
+
+
+def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
+    if (place / RUN).exists():
+        asked_for = RunFolder.open(place).asked_for(settings.pinned())
+        try:
+            return resume(place, shared=shared, progress=progress, trust_code=asked_for.trust_code)
+        except (ChangedFileError, UntrustedCodeError) as error:
+            error.add_note(f"to begin this run again, remove '{place}'")
+            raise
+    return start(place, settings, shared=shared, progress=progress)
+
+
+class _Counter:
+    """Counts rounds over all runs; steps inside a round are part of the text."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.before, self.done = progress, total, 0, 0
+        self.what, self.rounds = "", 0
+
+    def begin(self, what: str, settings: RunSettings) -> None:
+        self.what, self.rounds, self.done = what, settings.config.max_rounds + 1, 0
+        self._tell("")
+
+    def add(self, record: RoundRecord) -> None:
+        self.done = record.round + 1
+        self._tell("")
+
+    def end(self) -> None:
+        self.before += self.rounds
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        self._tell(f", {what} {done}/{total}")
+
+    def _tell(self, more: str) -> None:
+        if self.progress is not None:
+            self.progress(f"{self.what}, round {self.done}{more}", self.before + self.done, self.total)

@@ -1,0 +1,297 @@
+"""Runs that survive: Algorithm 1 with every finished round safely in a folder, resumed as if never interrupted.
+
+A round is a pure function of (settings, seed, round, previous selection), so a run goes on from the last finished
+round's pool table, and within a round that was broken off from its last checkpoint, if there is one. On a CPU the last
+model is the same, bit for bit.
+"""
+
+import contextlib
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from surelabel.base.system import Progress
+from surelabel.data.run_data import RunData, TableData
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.protocol import Learner
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.loop import Callback, self_train
+from surelabel.records import RoundRecord
+from surelabel.runs.checkpoints import RunCheckpoints
+from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, split_of, truth_of
+from surelabel.runs.files import make_folder
+from surelabel.runs.layout import refuse_existing
+from surelabel.runs.lock import locked
+from surelabel.runs.reading import RunFolder, settled
+from surelabel.runs.sharing import SharedFits
+from surelabel.runs.writing import RunWriter, close
+from surelabel.settings import RunSettings, UPSConfig
+
+_logger = logging.getLogger("surelabel")
+
+Folder = str | os.PathLike[str]
+
+
+def start(
+    folder: Folder,
+    settings: RunSettings,
+    *,
+    data: RunData | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | None = None,
+    shared: Folder | None = None,
+) -> Iterator[RoundRecord]:
+    """Begin a run whose settings name its learner (and its data); yield each record once its round is on the disk.
+
+    Everything is checked at once; the folder is made when the first record is asked for.
+
+    Args:
+        folder: a new or an empty folder.
+        settings: `learner` is required; paths may be relative to the current folder.
+        data: the samples, where they are loaded already or `settings.data` is None.
+        callbacks: called with each record; one that returns True ends the loop ("interrupted").
+        progress: called as training and labeling go on.
+        shared: a folder where runs of networks keep what each trains, so that rounds they have in common are trained
+            once; remove it when all are done.
+    """
+    path = Path(folder)
+    refuse_existing(path)
+    settings = settings.pinned()
+    if settings.learner is None:
+        raise InvalidInputError("The 'settings' argument has no learner; for a learner in memory call surelabel.run.")
+    if data is None:
+        if settings.data is None:
+            raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
+        data = settings.data.load()
+    return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
+
+
+def resume(
+    folder: Folder,
+    *,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | None = None,
+    max_rounds: int | None = None,
+    max_minutes: float | None = None,
+    shared: Folder | None = None,
+    data: Folder | None = None,
+    trust_code: bool = False,
+) -> Iterator[RoundRecord]:
+    """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
+
+    Args:
+        folder: the run's folder.
+        callbacks: as for `start`.
+        progress: as for `start`.
+        max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
+        max_minutes: a new limit, kept in the settings; the minutes of all parts count.
+        shared: as for `start`.
+        data: where the file of the data lies now, if it has moved, kept in the settings; its content must be the same.
+            Other files of the run that are gone are looked for beside it.
+        trust_code: run any code that the settings name, also where you have not signed them.
+    """
+    run = RunFolder.open(folder, trust_code=trust_code)
+    settings = _with_limits(run, max_rounds, max_minutes)
+    if data is not None:
+        settings = settings.replace(data=_table(run).moved(Path(data)))
+    if settings.learner is None or settings.data is None:
+        raise RunError(
+            f"The run in '{run.path}' was made from objects in memory, which only Python can give again: "
+            f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True), with the same validation, "
+            "test and truth."
+        )
+    run.verify()
+    if _finished(run, settings):
+        return _close(run.path, settings)
+    run.check_code()
+    loaded = settings.data.load()
+    check_same_data(run, loaded)
+    if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
+        shared = None  # a fit that begins with the last one's weights is only known by the whole chain of fits
+    return _go_on(run.path, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
+
+
+def run(
+    folder: Folder,
+    learner: Learner,
+    labeled: tuple[Any, Any],
+    unlabeled: Any,
+    config: UPSConfig | None = None,
+    validation: tuple[Any, Any] | None = None,
+    test: tuple[Any, Any] | None = None,
+    truth: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str = "",
+    resume: bool = False,
+    keep_models: Literal["last", "all"] = "last",
+    checkpoint_minutes: float | None = 5.0,
+    callbacks: Sequence[Callback] = (),
+) -> Iterator[RoundRecord]:
+    """Run `self_train` on objects in memory, with every finished round kept in a folder.
+
+    Args:
+        folder: a new or an empty folder; with `resume`, that of the run.
+        learner: as for `self_train`; its model is kept when it has `to_bytes` and `model_file`.
+        labeled: as for `self_train`, and so are `unlabeled`, `validation`, `test`, `truth` and `callbacks`.
+        unlabeled: the pool.
+        config: thresholds, balance and stop rules; with `resume`, None or the same but for the limits.
+        validation: samples and labels that are recorded.
+        test: samples and labels whose score is recorded.
+        truth: the pool's labels where known.
+        classes: names of the classes; by default their indices.
+        name: what a table's row calls the run.
+        resume: go on with the folder's run; `classes`, `name`, `keep_models` and `checkpoint_minutes` are then those
+            it began with.
+        keep_models: "last" or "all".
+        checkpoint_minutes: how often the state of a network in training is written; None: never.
+        callbacks: called with each record.
+    """
+    path = Path(folder)
+    if not resume:
+        refuse_existing(path)
+        config = config or UPSConfig()
+        data = in_memory_data(labeled, unlabeled, config, validation, test, truth, classes)
+        settings = RunSettings(name=name, config=config, keep_models=keep_models, checkpoint_minutes=checkpoint_minutes)
+        return _begin(path, settings, learner, data, callbacks)
+    existing = RunFolder.open(path)
+    settings = existing.settings.replace(config=_same_config(existing, config))
+    existing.verify()
+    data = in_memory_data(
+        labeled, unlabeled, settings.config, validation, test, truth, classes or existing.settings.classes
+    )
+    check_same_data(existing, data)
+    if _finished(existing, settings):
+        return _close(path, settings)
+    return _go_on(path, settings, learner, data, callbacks)
+
+
+def _learner(settings: RunSettings, data: RunData, progress: Progress | None, shared: Folder | None) -> Any:
+    assert settings.learner is not None
+    learner = settings.learner.build(data.task, progress)
+    if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
+        return SharedFits(learner, complete(settings, data), Path(shared))
+    return learner
+
+
+def _begin(
+    path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
+) -> Iterator[RoundRecord]:
+    settings = complete(settings, data)
+    check_ids(data)
+    if not hasattr(learner, "to_bytes"):
+        warnings.warn(f"The run keeps no model: {type(learner).__name__} has no to_bytes.", UserWarning, stacklevel=3)
+    return _first_part(path, settings, learner, data, _loop(settings, learner, data, callbacks, []))
+
+
+def _first_part(
+    path: Path, settings: RunSettings, learner: Any, data: RunData, records: Iterator[RoundRecord]
+) -> Iterator[RoundRecord]:
+    make_folder(path)
+    with locked(path), _checkpoints(path, settings, learner):
+        refuse_existing(path)
+        writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
+        yield from writer.keep(records, learner)
+
+
+def _go_on(
+    path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
+) -> Iterator[RoundRecord]:
+    with locked(path), _checkpoints(path, settings, learner):
+        # Again: another process may have gone on until the lock was ours. Code that is allowed once is not signed.
+        run = RunFolder.open(path)
+        done = run.records()
+        if done:
+            done[-1] = done[-1].replace(pool=run.pool())
+        if _finished(run, settings):
+            close(run, settings)
+            return
+        if done and getattr(learner, "warm_start", False):
+            run.load_model(learner)
+        writer = RunWriter.go_on(run, settings, learner, *truth_of(data))
+        yield from writer.keep(_loop(settings, learner, data, callbacks, done), learner)
+
+
+@contextlib.contextmanager
+def _checkpoints(path: Path, settings: RunSettings, learner: Any) -> Iterator[None]:
+    """Let a network in training be kept in the run's folder from time to time, in the round's own."""
+    if not hasattr(learner, "checkpoints") or settings.checkpoint_minutes is None:
+        yield
+        return
+    learner.checkpoints = RunCheckpoints(path, settings.checkpoint_minutes)
+    try:
+        yield
+    finally:
+        learner.checkpoints = None
+
+
+def _close(path: Path, settings: RunSettings) -> Iterator[RoundRecord]:
+    with locked(path):
+        run = RunFolder.open(path)
+        close(run, settings)
+        _logger.info("The run in '%s' is finished: %s.", path, settled(run.records(), settings.config).stop)
+    return
+    yield
+
+
+def _loop(
+    settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback], done: list[RoundRecord]
+) -> Iterator[RoundRecord]:
+    return self_train(
+        learner,
+        data.labeled,
+        data.unlabeled,
+        settings.config,
+        validation=data.validation,
+        test=data.test,
+        truth=data.truth,
+        resume_from=done,
+        callbacks=callbacks,
+    )
+
+
+def _finished(run: RunFolder, settings: RunSettings) -> bool:
+    return bool(run.entries) and settled(run.records(), settings.config).stop is not None
+
+
+def _with_limits(run: RunFolder, max_rounds: int | None, max_minutes: float | None) -> RunSettings:
+    limits = {"max_rounds": max_rounds, "max_minutes": max_minutes}
+    changes = {name: value for name, value in limits.items() if value is not None}
+    if max_rounds is not None and max_rounds < run.num_rounds - 1:
+        raise InvalidInputError(
+            f"The 'max_rounds' argument must not be below the rounds that are done. Got {max_rounds}; round "
+            f"{run.num_rounds - 1} is done."
+        )
+    return run.settings.replace(config=run.settings.config.replace(**changes))
+
+
+def _table(run: RunFolder) -> TableData:
+    if not isinstance(run.settings.data, TableData):
+        raise InvalidInputError(
+            f"The run in '{run.path}' does not have its data from a file that could have moved; leave 'data' out."
+        )
+    return run.settings.data
+
+
+def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
+    """The config to go on with: what the run began with, but for its limits."""
+    stored = run.settings.config
+    if config is None:
+        return stored
+    wanted = config if config.num_classes is not None else config.replace(num_classes=stored.num_classes)
+    free = ("max_rounds", "max_minutes")
+    differing = [
+        f"{name}={getattr(wanted, name)!r} instead of {getattr(stored, name)!r}"
+        for name in type(stored).model_fields
+        if name not in free and getattr(wanted, name) != getattr(stored, name)
+    ]
+    if differing:
+        raise RunError(
+            f"The run in '{run.path}' cannot go on with other settings ({', '.join(differing)}). Leave 'config' out to "
+            "resume it as it began, or start another run in another folder."
+        )
+    _with_limits(run, wanted.max_rounds, None)
+    return wanted

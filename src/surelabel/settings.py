@@ -1,0 +1,188 @@
+"""A run's whole settings: how labels are selected and when rounds end, what learns, and from which data."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticSerializationError
+
+from surelabel.base.settings import Seed, Settings
+from surelabel.base.trust import Reference
+from surelabel.core.labels import Task
+from surelabel.data.run_data import FunctionData, TableData
+from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.records import StopReason
+
+FORMAT = 1
+"""The layout of run folders that this version writes; it reads this one and all before."""
+
+
+class UPSConfig(Settings):
+    """How pseudo-labels are selected and when the rounds end. The defaults are the paper's.
+
+    Attributes:
+        task: "single" (one label a sample) or "multi" (several).
+        num_classes: C, where the labels alone do not say.
+        tau_p: least confidence of a positive label (the paper: 0.7, for multi-label 0.5).
+        tau_n: largest confidence of a negative label.
+        kappa_p: largest uncertainty of a positive label; infinite: selection by confidence alone (eq. 2).
+        kappa_n: largest uncertainty of a negative label.
+        gamma: multi-label: from which probability on a class counts as present (eq. 1).
+        negatives: whether negative labels are used at all.
+        balance: "equal" keeps as many positives of each class, "prior" in the labeled set's proportions, None all.
+        balance_rounds: how many rounds are balanced; None: 10 for single-label with at most 20 classes, 1 for
+            multi-label, else 0.
+        balance_floor: balancing leaves each class at least this many positives, if it has them.
+        max_rounds: how many rounds follow round 0 at most.
+        tolerance: the rounds have converged when the number selected changes by less than this share, twice; None:
+            never, as where all is selected and its number says nothing.
+        max_minutes: no round starts after this many minutes.
+        seed: everything random follows from it.
+    """
+
+    task: Task = "single"
+    num_classes: int | None = Field(None, ge=1, le=10**9)
+    tau_p: float = Field(0.7, ge=0, le=1)
+    tau_n: float = Field(0.05, ge=0, le=1)
+    kappa_p: float = Field(0.05, ge=0)
+    kappa_n: float = Field(0.005, ge=0)
+    gamma: float = Field(0.5, gt=0, lt=1)
+    negatives: bool = True
+    balance: Literal["equal", "prior"] | None = "equal"
+    balance_rounds: int | None = Field(None, ge=0, lt=2**63)
+    balance_floor: int = Field(25, ge=0, lt=2**63)
+    max_rounds: int = Field(20, ge=0, le=1_000_000)
+    tolerance: float | None = Field(0.01, ge=0)
+    max_minutes: float | None = Field(None, ge=0)
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _check_order_of_thresholds(self) -> Self:
+        if self.tau_n > self.tau_p:
+            raise ValueError(f"tau_n ({self.tau_n}) must not be larger than tau_p ({self.tau_p}).")
+        return self
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The arguments of `select`."""
+        return {name: getattr(self, name) for name in ("tau_p", "tau_n", "kappa_p", "kappa_n", "gamma")}
+
+    def num_balanced_rounds(self, num_classes: int) -> int:
+        """How many of the first rounds are balanced."""
+        if self.balance is None:
+            return 0
+        if self.balance_rounds is not None:
+            return self.balance_rounds
+        if self.task == "multi":
+            return 1
+        return 10 if num_classes <= 20 else 0
+
+    def stop_reason(self, counts: Sequence[int], num_classes: int, minutes: float) -> StopReason | None:
+        """Say why the rounds end after the last of these, or None.
+
+        Args:
+            counts: of each round so far, positives plus negatives before balancing.
+            num_classes: C.
+            minutes: how long the run has taken.
+        """
+        last = len(counts) - 1
+        both_unbalanced = last - 1 > self.num_balanced_rounds(num_classes)
+        if last >= 3 and both_unbalanced and self._unchanged(counts[-3], counts[-2]) and self._unchanged(*counts[-2:]):
+            return "converged"
+        if last >= self.max_rounds:
+            return "max_rounds"
+        if self.max_minutes is not None and minutes >= self.max_minutes:
+            return "max_minutes"
+        return None
+
+    def _unchanged(self, before: int, after: int) -> bool:
+        if self.tolerance is None:
+            return False
+        return before == after or abs(after - before) < self.tolerance * before
+
+
+class RunSettings(Settings):
+    """Everything that a run folder needs to be continued by another process.
+
+    Paths are absolute, made so from the folder in which the run was started. Classes, sample shape, feature names and
+    fingerprint follow from the data; `start` fills them in.
+
+    Attributes:
+        format: the folder's layout.
+        name: what a table's row calls the run, "UPS".
+        config: thresholds, balance, stop rules and seed.
+        learner: what learns; None: an object in memory.
+        data: where the samples come from; None: objects in memory.
+        classes: what the class indices stand for.
+        sample_shape: the shape of one sample.
+        feature_names: names of a table's columns.
+        keep_models: "last" keeps the model of the last round, "all" those of all rounds.
+        checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
+            on within the round; None: never.
+        fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
+    """
+
+    format: int = Field(FORMAT, ge=1, le=FORMAT)
+    name: str = ""
+    config: UPSConfig = UPSConfig()
+    learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
+    data: Annotated[TableData | FunctionData, Field(discriminator="kind")] | None = None
+    classes: tuple[str, ...] = ()
+    sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
+    feature_names: tuple[str, ...] | None = None
+    keep_models: Literal["last", "all"] = "last"
+    checkpoint_minutes: float | None = Field(5.0, ge=0)
+    fingerprint: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_features_of_older_runs(cls, values: Any) -> Any:
+        """A run that knows no `use` began when columns that count the rows were features like all others."""
+        data = values.get("data") if isinstance(values, dict) else None
+        if isinstance(data, dict) and data.get("kind") == "table" and "use" not in data:
+            return {**values, "data": {**data, "use": values.get("feature_names") or ()}}
+        return values
+
+    @property
+    def network(self) -> TorchLearnerSettings:
+        """The learner's settings where it is a network; another learner, or none, is refused."""
+        if not isinstance(self.learner, TorchLearnerSettings):
+            got = "none" if self.learner is None else type(self.learner).__name__
+            raise InvalidInputError(f"The 'learner' of the settings must be a network's. Got {got} instead.")
+        return self.learner
+
+    def with_training(self, **changes: Any) -> Self:
+        """Return the settings with these values of the network's training changed.
+
+        >>> settings = RunSettings(learner=TorchLearnerSettings())
+        >>> settings.with_training(epochs=3).network.training.epochs
+        3
+        """
+        training = self.network.training.replace(**changes)
+        return self.replace(learner=self.network.replace(training=training))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        for part in (self.learner, self.data):
+            if part is not None:
+                yield from part.references()
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and a content hash for every file."""
+        learner = None if self.learner is None else self.learner.pinned()
+        data = None if self.data is None else self.data.pinned()
+        pinned = self.replace(learner=learner, data=data)
+        pinned.to_json()  # raises where a path is no text, before anything is trained
+        return pinned
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; infinities are strings."""
+        try:
+            values: dict[str, Any] = json.loads(self.model_dump_json())
+        except PydanticSerializationError as error:
+            raise InvalidInputError(
+                f"The settings hold a name that is no text in UTF-8, so that a run cannot keep it; rename it ({error})."
+            ) from error
+        return values
