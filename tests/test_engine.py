@@ -20,7 +20,7 @@ from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.feed import Loaders, Samples, read
 from surelabel.engine.method import Stream, sizes_of
-from surelabel.engine.order import Plan, num_steps
+from surelabel.engine.order import BatchOrder, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
@@ -200,7 +200,7 @@ def test_the_plan_does_not_depend_on_the_length_of_its_blocks() -> None:
     keys = np.arange(20, dtype=np.uint64)
     streams = [Stream(np.arange(13), 4), Stream(np.arange(13, 20), 3)]
     plans = [
-        [np.concatenate(parts) for parts in zip(*Plan(streams, keys, seed=1).blocks(17, length), strict=True)]
+        [np.concatenate(parts) for parts in zip(*BatchOrder(streams, keys, seed=1).blocks(17, length), strict=True)]
         for length in (1, 5, 64)
     ]
     for rows, epochs in plans[1:]:

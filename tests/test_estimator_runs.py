@@ -18,7 +18,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.checks import complete
 from surelabel.runs.files import write_json
 from surelabel.runs.session import resume, start
-from surelabel.runs.sharing import SharedFits
+from surelabel.runs.shared_fits import SharedFits
 from surelabel.settings import RunSettings
 
 FUNCTION = '''

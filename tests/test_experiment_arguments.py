@@ -12,9 +12,9 @@ from surelabel.errors import InvalidInputError
 from surelabel.reproduce.arguments import check_arguments, parse_arguments
 from surelabel.reproduce.cifar import CIFAR10
 from surelabel.reproduce.entries import Entry
+from surelabel.reproduce.experiment import check_request
 from surelabel.reproduce.paper import experiment
 from surelabel.reproduce.plans import Options, Plans
-from surelabel.reproduce.session import check_request
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.reproduce.voc2007 import VOC2007
 from surelabel.settings import RunSettings

@@ -17,10 +17,10 @@ from surelabel.data.sets import runs as datasets
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100
 from surelabel.reproduce.entries import Experiment
+from surelabel.reproduce.experiment import check_request, reproduce
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
 from surelabel.reproduce.plans import Options
 from surelabel.reproduce.results import read_rows
-from surelabel.reproduce.session import check_request, reproduce
 
 pytestmark = [
     pytest.mark.usefixtures("own_folder"),

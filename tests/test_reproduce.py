@@ -22,12 +22,12 @@ from surelabel.reproduce import paper, plans, variants
 from surelabel.reproduce.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
 from surelabel.reproduce.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
+from surelabel.reproduce.experiment import check_request, chosen, reproduce
 from surelabel.reproduce.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
 from surelabel.reproduce.paper_figures import paper_figures
 from surelabel.reproduce.plans import Options
 from surelabel.reproduce.results import read_rows
-from surelabel.reproduce.session import check_request, chosen, reproduce
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.runs import RunFolder
 from surelabel.runs.files import read_json, write_json
@@ -417,7 +417,7 @@ def test_a_damaged_shared_network_is_trained_again(
 
 def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for a network: UPS and no NL begin with the supervised one's selection."""
-    monkeypatch.setattr("surelabel.reproduce.session.paper_counts", lambda run: {"cat": 1065})
+    monkeypatch.setattr("surelabel.reproduce.experiment.paper_counts", lambda run: {"cat": 1065})
     same = (("no NL", variants.ups_without_negatives), paper.UPS)
     first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"

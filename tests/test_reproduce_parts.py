@@ -19,11 +19,11 @@ from surelabel.report.first_selection import NetworkPair
 from surelabel.reproduce import budget, plans, variants
 from surelabel.reproduce.budget import Cut, Speed, measure
 from surelabel.reproduce.entries import Experiment
+from surelabel.reproduce.experiment import _first_selection, reproduce
 from surelabel.reproduce.outcome import collect, percent
 from surelabel.reproduce.paper import experiment
 from surelabel.reproduce.plans import Options, Plans
 from surelabel.reproduce.results import read_rows
-from surelabel.reproduce.session import _first_selection, reproduce
 from surelabel.runs import RunFolder
 
 
@@ -158,7 +158,7 @@ def test_an_interruption_says_whether_anything_is_kept(
     def interrupted(*_: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("surelabel.reproduce.session.reproduce", interrupted)
+    monkeypatch.setattr("surelabel.reproduce.experiment.reproduce", interrupted)
     asked = ("reproduce", "table5", "--device", "cpu", "--no-results")
     assert command(*asked).err.splitlines() == [
         "error: interrupted.",

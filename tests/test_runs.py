@@ -13,7 +13,7 @@ import pytest
 from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, difference, history, small_settings
 
 import surelabel.runs
-import surelabel.runs.sharing
+import surelabel.runs.shared_fits
 from surelabel.core.selection import Selection
 from surelabel.data.run_data import RunData
 from surelabel.data.source import ArraySource
@@ -25,7 +25,7 @@ from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder, environment
 from surelabel.runs.checks import complete, split_of
 from surelabel.runs.session import resume, run, start
-from surelabel.runs.sharing import SharedFits
+from surelabel.runs.shared_fits import SharedFits
 from surelabel.settings import RunSettings
 
 
@@ -354,7 +354,7 @@ def test_other_settings_share_nothing(tmp_path: Path) -> None:
 def test_other_code_shares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained: list[str] = []
     for code in ("old", "old", "new"):
-        monkeypatch.setattr(surelabel.runs.sharing, "code_hash", lambda code=code: code)
+        monkeypatch.setattr(surelabel.runs.shared_fits, "code_hash", lambda code=code: code)
         folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
         list(
             start(

@@ -36,7 +36,7 @@ def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[st
     """
     if _marks(settings)[0] is None:
         return {class_name: present[:, code].astype("int8") for code, class_name in enumerate(settings.classes)}
-    return {name: [_cell(_marked(row, settings), settings) for row in present]}
+    return {name: [_labels_text(_marked(row, settings), settings) for row in present]}
 
 
 def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
     labels = y if y.ndim == 1 else [_named(codes, settings.classes) for codes in y.tolist()]
     nothing = set(_named([-1] * len(settings.classes), settings.classes))
     known = [None if isinstance(label, tuple) and set(label) == nothing else label for label in labels]
-    return {"given": [_cell(label, settings) if isinstance(label, tuple) else label for label in known]}
+    return {"given": [_labels_text(label, settings) if isinstance(label, tuple) else label for label in known]}
 
 
 def name_cells(marked: Any, settings: "RunSettings") -> list[str]:
@@ -102,7 +102,7 @@ def _joined(names: Sequence[str], settings: "RunSettings") -> str:
     return "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
 
 
-def _cell(names: Sequence[str], settings: "RunSettings") -> str:
+def _labels_text(names: Sequence[str], settings: "RunSettings") -> str:
     """Return names in a cell; none of them are a mark, as an empty cell would mean unlabeled."""
     separator, none = _marks(settings)
     return _joined(names, settings) or none or separator or "|"

@@ -153,7 +153,7 @@ def command(
 
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
     """Run the chosen rows and show all that there is of the experiment, also after an error or Ctrl-C."""
-    from surelabel.reproduce.session import check_request, reproduce
+    from surelabel.reproduce.experiment import check_request, reproduce
     from surelabel.runs.layout import RUN
 
     with settings_from_options():

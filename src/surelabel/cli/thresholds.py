@@ -117,11 +117,11 @@ def drawn(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[float
     for kappa in kappas:
         table.add_column(f"kappa_p {kappa:g}", justify="right", no_wrap=True)
     for tau in taus:
-        table.add_row(f"{tau:g}", *(_cell(labels, Pair(tau, kappa)) for kappa in kappas))
+        table.add_row(f"{tau:g}", *(_pair_text(labels, Pair(tau, kappa)) for kappa in kappas))
     return table
 
 
-def _cell(labels: "HeldOutLabels", pair: "Pair") -> str:
+def _pair_text(labels: "HeldOutLabels", pair: "Pair") -> str:
     from surelabel.report.thresholds import select_from
 
     selected = select_from(labels, pair)

@@ -43,7 +43,7 @@ def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_numbe
     return round(steps * settings.round_growth**round_number)
 
 
-class Plan:
+class BatchOrder:
     """The rows of every step, made block by block.
 
     Args:

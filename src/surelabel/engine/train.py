@@ -21,7 +21,7 @@ from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples
 from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
-from surelabel.engine.order import Plan, num_steps
+from surelabel.engine.order import BatchOrder, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
 from surelabel.errors import InvalidInputError
@@ -173,7 +173,7 @@ class Trainer:
         """Yield what each step after the first `done` is run with; the numbers of many go to the device at once."""
         assert self.samples is not None
         batches: Iterator[Tensor] | None = None
-        blocks = Plan(streams, keys, seed).blocks(steps, done=done)
+        blocks = BatchOrder(streams, keys, seed).blocks(steps, done=done)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)
             batches = self.samples.batches(rows for block in ahead for rows in block.rows)

@@ -25,7 +25,7 @@ from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import NEGATIVE, TrainingSet
 from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint
 from surelabel.engine.feed import Loaders, kind_named
-from surelabel.engine.layout import channels_last, to_channels_last
+from surelabel.engine.memory_format import channels_last, to_channels_last
 from surelabel.engine.method import Method
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, check_initialized, copied, copy_state, same_shapes

@@ -90,11 +90,11 @@ def analysis_table(row: Row, paper: PoolUse | None = None, round: int = ROUND) -
         columns["before balancing"] = [analysis_text(run, reached, before_balancing=True) for run in row.runs]
     if paper is not None:
         columns[f"paper, round {ROUND}"] = [paper]
-    lines = [[text, *(_cell(name, uses) for uses in columns.values())] for name, text in _NAMES.items()]
+    lines = [[text, *(_use_text(name, uses) for uses in columns.values())] for name, text in _NAMES.items()]
     return TextTable(["", *columns], lines)
 
 
-def _cell(name: str, uses: list[PoolUse]) -> str:
+def _use_text(name: str, uses: list[PoolUse]) -> str:
     value = statistic([getattr(use, name) for use in uses])
     if value is None:
         return "–"

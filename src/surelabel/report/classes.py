@@ -75,13 +75,13 @@ def classes_table(row: Row) -> TextTable:
     found = [{name: statistic([getattr(one, name) for one in of_class]) for name in columns} for of_class in reports]
     kept = [name for name in columns if any(values[name] is not None for values in found)]
     lines = [
-        [class_name, *(_cell(values[name], columns[name]) for name in kept)]
+        [class_name, *(_score_text(values[name], columns[name]) for name in kept)]
         for class_name, values in zip(row.runs[0].settings.classes, found, strict=True)
     ]
     return TextTable(["class", *(columns[name] for name in kept)], lines if kept else [])
 
 
-def _cell(value: Statistic | None, header: str) -> str:
+def _score_text(value: Statistic | None, header: str) -> str:
     if value is None:
         return "–"
     return f"{percent(value):.2f}" if "(%)" in header else f"{value:,.0f}"

@@ -169,12 +169,12 @@ def checked_table(rows: Sequence[Row]) -> TextTable:
     lines = [
         [name, "–", "not checked", "not checked"]
         if checked is None
-        else [name, checked.judged_by, _cell(checked.positive), _cell(checked.negative)]
+        else [name, checked.judged_by, _checked_text(checked.positive), _checked_text(checked.negative)]
         for name, checked in found
     ]
     header = ["row", "judged by the", "selected labels right", "samples without a wrongly ruled-out class"]
     return TextTable(header, lines if any(checked for _, checked in found) else [])
 
 
-def _cell(checked: Checked) -> str:
+def _checked_text(checked: Checked) -> str:
     return checked.text() if checked.number else "none selected"

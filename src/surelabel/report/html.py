@@ -115,11 +115,13 @@ def summary_table(rows: Sequence[Row], with_first: bool = False) -> SummaryTable
     kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
     return SummaryTable(
         header=["row", *(columns[name][0] for name in kept)],
-        lines=[[summary.name, *(_cell(summary, name, columns[name][1]) for name in kept)] for summary in summaries],
+        lines=[
+            [summary.name, *(_shown_value(summary, name, columns[name][1]) for name in kept)] for summary in summaries
+        ],
     )
 
 
-def _cell(summary: SummaryRow, name: str, form: str) -> str:
+def _shown_value(summary: SummaryRow, name: str, form: str) -> str:
     value: Statistic | int | None = getattr(summary, name)
     if value is None:
         return "–"

@@ -85,7 +85,7 @@ def collect(experiment: Experiment, out: str | os.PathLike[str], options: Option
         if place not in finished:
             paths = sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))
             finished[place] = [run for path in paths for run in _finished(path.parent)]
-        cells.append(_cell(entry, finished[place], plans))
+        cells.append(_result_of(entry, finished[place], plans))
     return cells
 
 
@@ -98,7 +98,7 @@ def _finished(path: Path) -> list[RunFolder]:
         return []
 
 
-def _cell(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
+def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
     if entry.variant is None or not finished:
         return Result(entry, [])
     kind = functools.partial(_kind, with_length=entry.sets_length())

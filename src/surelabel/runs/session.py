@@ -26,7 +26,7 @@ from surelabel.runs.files import make_folder
 from surelabel.runs.layout import refuse_existing
 from surelabel.runs.lock import locked
 from surelabel.runs.reading import RunFolder, settled
-from surelabel.runs.sharing import SharedFits
+from surelabel.runs.shared_fits import SharedFits
 from surelabel.runs.writing import RunWriter, close
 from surelabel.settings import RunSettings, UPSConfig
 

@@ -17,7 +17,7 @@ from surelabel.uncertainty.mc_dropblock import MCDropBlock
 from surelabel.uncertainty.mc_dropout import MCDropout
 from surelabel.uncertainty.mc_spatial_dropout import MCSpatialDropout
 from surelabel.uncertainty.moments import RunningMoments
-from surelabel.uncertainty.plan import Plan
+from surelabel.uncertainty.plan import PassPlan
 from surelabel.uncertainty.sharing import Way
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "MCDropBlock",
     "MCDropout",
     "MCSpatialDropout",
-    "Plan",
+    "PassPlan",
     "RandomAugmentation",
     "RunningMoments",
     "Uncertainty",

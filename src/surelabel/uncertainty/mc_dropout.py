@@ -25,7 +25,7 @@ from surelabel.uncertainty.deterministic import (
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.plan import Key, Plan, generators_restored, known_plan, make_plan, remember, summary
+from surelabel.uncertainty.plan import Key, PassPlan, generators_restored, known_plan, make_plan, remember, summary
 from surelabel.uncertainty.sharing import Way, block_rows, repeating, row_blocks
 from surelabel.uncertainty.tally import Tally, tallied
 
@@ -103,7 +103,7 @@ class MCDropout(UncertaintyEstimator):
         return tally.uncertainty()
 
     @torch.no_grad()
-    def plan(self, model: nn.Module, batch: Tensor) -> Plan:
+    def plan(self, model: nn.Module, batch: Tensor) -> PassPlan:
         """Return how the passes over batches like this run, and the reason where they share nothing.
 
         Example:
@@ -117,11 +117,11 @@ class MCDropout(UncertaintyEstimator):
                 return replace(self, compile=False)._plan(model, layers, batch)
         return plan
 
-    def _plan(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> Plan:
+    def _plan(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> PassPlan:
         if self.chunk == 1:
-            return Plan("one by one", "chunk=1 asks for it")
+            return PassPlan("one by one", "chunk=1 asks for it")
         if len(batch) == 0:
-            return Plan("one by one", "the batch is empty")
+            return PassPlan("one by one", "the batch is empty")
         known = known_plan(model, self._key(layers, batch))
         return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
 
@@ -139,7 +139,7 @@ class MCDropout(UncertaintyEstimator):
                     tally = self._shared(model, layers, batch, plan)
             # What worked in a trial may fail on other rows, in the compiler, or for want of memory.
             except Exception as error:
-                plan = Plan("one by one", f"{plan.way}: {summary(error)}")
+                plan = PassPlan("one by one", f"{plan.way}: {summary(error)}")
             else:
                 # First: a network that diverged tells nothing about what it will be like when it is trained anew.
                 check_finite(tally.finite)
@@ -155,7 +155,7 @@ class MCDropout(UncertaintyEstimator):
             self._remember(model, layers, batch, plan)
         return tally, "one by one"
 
-    def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> None:
+    def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> None:
         """Keep a plan for this network, and say once why its passes do not run as they might."""
         key = self._key(layers, batch)
         # A single row does not tell whether rows depend on one another.
@@ -168,7 +168,7 @@ class MCDropout(UncertaintyEstimator):
             level = logging.WARNING if compiles else logging.INFO
             _logger.log(level, "%s: the stochastic passes run %s, because %s", type(model).__name__, how, plan.reason)
 
-    def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: Plan) -> Tally:
+    def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> Tally:
         """Return the tally of passes that share their beginning; no more of them are kept than a block of rows has."""
         compiled, way = compiled_passes(model) if self._compiles(batch) else None, plan.way
         rows = self._block(batch, plan, filled_up=compiled is not None)
@@ -184,7 +184,7 @@ class MCDropout(UncertaintyEstimator):
                 total.merge(Tally.joined(parts, len(batch), passes, self.task, self.temperature))
         return total
 
-    def _block(self, batch: Tensor, plan: Plan, filled_up: bool) -> int:
+    def _block(self, batch: Tensor, plan: PassPlan, filled_up: bool) -> int:
         passes = min(self.chunk, self.passes)
         if filled_up and self.rows is not None:
             return block_rows(self.rows, batch[0].numel(), passes, plan.growth)

@@ -27,7 +27,7 @@ Key: TypeAlias = tuple[str | type[nn.Module], ...]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PassPlan:
     """How the passes of a network run, and why they run one by one where they do.
 
     Attributes:
@@ -41,34 +41,34 @@ class Plan:
     growth: float = 1.0
 
 
-_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Key, Plan]] = weakref.WeakKeyDictionary()
+_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Key, PassPlan]] = weakref.WeakKeyDictionary()
 
 
-def known_plan(model: nn.Module, key: Key) -> Plan | None:
+def known_plan(model: nn.Module, key: Key) -> PassPlan | None:
     """Return what was found out about this network."""
     return _PLANS.get(model, {}).get(key)
 
 
-def remember(model: nn.Module, key: Key, plan: Plan) -> None:
+def remember(model: nn.Module, key: Key, plan: PassPlan) -> None:
     """Keep a plan as long as the network lives."""
     _PLANS.setdefault(model, {})[key] = plan
 
 
-def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, ways: Sequence[Way]) -> Plan:
+def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, ways: Sequence[Way]) -> PassPlan:
     """Return the first of the ways that works on this batch (N, ...); the model is in its stochastic mode."""
     if not layers:
-        return Plan("one by one", "it has no stochastic layer that could be switched on")
+        return PassPlan("one by one", "it has no stochastic layer that could be switched on")
     reasons = []
     for way in ways:
         with generators_restored(batch.device):
             try:
                 _try_vectorized(model, batch) if way == "vectorized" else _try_repeated(model, layers, batch, way)
                 _try_blocks(model, batch)
-                return Plan(way, growth=growth_of(model, layers.values(), batch))
+                return PassPlan(way, growth=growth_of(model, layers.values(), batch))
             # Whatever a network's code may raise when it meets a batch that is not what it expects.
             except Exception as error:
                 reasons.append(f"{way}: {summary(error)}")
-    return Plan("one by one", "; ".join(reasons))
+    return PassPlan("one by one", "; ".join(reasons))
 
 
 def summary(error: Exception) -> str:
