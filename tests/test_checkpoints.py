@@ -300,6 +300,8 @@ from pathlib import Path
 from test_checkpoints import settings
 from surelabel.runs import start
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may have inherited to ignore it
+
 def progress(what, done, total):
     if what == "train" and done == 4:
         os.kill(os.getpid(), signal.{name})
