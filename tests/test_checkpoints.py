@@ -429,13 +429,14 @@ def test_runs_that_take_turns_with_one_learner_are_as_each_alone(tmp_path: Path)
     made = settings(tmp_path)
     assert made.learner is not None
     shared: Any = made.learner.build("single")
-    configs = {"a": made.config, "b": made.config.replace(tau_p=0.6)}
+    configs = {name: made.config.replace(tau_p=tau_p, balance=None) for name, tau_p in (("a", 0.5), ("b", 0.95))}
 
     def run(folder: Path, name: str, learner: Any) -> Iterator[Any]:
         return sl.run(folder / name, learner, (x[:9], y[:9]), x[9:60], configs[name], checkpoint_minutes=0)
 
     for name in configs:
         finish(run(tmp_path / "alone", name, made.learner.build("single")))
+    assert difference(tmp_path / "alone" / "a", tmp_path / "alone" / "b") != ""
     finish(zip(*(run(tmp_path / "turns", name, shared) for name in configs), strict=True))
     for name in configs:
         assert difference(tmp_path / "turns" / name, tmp_path / "alone" / name) == ""
