@@ -1,5 +1,6 @@
 """Data by reference: tables with their content hash, and functions."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,16 @@ def begun(folder: Path) -> Path:
 
 
 SIZES = {"pets": 40, "test": 20, "validation": 30}
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_data_that_are_no_plain_file_any_more_are_refused_unread(tmp_path: Path, kind: str) -> None:
+    folder, file = begun(tmp_path), tmp_path / "data" / "pets.csv"
+    file.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](file)
+    with pytest.raises(DataError, match=r"pets.csv', which the run began with, is not a plain file.*--data FILE"):
+        resume(folder)
 
 
 @pytest.mark.filterwarnings("ignore:.*have the very features")

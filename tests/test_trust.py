@@ -25,11 +25,12 @@ from surelabel import trust
 from surelabel.cli import main
 from surelabel.config import Settings
 from surelabel.engine.settings import TrainingSettings
-from surelabel.errors import UnsignedRunWarning, UntrustedCodeError
+from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.recipes.workers import Job, run_jobs
 from surelabel.references import resolve
 from surelabel.report.record import record_runs
+from surelabel.report.reproduce import _rounds
 from surelabel.runs import (
     FunctionData,
     RunFolder,
@@ -203,6 +204,36 @@ def test_new_limits_and_objects_in_memory_sign_nobody_elses_code(tmp_path: Path)
     assert settings_of(tmp_path / "run")["config"]["max_rounds"] == 2
     with pytest.raises(UntrustedCodeError, match="elsewhere:make"):
         RunFolder.open(tmp_path / "run").learner()
+
+
+def test_settings_that_were_read_unsigned_are_not_signed_for_a_signature_that_comes_later(
+    home: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(home / "network", tmp_path / "run")
+    content = (tmp_path / "run" / "run.json").read_bytes()
+    rewrite(tmp_path / "run", signature=None)
+    records = go_on(tmp_path / "run", max_rounds=2)
+    (tmp_path / "run" / "run.json").write_bytes(content)
+    list(records)
+    assert not RunFolder.open(tmp_path / "run").signed
+
+
+def test_what_reproduce_was_asked_for_is_what_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small_settings(tmp_path, max_rounds=1).pinned()
+    next(start(tmp_path / "run", settings))
+    rewrite(tmp_path / "run", signature=None)
+    asked_for = RunFolder.asked_for
+
+    def then_changed(run: RunFolder, settings: RunSettings) -> RunFolder:
+        found = asked_for(run, settings)
+        values = settings_of(run.path)
+        values["learner"]["model"] = "os:system"
+        rewrite(run.path, settings=values)
+        return found
+
+    monkeypatch.setattr(RunFolder, "asked_for", then_changed)
+    with pytest.raises(RunError, match="has changed since it was opened"):
+        list(_rounds(tmp_path / "run", settings, tmp_path / "shared", lambda what, done, total: None))
 
 
 # Runs that just work.

@@ -147,10 +147,11 @@ class TableData(Settings):
             path, sha256 = getattr(self, name), getattr(self, hash_name)
             if sha256 is None:
                 continue
-            if not path.exists():
+            if not path.is_file():  # a pipe or a device would be read for ever
+                problem = "is not a plain file" if path.exists() else "is not there any more"
                 raise DataError(
-                    f"File '{path}', which the run began with, is not there any more. Put it back, or name the place "
-                    "of the data: surelabel resume RUN --data FILE."
+                    f"File '{path}', which the run began with, {problem}. Put it back, or name the place of the data: "
+                    "surelabel resume RUN --data FILE."
                 )
             if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)

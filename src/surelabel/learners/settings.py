@@ -319,6 +319,10 @@ def _check_weights(path: str, expected: str | None) -> None:
 
 
 def _weights_hash(path: str) -> str:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
+        raise InvalidInputError(
+            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
+        )
     try:
         return file_hash(path)
     except OSError as error:

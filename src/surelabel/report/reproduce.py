@@ -36,8 +36,9 @@ from surelabel.report.outcome import PLANS, Result, code_of, collect, percent, p
 from surelabel.report.pictures import keep_pictures
 from surelabel.report.record import Figure, record_run
 from surelabel.report.results import read_rows
-from surelabel.runs import RunFolder, RunSettings, resume, start
+from surelabel.runs import RunFolder, RunSettings, start
 from surelabel.runs.checks import check_uncertainties
+from surelabel.runs.driving import resume_opened
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
 from surelabel.system import Progress
@@ -357,9 +358,9 @@ def _selector(pair: NetworkPair) -> tuple[object, ...]:
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
     if (place / RUN).exists():
-        asked_for = RunFolder.open(place).asked_for(settings.pinned())
+        run = RunFolder.open(place).asked_for(settings.pinned())
         try:
-            return resume(place, shared=shared, progress=progress, trust_code=asked_for.trust_code)
+            return resume_opened(run, shared=shared, progress=progress)
         except (ChangedFileError, UntrustedCodeError) as error:
             error.add_note(f"to begin this run again, remove '{place}'")
             raise

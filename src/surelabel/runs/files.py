@@ -44,10 +44,15 @@ def write_file(path: Path, data: bytes) -> str:
     return checksum(data)
 
 
+def check_plain(path: Path, remedy: str = RESTORE) -> None:
+    """Refuse a folder, and a pipe or a device, which would be read for ever."""
+    if path.exists() and not path.is_file():
+        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
+
+
 def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
     """Return a file's bytes; name it when it is missing or does not match the checksum."""
-    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
-        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
+    check_plain(path, remedy)
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
