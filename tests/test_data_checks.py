@@ -100,6 +100,22 @@ def test_rows_are_counted_the_same_whatever_the_blocks(monkeypatch, block):
     assert (plain.records, plain.in_doubt) == (5, False)
 
 
+@pytest.mark.parametrize("block", [1, 7, 16])
+def test_text_behind_a_closing_quote_is_found_whatever_the_blocks(monkeypatch, block):
+    monkeypatch.setattr(_csv, "_BLOCK", block)
+    for shift in range(20):
+        path = save("t.csv", f'a{"a" * shift},y\n1,"u\n2,v\n3,"w\n4,x\n')
+        assert "row 1: a quoted cell is not closed or goes on after its closing quote, in line 4" in fault(path)
+
+
+def test_line_ends_within_quotes_stay_whole_whatever_the_blocks(monkeypatch):
+    monkeypatch.setattr(_csv, "_BLOCK", 16)
+    for shift in range(30):
+        text = f"a{'a' * shift},y\r\n" + '1,"two\r\r\nlines"\r\n' * 20
+        for path in (save("t.csv", text), save("t.csv.gz", gzip.compress(text.encode()))):
+            assert set(read_table(path, labels=["y"]).y.tolist()) == {"two\r\r\nlines"}
+
+
 # --- memory
 
 MEASURE = """

@@ -173,8 +173,20 @@ CSV_FAULTS = {
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
         {"labels": ["label"]},
-        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote (unexpected end "
-        "of data); correct the quotes.",
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 4 (unexpected "
+        "end of data); correct the quotes.",
+    ),
+    "two open quotes": (
+        'a,label\n1,x\n2,"y\n3,z\n4,"x\n5,y\n',
+        {"labels": ["label"]},
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "after '\"'); correct the quotes.",
+    ),
+    "two open quotes beside inches": (
+        'a,label\n1,5" x\n2,"y\n3,z\n4,"x\n5,6" y\n',
+        {"labels": ["label"]},
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "after '\"'); correct the quotes.",
     ),
     "duplicate ids": (
         "id,a\nu,1\nv,2\nw,3\nv,4\nu,5\n",
