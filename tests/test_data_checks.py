@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import QUICK, blobs, rows, write_blobs
 
-from surelabel.data import _csv
+from surelabel.data import _csv, _parquet
 from surelabel.data._collect import Collector
 from surelabel.data._columns import Request, choose_columns
 from surelabel.data.reference import TableData
@@ -181,6 +182,50 @@ def test_a_small_parquet_file_does_not_fill_the_memory():
     message, grown = megabytes_to_refuse("t.parquet")
     assert "would take 4,000,000,000 bytes of memory" in message
     assert grown < 200
+
+
+BOMBS = {
+    "text of one length": ({"y": pa.array([bytes(100_000)] * 40, pa.binary(100_000))}, {"labels": ["y"]}, "4,000,160"),
+    "text of one length in a batch": ({"y": pa.array([bytes(4000)] * 90, pa.binary(4000))}, {"labels": ["y"]}, "1,4"),
+    "ids": ({"y": ["x" * 2000] * 600}, {"id_column": "y"}, "1,"),
+    "labels": ({"y": [None if row % 200 else "x" * 150_000 for row in range(2000)]}, {"labels": ["y"]}, "1,05"),
+    "lists of numbers": ({"y": [[0] * 90_000]}, {"labels": ["y"]}, "1,080,004"),
+    "short lists of numbers": ({"y": [[0] * 20_000]}, {"labels": ["y"]}, "1,280,000"),
+    "lists of text": ({"y": [["x" * 10_000] * 30]}, {"labels": ["y"]}, "1,201,920"),
+    "numbers": ({"y": np.zeros(130_000)}, {}, "1,560,000"),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_what_a_parquet_file_keeps_once_counts_as_often_as_it_is_read(monkeypatch, case):
+    columns, arguments, size = BOMBS[case]
+    table = pa.table({"a": np.zeros(len(next(iter(columns.values()))), np.float32), **columns})
+    pq.write_table(table, "t.parquet", compression="zstd", dictionary_pagesize_limit=1 << 24)
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1000000")
+    monkeypatch.setattr(_parquet, "_CELLS_IN_BATCH", 400)
+    assert f"would take {size}" in fault("t.parquet", **arguments)
+
+
+def test_lists_of_a_feature_are_named_without_reading_them(monkeypatch):
+    pq.write_table(pa.table({"a": [[0.5] * 1000]}), "t.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
+    assert "column 'a', row 1: 'list<element: double>' is not a number; drop the column" in fault("t.parquet")
+
+
+def test_text_in_arrays_counts_as_often_as_it_is_copied(monkeypatch):
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1000000")
+    for part in ("y", "ids"):
+        np.savez_compressed("t.npz", **{"x": np.zeros((4, 2)), part: np.zeros(4, "U20000")})
+        assert "would take 1,280,512 bytes of memory" in fault("t.npz")
+
+
+def test_pixels_are_not_copied_to_look_for_what_is_not_finite():
+    np.savez("t.npz", x=np.zeros((1, 2000, 2000), np.uint8))
+    tracemalloc.start()
+    read_table("t.npz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8_000_000
 
 
 def test_the_limit_is_the_users_to_raise(monkeypatch):

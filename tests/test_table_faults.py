@@ -301,6 +301,13 @@ def test_damaged_files_are_named(tmp_path, name, how):
     )
 
 
+@pytest.mark.parametrize(("kind", "shape"), [("('<f4',(2,))", "(2,)"), ("'<f4'", f"({'1,' * 70})")])
+def test_a_header_that_numpy_cannot_follow_is_named(tmp_path, kind, shape):
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16 if "(" in kind else 4)
+    assert "File 't.npy' is damaged or not really a numpy file" in fault(file(tmp_path, "t.npy", content))
+
+
 HEADERS = [b"(10, 1 ", b"(10, 1'", b"(10, -)", b"(1O, 1)", b"(99, 9)", b"(-1, 1)", b"(True,)", b"(5, 1) ", b"(8e9,1)"]
 
 
