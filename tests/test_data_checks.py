@@ -365,7 +365,10 @@ def test_runs_from_before_keep_the_features_that_they_have(command):
     ("column", "counts"),
     [
         (np.arange(60) + 0.5, False),
-        (np.arange(60)[::-1], False),
+        (np.arange(60)[::-1], True),
+        (np.random.default_rng(0).permutation(60) - 7, True),
+        (np.r_[np.arange(59), 5], False),
+        (np.r_[0, np.arange(58), 59], False),
         (np.r_[np.arange(59), 60], False),
         (np.full(60, 1e9), False),
         (np.arange(60) * 2, False),
@@ -373,7 +376,7 @@ def test_runs_from_before_keep_the_features_that_they_have(command):
         (np.arange(60) + 2**40, False),  # 32 bits do not hold it
     ],
 )
-def test_only_whole_numbers_one_after_the_other_count_the_rows(column, counts):
+def test_only_whole_numbers_without_gaps_count_the_rows(column, counts):
     path = write_blobs(Path("pets.csv"), row=column)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -417,11 +420,64 @@ def test_measurements_are_refused_with_what_to_do(command):
     assert "which measure something" in command.fails(1, "fit", "a.npz", "--out", "run")
 
 
+@pytest.mark.parametrize("mark", ["NA", "?", "-1", "None"])
+def test_measurements_beside_a_mark_are_refused(command, mark):
+    result = fit(command, [f"{row / 8}" for row in range(29)] + [mark] + [None] * 30)
+    assert "the labels are numbers such as 0.125, which measure something" in result.err
+
+
+def test_measurements_with_a_separator_are_refused(command):
+    result = fit(command, [f"{row / 8}" for row in range(30)] + [None] * 30, "--separator", "|")
+    assert "the labels are numbers such as 0.125, which measure something" in result.err
+
+
 @pytest.mark.parametrize("names", [range(100, 130), [f"name {row}" for row in range(30)]])
 def test_labels_that_are_nearly_all_different_are_warned_of(command, names):
     assert (
         "warning: There are 30 classes for 30 labels; if the labels measure" in fit(command, [*names] + [None] * 30).err
     )
+
+
+@pytest.mark.parametrize("form", ["{}%", "${}", "{},5", "{}0"])
+def test_a_few_labels_that_are_all_different_are_warned_of(command, form):
+    result = fit(command, [form.format(row) for row in range(15)] + [None] * 45)
+    assert "warning: There are 15 classes for 15 labels; if the labels measure" in result.err
+
+
+def test_classes_that_are_the_same_number_are_named(command):
+    labels = ["0", "-0", "+0", "00", "1", "+1", "01", "1e0", "2"] * 3 + [None] * 33
+    assert fit(command, labels).err.splitlines() == [
+        "warning: '+0', '-0', '0', '00' are different classes; if they are one, write them alike.",
+        "warning: '+1', '01', '1', '1e0' are different classes; if they are one, write them alike.",
+    ]
+
+
+def test_zero_has_no_sign_in_any_kind_of_file():
+    y = np.array([-0.0, 1.0, np.nan])
+    np.savez("t.npz", x=np.eye(3), y=y)
+    pq.write_table(pa.table({"a": [0.5, 1, 2], "y": y}), "t.parquet")
+    save("t.csv", "a,y\n0.5,-0.0\n1,1.0\n2,\n")
+    for name in ("t.npz", "t.parquet", "t.csv"):
+        assert read_table(name, labels=["y"]).y.tolist() == ["0", "1", None]
+
+
+def test_a_nul_is_refused_in_labels_ids_and_names_of_every_kind_of_file():
+    for part in ("y", "ids"):
+        np.savez("t.npz", **{"x": np.eye(3), part: np.array(["a", "b\0c", "d"])})
+        assert fault("t.npz") == f"File 't.npz': row 2 of {part} holds U+0000, which is no character; correct the text."
+    for cells in (pa.array(["a", None, "b\0"]), pa.array([b"a", b"c", b"b\0"])):
+        pq.write_table(pa.table({"a": [0.5, 1, 2], "y": cells}), "t.parquet")
+        for part in ({"labels": ["y"]}, {"id_column": "y"}):
+            assert fault("t.parquet", **part) == (
+                "File 't.parquet', column 'y', row 3 holds a NUL character, which text does not have; remove it."
+            )
+    pq.write_table(pa.table({"a": [0.5], "y\0": [1]}), "t.parquet")
+    assert fault("t.parquet") == "File 't.parquet': the name of column 2 holds a NUL character; rename it."
+
+
+def test_an_empty_id_is_refused_in_arrays_too():
+    np.savez("t.npz", x=np.eye(3), ids=["a", "", "b"])
+    assert fault("t.npz") == "File 't.npz': row 2 of ids is empty; fill it in, or save it without ids."
 
 
 def test_classes_that_are_written_in_several_ways_are_named(command):

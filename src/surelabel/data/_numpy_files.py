@@ -218,6 +218,9 @@ def _ids(path: Path, ids: AnyArray | None, rows: int) -> AnyArray:
         )
     if ids.dtype.kind == "U":
         _check_text(path, "ids", ids)
+        empty = np.flatnonzero(ids == "")
+        if empty.size:
+            raise DataError(f"File '{path}': row {empty[0] + 1} of ids is empty; fill it in, or save it without ids.")
     check_ids(path, ids)
     if ids.dtype.kind == "U":
         return ids.astype(object)
@@ -229,6 +232,8 @@ def _check_text(path: Path, name: str, texts: AnyArray) -> None:
     """Refuse what is no character, such as half a surrogate pair: no file or screen takes it."""
     codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
+    # Behind its end all of a text is 0; a NUL within it goes into no text file.
+    wrong[:, :-1] |= (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
     if wrong.any():
         row, place = np.argwhere(wrong)[0].tolist()
         raise DataError(

@@ -52,9 +52,12 @@ def _read(path: Path, request: Request) -> Table:
         count = len(columns.features)
         for batch in _batches(file, names, has_lists):
             parts = [batch.column(name) for name in names]
+            done = count
             if has_lists:
                 parts[count] = _joined(path, names[count], parts[count], collector.rows)
-            cells = [_as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)]
+                done += 1
+            texts = zip(names[done:], parts[done:], strict=True)
+            cells = parts[count:done] + [_as_text(path, name, part, collector.rows) for name, part in texts]
             collector.add(pa.RecordBatch.from_arrays(parts[:count] + cells, names=names))
     return collector.table()
 
@@ -179,8 +182,8 @@ def _check_text(path: Path, name: str, cells: Any) -> None:
         ) from error
 
 
-def _as_text(path: Path, name: str, cells: Any) -> Any:
-    """Return label or id cells as strings, null where missing."""
+def _as_text(path: Path, name: str, cells: Any, first_row: int) -> Any:
+    """Return label or id cells as strings, null where missing; `first_row` counts from 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -195,9 +198,18 @@ def _as_text(path: Path, name: str, cells: Any) -> Any:
         # As Python and pandas write them, so that a class has one name in every kind of file.
         return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
     try:
-        return cells.cast(pa.large_string())
+        text = cells.cast(pa.large_string())
     except pa.ArrowException as error:
         raise DataError(
             f"File '{path}', column {name!r} of type {cells.type} cannot hold labels or ids; store it as "
             "text or whole numbers."
         ) from error
+    if pa.types.is_floating(cells.type):
+        text = pc.if_else(pc.equal(text, "-0"), pa.scalar("0", text.type), text)
+    nul = pc.index(pc.match_substring(text, "\0"), True).as_py()
+    if nul >= 0:
+        raise DataError(
+            f"File '{path}', column {name!r}, row {first_row + nul + 1} holds a NUL character, which text does not "
+            "have; remove it."
+        )
+    return text
