@@ -1,4 +1,7 @@
-"""What goes into a file comes out of it, a small one takes little memory, and what looks wrong in it is named."""
+"""What goes into a file comes out of it, a small one takes little memory, and what looks wrong in it is named.
+
+Longer than other files, because each check is tried in every kind of file that it holds for.
+"""
 
 import gzip
 import json
