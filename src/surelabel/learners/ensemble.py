@@ -24,6 +24,7 @@ from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.data.wording import shown
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
 from surelabel.labels import Task
+from surelabel.learners._indices import check_indices
 from surelabel.learners.protocol import NegativesUse
 from surelabel.system import Progress
 
@@ -163,6 +164,7 @@ class SklearnLearner:
             )
         with _failing("The content is no skops file of models"):
             models = skops.io.loads(data, trusted=sorted(asked))
+            check_indices(models)
             fits = self._fits(models, math.prod(sample_shape), num_classes)
         if not fits:
             raise InvalidInputError(
