@@ -20,7 +20,7 @@ from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
-from surelabel.references import absolute_reference, changed_file, check_unchanged, reference_hash, resolve
+from surelabel.references import absolute_reference, changed_file, reference_hash, resolve
 from surelabel.trust import DATA_SETS, Reference
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -262,8 +262,7 @@ class FunctionData(Settings):
 
     def load(self) -> RunData:
         """Call the function; refuse a file whose content has changed."""
-        check_unchanged(self.function, self.sha256)
-        data = resolve(self.function)(**self.arguments)
+        data = resolve(self.function, self.sha256)(**self.arguments)
         if not isinstance(data, RunData):
             raise InvalidInputError(
                 f"The function {self.function!r} must return a surelabel.data.reference.RunData. Got "

@@ -24,7 +24,7 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.models.pretrained import SUFFIXES
-from surelabel.references import absolute_reference, changed_file, check_unchanged, file_hash, reference_hash, resolve
+from surelabel.references import absolute_reference, changed_file, file_hash, reference_hash, resolve
 from surelabel.system import Progress
 from surelabel.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
 from surelabel.trust import ESTIMATORS as LISTED_ESTIMATORS
@@ -105,6 +105,11 @@ class TorchLearnerSettings(Settings):
                 f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
                 f"{', '.join(shared)} instead, which every estimator is told; leave it out there"
             )
+        if self.layer_hashes and len(self.layer_hashes) != len(self.stochastic_layers):
+            raise ValueError(
+                f"The 'layer_hashes' setting must have one entry for each of the {len(self.stochastic_layers)} "
+                f"stochastic_layers. Got {len(self.layer_hashes)} instead; leave it out, and it is filled in"
+            )
         if self.model is None and self.model_parameters:
             raise ValueError(
                 f"The 'model_parameters' setting is for a 'model' that is named. Got {self.model_parameters} for the "
@@ -177,8 +182,7 @@ class TorchLearnerSettings(Settings):
         """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
         if self.model is None or self._pretrained is None:
             return self
-        check_unchanged(self.model, self.model_hash)
-        parameter = inspect.signature(resolve(self.model)).parameters.get("pretrained")
+        parameter = inspect.signature(resolve(self.model, self.model_hash)).parameters.get("pretrained")
         if parameter is None or parameter.default is parameter.empty:
             return self
         rest = {name: value for name, value in self.model_parameters.items() if name != "pretrained"}
@@ -189,8 +193,7 @@ class TorchLearnerSettings(Settings):
 
         if self.model is None:
             return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
-        check_unchanged(self.model, self.model_hash)
-        factory: ModelFactory = resolve(self.model)
+        factory: ModelFactory = resolve(self.model, self.model_hash)
         if not self.model_parameters:
             return factory
         made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
@@ -223,8 +226,7 @@ class TorchLearnerSettings(Settings):
     def _estimator_class(self) -> type[UncertaintyEstimator]:
         if self.uncertainty in ESTIMATORS:
             return ESTIMATORS[self.uncertainty]
-        check_unchanged(self.uncertainty, self.uncertainty_hash)
-        found = resolve(self.uncertainty)
+        found = resolve(self.uncertainty, self.uncertainty_hash)
         if not (isinstance(found, type) and hasattr(found, "estimate")):
             raise InvalidInputError(
                 f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
@@ -234,9 +236,7 @@ class TorchLearnerSettings(Settings):
 
     def _layers(self) -> tuple[Any, ...]:
         hashes = self.layer_hashes or (None,) * len(self.stochastic_layers)
-        for layer, expected in zip(self.stochastic_layers, hashes, strict=True):
-            check_unchanged(layer, expected)
-        return tuple(resolve(layer) for layer in self.stochastic_layers)
+        return tuple(map(resolve, self.stochastic_layers, hashes))
 
     def _warn_of_ignored(self) -> None:
         if self.model is not None:
@@ -285,9 +285,8 @@ class SklearnLearnerSettings(Settings):
         """Return the learner; refuse a file.py whose content has changed."""
         from surelabel.learners.ensemble import SklearnLearner
 
-        check_unchanged(self.estimator, self.estimator_hash)
         try:
-            estimator = resolve(self.estimator)(**self.parameters)
+            estimator = resolve(self.estimator, self.estimator_hash)(**self.parameters)
         except TypeError as error:
             raise InvalidInputError(
                 f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}: {error}."
