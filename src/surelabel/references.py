@@ -7,13 +7,17 @@ that it names: do so only for settings that you trust.
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from surelabel.errors import ChangedFileError, InvalidInputError
+from surelabel.errors import ChangedFileError, InvalidInputError, SurelabelError
 
 _PREFIX = "surelabel_reference_"
 
@@ -25,6 +29,60 @@ def is_own_code(module: str) -> bool:
     False
     """
     return module.startswith(_PREFIX)
+
+
+@contextmanager
+def failing(problem: str, remedy: str = "") -> Iterator[None]:
+    """Name the problem where installed code fails, in whatever way; a file.py of the user's tells its own line.
+
+    >>> with failing("No square root with these parameters"):
+    ...     resolve("math:sqrt")(-1)
+    Traceback (most recent call last):
+    surelabel.errors.InvalidInputError: No square root with these parameters (ValueError: math domain error).
+    """
+    try:
+        yield
+    except (MemoryError, SurelabelError):
+        raise
+    except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        if any(is_own_code(frame.f_globals.get("__name__", "")) for frame, _ in frames):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}). {remedy}".rstrip()) from error
+
+
+def check_call(
+    problem: str,
+    function: Callable[..., Any],
+    named: Mapping[str, Any],
+    first: Sequence[Any] = (),
+    told: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse arguments that a function or class does not take, or lacks, before it is called with them.
+
+    Args:
+        problem: what cannot be done.
+        function: what is to be called.
+        named: arguments that the user gives.
+        first: those before them.
+        told: further ones, which are not the user's to give.
+
+    Example:
+        >>> check_call("No fraction", resolve("fractions:Fraction.from_float"), {"g": 1})
+        Traceback (most recent call last):
+        surelabel.errors.InvalidInputError: No fraction: missing a required argument: 'f'. It takes f.
+    """
+    told = told or {}
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins tell none
+        return
+    try:
+        signature.bind(*first, **told, **named)
+    except TypeError as error:
+        own = [name for name in list(signature.parameters)[len(first) :] if name not in told]
+        raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
 
 
 def resolve(reference: str, expected: str | None = None) -> Any:

@@ -20,7 +20,7 @@ from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
-from surelabel.references import absolute_reference, changed_file, reference_hash, resolve
+from surelabel.references import absolute_reference, changed_file, check_call, failing, reference_hash, resolve
 from surelabel.trust import DATA_SETS, Reference
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -262,7 +262,11 @@ class FunctionData(Settings):
 
     def load(self) -> RunData:
         """Call the function; refuse a file whose content has changed."""
-        data = resolve(self.function, self.sha256)(**self.arguments)
+        function = resolve(self.function, self.sha256)
+        made = f"The data function {self.function!r} cannot be called with arguments={self.arguments}"
+        check_call(made, function, self.arguments)
+        with failing(made, "Correct the arguments."):
+            data = function(**self.arguments)
         if not isinstance(data, RunData):
             raise InvalidInputError(
                 f"The function {self.function!r} must return a surelabel.data.reference.RunData. Got "

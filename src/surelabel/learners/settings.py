@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -24,7 +24,15 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.labels import Task
 from surelabel.models.pretrained import SUFFIXES
-from surelabel.references import absolute_reference, changed_file, file_hash, reference_hash, resolve
+from surelabel.references import (
+    absolute_reference,
+    changed_file,
+    check_call,
+    failing,
+    file_hash,
+    reference_hash,
+    resolve,
+)
 from surelabel.system import Progress
 from surelabel.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
 from surelabel.trust import ESTIMATORS as LISTED_ESTIMATORS
@@ -197,8 +205,8 @@ class TorchLearnerSettings(Settings):
         if not self.model_parameters:
             return factory
         made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
-        _check_call(made, factory, (), 0, **self.model_parameters)
-        make: ModelFactory = functools.partial(factory, **self.model_parameters)
+        check_call(made, factory, self.model_parameters, ((), 0))
+        make: ModelFactory = functools.partial(_make, made, functools.partial(factory, **self.model_parameters))
         if self._pretrained is None:
             return make
         _check_weights(self._pretrained, self.pretrained_hash)
@@ -217,9 +225,11 @@ class TorchLearnerSettings(Settings):
         told = {name: value for name, value in shared.items() if name in takes}
         if "stochastic_layers" in takes:
             told["stochastic_layers"] = self._layers()
-        made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters="
-        _check_call(f"{made}{self.uncertainty_parameters}", make, **told, **self.uncertainty_parameters)
-        estimator = make(**told, **self.uncertainty_parameters)
+        given = self.uncertainty_parameters
+        made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters={given}"
+        check_call(made, make, given, told=told)
+        with failing(made, "Correct the parameters."):
+            estimator = make(**told, **given)
         check_estimator(estimator, task)
         return estimator
 
@@ -272,6 +282,13 @@ class SklearnLearnerSettings(Settings):
     max_copies: int = Field(4, ge=0, le=MOST_SAMPLES)
     predict_batch_size: int = Field(4096, ge=1, le=MOST_SAMPLES)
 
+    @model_validator(mode="after")
+    def _check_processes(self) -> Self:
+        asked = self.parameters.get("n_jobs")
+        if isinstance(asked, int | float) and asked > MOST_PROCESSES:
+            raise ValueError(f"The 'n_jobs' parameter must be at most {MOST_PROCESSES}. Got {asked} instead")
+        return self
+
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""
         yield Reference(self.estimator, CLASSIFIERS)
@@ -285,12 +302,11 @@ class SklearnLearnerSettings(Settings):
         """Return the learner; refuse a file.py whose content has changed."""
         from surelabel.learners.ensemble import SklearnLearner
 
-        try:
-            estimator = resolve(self.estimator, self.estimator_hash)(**self.parameters)
-        except TypeError as error:
-            raise InvalidInputError(
-                f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}: {error}."
-            ) from error
+        make = resolve(self.estimator, self.estimator_hash)
+        made = f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}"
+        check_call(made, make, self.parameters)
+        with failing(made, "Correct the parameters."):
+            estimator = make(**self.parameters)
         return SklearnLearner(
             estimator,
             members=self.members,
@@ -301,6 +317,11 @@ class SklearnLearnerSettings(Settings):
             progress=progress,
             task=task,
         )
+
+
+def _make(problem: str, make: "ModelFactory", sample_shape: tuple[int, ...], num_classes: int) -> "Module":
+    with failing(problem, "Correct the parameters."):
+        return make(sample_shape, num_classes)
 
 
 def _make_from_weights(
@@ -333,14 +354,3 @@ def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
     changed = [name for name in names if getattr(settings, name) != fields[name].get_default()]
     if changed:
         warnings.warn(f"Ignored: {', '.join(changed)}, because {why}.", UserWarning, stacklevel=4)
-
-
-def _check_call(problem: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Refuse arguments that a function or class does not take, or lacks, before it is called with them."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*arguments, **named)
-    except TypeError as error:
-        own = [name for name in list(signature.parameters)[len(arguments) :] if name not in _OF_ALL_ESTIMATORS]
-        known = ", ".join(name for name in own if name != "task") or "no parameters"
-        raise InvalidInputError(f"{problem}: {error}. It takes {known}.") from error
