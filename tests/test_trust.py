@@ -24,6 +24,7 @@ from small_runs import LEARNER, blobs, small_settings
 from surelabel import trust
 from surelabel.cli import main
 from surelabel.config import Settings
+from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
@@ -108,6 +109,15 @@ def by_place(settings: dict[str, Any], mark: Path) -> str:
     return f"{function} with cache="
 
 
+def by_size(name: str, argument: str) -> Callable[[dict[str, Any], Path], str]:
+    def attack(settings: dict[str, Any], mark: Path) -> str:
+        function = f"surelabel.recipes.datasets:{name}"
+        settings["data"] = {"kind": "function", "function": function, "arguments": {argument: 4000}}
+        return f"{function} with {argument}=4000"
+
+    return attack
+
+
 def by_another_list(settings: dict[str, Any], mark: Path) -> str:
     function = "surelabel.recipes.datasets:voc2007"
     settings["learner"] = {"kind": "sklearn", "estimator": function, "parameters": {"cache": str(mark)}}
@@ -140,6 +150,8 @@ ATTACKS: dict[str, tuple[str, Callable[[dict[str, Any], Path], str]]] = {
     "a network": ("network", by_file("model")),
     "an import": ("network", by_module),
     "a place to write to": ("network", by_place),
+    "large pictures": ("network", by_size("voc2007", "side")),
+    "large clips": ("network", by_size("ucf101", "height")),
     "what is listed for another setting": ("classifier", by_another_list),
 }
 
@@ -464,6 +476,10 @@ def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
 def test_listed_networks_are_made_of_a_shape_and_a_number_of_classes() -> None:
     for reference in trust.NETWORKS:
         assert list(inspect.signature(resolve(reference)).parameters)[:2] == ["sample_shape", "num_classes"], reference
+
+
+def test_nobody_else_says_how_large_clips_are() -> None:
+    assert set(ClipSettings.model_fields) <= set(trust.DATA_SETS["surelabel.recipes.datasets:ucf101"])
 
 
 def test_what_our_own_commands_name_is_listed() -> None:

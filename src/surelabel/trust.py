@@ -52,15 +52,23 @@ ESTIMATORS = frozenset(
         "surelabel.uncertainty:RandomAugmentation",
     }
 )
-_PLACES = ("folder", "cache")
-DATA_SETS: dict[str, tuple[str, ...]] = {
-    "surelabel.recipes.datasets:cifar10": (),
-    "surelabel.recipes.datasets:cifar100": (),
-    "surelabel.recipes.datasets:ucf101": _PLACES,
-    "surelabel.recipes.datasets:voc2007": _PLACES,
-    "surelabel.recipes.demo:digits": (),
+_PLACES: dict[str, tuple[int, ...]] = {"folder": (), "cache": ()}
+DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
+    "surelabel.recipes.datasets:cifar10": {},
+    "surelabel.recipes.datasets:cifar100": {},
+    "surelabel.recipes.datasets:ucf101": {
+        **_PLACES,
+        "passages": (),
+        "frames": (),
+        "stride": (),
+        "height": (),
+        "width": (),
+    },
+    "surelabel.recipes.datasets:voc2007": {**_PLACES, "side": (224,)},
+    "surelabel.recipes.demo:digits": {},
 }
-"""Functions that make data, and arguments that nobody else's run may give: they say where decoded files are written."""
+"""Functions that make data; and arguments that say where decoded files are written and how large they are, which
+nobody else's run may give, but for these values."""
 
 # Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
 CLASSIFIERS = frozenset(

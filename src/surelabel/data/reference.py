@@ -249,10 +249,10 @@ class FunctionData(Settings):
     arguments: dict[str, JSONScalar] = Field(default_factory=dict)
 
     def references(self) -> Iterator[Reference]:
-        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        """Yield all code that the settings name, with arguments that say where and how a listed function writes."""
         yield Reference(self.function, DATA_SETS)
-        for name in DATA_SETS.get(self.function, ()):
-            if name in self.arguments:
+        for name, usual in DATA_SETS.get(self.function, {}).items():
+            if name in self.arguments and self.arguments[name] not in usual:
                 yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
 
     def pinned(self) -> Self:
