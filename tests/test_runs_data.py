@@ -195,6 +195,28 @@ def test_a_function_gets_its_arguments_and_must_return_run_data(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"zzz": 1}, r"arguments=\{'zzz': 1\}: got an unexpected .*'zzz'\. It takes seed, labels_per_class"),
+        (
+            {"labels_per_class": "a"},
+            r"arguments=\{'labels_per_class': 'a'\} \(TypeError: .*\)\. Correct the arguments\.",
+        ),
+        ({"seed": -1}, r"arguments=\{'seed': -1\} \(InvalidParameterError: .*\)\. Correct the arguments\."),
+    ],
+)
+def test_arguments_that_a_function_refuses_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"'surelabel.recipes.demo:digits' cannot be called with {message}"):
+        FunctionData(function="surelabel.recipes.demo:digits", arguments=arguments).load()
+
+
+def test_a_function_of_ones_own_that_fails_tells_its_own_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def make():\n    return 1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        FunctionData(function=f"{tmp_path}/mine.py:make").load()
+
+
+@pytest.mark.parametrize(
     ("ids", "message"),
     [
         (["a", "b", "\ud800", "d"], r"The id '\\ud800' holds a lone surrogate"),

@@ -24,6 +24,7 @@ from small_runs import LEARNER, blobs, small_settings
 from surelabel import trust
 from surelabel.cli import main
 from surelabel.config import Settings
+from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
@@ -109,6 +110,15 @@ def by_place(settings: dict[str, Any], mark: Path) -> str:
     return f"{function} with cache="
 
 
+def by_size(name: str, argument: str) -> Callable[[dict[str, Any], Path], str]:
+    def attack(settings: dict[str, Any], mark: Path) -> str:
+        function = f"surelabel.recipes.datasets:{name}"
+        settings["data"] = {"kind": "function", "function": function, "arguments": {argument: 4000}}
+        return f"{function} with {argument}=4000"
+
+    return attack
+
+
 def by_another_list(settings: dict[str, Any], mark: Path) -> str:
     function = "surelabel.recipes.datasets:voc2007"
     settings["learner"] = {"kind": "sklearn", "estimator": function, "parameters": {"cache": str(mark)}}
@@ -141,6 +151,8 @@ ATTACKS: dict[str, tuple[str, Callable[[dict[str, Any], Path], str]]] = {
     "a network": ("network", by_file("model")),
     "an import": ("network", by_module),
     "a place to write to": ("network", by_place),
+    "large pictures": ("network", by_size("voc2007", "side")),
+    "large clips": ("network", by_size("ucf101", "height")),
     "what is listed for another setting": ("classifier", by_another_list),
 }
 
@@ -445,6 +457,16 @@ def test_the_keys_folder_never_follows_from_the_current_one(monkeypatch: pytest.
         assert trust.user_key() is None
     assert not trust.is_signed({}, "0" * 64)
     assert list(tmp_path.iterdir()) == []
+    known_to_all = tmp_path / "relative" / "key"
+    known_to_all.parent.mkdir()
+    known_to_all.touch(0o600)
+    known_to_all.write_text("ab" * 32 + "\n")
+    by_planted = hmac.new(b"\xab" * 32, b"surelabel run\n{}", "sha256").hexdigest()
+    for chosen in ("relative", "./relative", "~/relative"):
+        monkeypatch.setenv("SURELABEL_CONFIG", chosen)
+        with pytest.warns(UnsignedRunWarning, match=rf"'{chosen}': SURELABEL_CONFIG must be an absolute path"):
+            assert trust.user_key() is None
+        assert not trust.is_signed({}, by_planted)
 
 
 # The lists.
@@ -461,6 +483,13 @@ def test_listed_code_is_there_and_is_of_its_own_package() -> None:
         assert found.__module__.split(".")[0] == module.split(".")[0], reference
 
 
+ASK_FOR_PROBABILITIES = {
+    "SVC": {"probability": True},
+    "NuSVC": {"probability": True},
+    "SGDClassifier": {"loss": "log_loss"},
+}
+
+
 def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
     from sklearn.utils import all_estimators
 
@@ -469,9 +498,19 @@ def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
         assert getattr(importlib.import_module(module), name) is classifiers[name]
         needed = [one for one in inspect.signature(classifiers[name]).parameters.values() if one.default is one.empty]
         assert not needed, name
+        assert hasattr(classifiers[name](**ASK_FOR_PROBABILITIES.get(name, {})), "predict_proba"), name
     for layer in trust.LAYERS:
         module, name = layer.split(":")
         assert issubclass(getattr(importlib.import_module(module), name), torch.nn.Module)
+
+
+def test_listed_networks_are_made_of_a_shape_and_a_number_of_classes() -> None:
+    for reference in trust.NETWORKS:
+        assert list(inspect.signature(resolve(reference)).parameters)[:2] == ["sample_shape", "num_classes"], reference
+
+
+def test_nobody_else_says_how_large_clips_are() -> None:
+    assert set(ClipSettings.model_fields) <= set(trust.DATA_SETS["surelabel.recipes.datasets:ucf101"])
 
 
 def test_what_our_own_commands_name_is_listed() -> None:
@@ -542,9 +581,9 @@ class stochastic_layers(torch.nn.Module):
 
 
 def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def noted(reference: str) -> Any:
+    def noted(reference: str, *expected: str | None) -> Any:
         resolved.add(reference)
-        return resolve(reference)
+        return resolve(reference, *expected)
 
     resolved: set[str] = set()
     for module in ("learners.settings", "data.reference"):

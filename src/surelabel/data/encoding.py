@@ -89,6 +89,7 @@ def label_array(y: Any) -> npt.NDArray[Any]:
     >>> label_array(["cat", float("nan")]).dtype
     dtype('O')
     """
+    refuse_masked("y", y, "fill it with what marks unlabeled samples: y.filled(-1)")
     if hasattr(y, "isna"):  # pandas; its own conversion would turn integers with NA into floats
         return np.asarray(y.to_numpy(dtype=object) if np.asarray(y.isna()).any() else y)
     values = np.asarray(y)
@@ -96,6 +97,15 @@ def label_array(y: Any) -> npt.NDArray[Any]:
         as_given = np.asarray(y, dtype=object)
         return values if all(isinstance(value, str) for value in as_given.flat) else as_given
     return values
+
+
+def refuse_masked(name: str, values: Any, remedy: str) -> None:
+    """Refuse an array with masked entries: as a plain array it would hold what lies behind the mask.
+
+    >>> refuse_masked("X", np.ma.masked_array([1, 2], mask=[False, False]), "fill it")
+    """
+    if isinstance(values, np.ma.MaskedArray) and (number := int(np.ma.getmaskarray(values).sum())):
+        raise InvalidInputError(f"Input {name} is a masked array with {number} masked entries; {remedy}.")
 
 
 def look_alikes(names: Iterable[Any]) -> list[str]:
@@ -194,6 +204,12 @@ def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list
 
 
 def _check_kind(values: npt.NDArray[Any]) -> None:
+    several = [value for value in values.flat if hasattr(value, "__len__")] if values.dtype == object else []
+    if wrong := [value for value in several if not isinstance(value, str | bytes)]:
+        raise InvalidInputError(
+            f"Unknown label type: y holds {type(wrong[0]).__name__}; give one string or whole number a sample, or an "
+            "array of 0 and 1 with a column for each class."
+        )
     if values.dtype.kind not in "biufUOMm":
         raise InvalidInputError(
             f"Unknown label type: y holds {values.dtype}; make the labels strings, or whole numbers of 64 bits at most."

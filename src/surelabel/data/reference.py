@@ -20,7 +20,7 @@ from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.labels import Task
-from surelabel.references import absolute_reference, changed_file, check_unchanged, reference_hash, resolve
+from surelabel.references import absolute_reference, changed_file, check_call, failing, reference_hash, resolve
 from surelabel.trust import DATA_SETS, Reference
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -250,10 +250,10 @@ class FunctionData(Settings):
     arguments: dict[str, JSONScalar] = Field(default_factory=dict)
 
     def references(self) -> Iterator[Reference]:
-        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        """Yield all code that the settings name, with arguments that say where and how a listed function writes."""
         yield Reference(self.function, DATA_SETS)
-        for name in DATA_SETS.get(self.function, ()):
-            if name in self.arguments:
+        for name, usual in DATA_SETS.get(self.function, {}).items():
+            if name in self.arguments and self.arguments[name] not in usual:
                 yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
 
     def pinned(self) -> Self:
@@ -263,8 +263,11 @@ class FunctionData(Settings):
 
     def load(self) -> RunData:
         """Call the function; refuse a file whose content has changed."""
-        check_unchanged(self.function, self.sha256)
-        data = resolve(self.function)(**self.arguments)
+        function = resolve(self.function, self.sha256)
+        made = f"The data function {self.function!r} cannot be called with arguments={self.arguments}"
+        check_call(made, function, self.arguments)
+        with failing(made, "Correct the arguments."):
+            data = function(**self.arguments)
         if not isinstance(data, RunData):
             raise InvalidInputError(
                 f"The function {self.function!r} must return a surelabel.data.reference.RunData. Got "
