@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,11 +21,15 @@ from test_engine_methods import MeanTeacher, picture_network, pictures
 from torch import Tensor, nn
 
 import surelabel as sl
-from surelabel.engine.checkpoint import FitCheckpoint
+from surelabel.data.source import ArraySource
+from surelabel.data.training_set import TrainingSet
+from surelabel.engine.checkpoint import FitCheckpoint, _checked_generator
 from surelabel.engine.method import Batch, Method
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.errors import RunError
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.runs.checkpoints import RunCheckpoints
 from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
 
@@ -122,6 +127,14 @@ def test_checkpoints_are_five_minutes_apart_and_can_be_left_out(tmp_path: Path) 
         assert not list(folder.rglob("*checkpoint*"))
 
 
+def test_every_state_of_the_generator_is_taken() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(1300):  # two tables of 624 numbers
+            assert _checked_generator(torch.get_rng_state()) is not None
+            torch.randint(2, ())
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:90] + bytes([data[90] ^ 1]) + data[91:]])
 def test_a_damaged_checkpoint_is_told_and_the_round_begins_anew(
     tmp_path: Path, damage: Callable[[bytes], bytes]
@@ -164,21 +177,134 @@ def _of_another_optimizer(tensors: dict[str, Tensor]) -> None:
     tensors["optimizer.99.momentum_buffer"] = torch.zeros(1)
 
 
-@pytest.mark.parametrize("change", [_without_generator, _of_another_shape, _without_about, _of_another_optimizer])
+def _complex(tensors: dict[str, Tensor]) -> None:
+    tensors["network.0"] = tensors["network.0"].to(torch.complex64)
+
+
+def _of_half_a_generator(tensors: dict[str, Tensor]) -> None:
+    tensors["generator"] = tensors["generator"][:2528].clone()
+
+
+def _beyond_the_generators_table(tensors: dict[str, Tensor]) -> None:
+    tensors["generator"][8:12].view(torch.int32)[0] = 624  # that are left
+    tensors["generator"][16:24].view(torch.int64)[0] = 624  # the place of the next
+
+
+CHANGES = [
+    _without_generator,
+    _of_another_shape,
+    _without_about,
+    _of_another_optimizer,
+    _complex,
+    _of_half_a_generator,
+    _beyond_the_generators_table,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_checkpoint_that_does_not_fit_is_named_with_the_way_out(
     tmp_path: Path, change: Callable[[dict[str, Tensor]], None]
 ) -> None:
     with pytest.raises(Killed):
         finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
-    (file,) = (tmp_path / "run").rglob("checkpoint.bin")
-    tensors = safetensors.torch.load(file.read_bytes()[32:])
-    change(tensors)
-    data = safetensors.torch.save(tensors)
-    file.write_bytes(hashlib.sha256(data).digest() + data)
+    file = _changed(tmp_path / "run", change)
     with pytest.raises(RunError, match=r"round 0 does not fit.*Remove checkpoint\.bin"):
         finish(resume(tmp_path / "run"))
     file.unlink()
     finish(resume(tmp_path / "run"))
+
+
+def _changed(run: Path, change: Callable[[dict[str, Tensor]], None]) -> Path:
+    """Change the run's checkpoint, as someone would who redoes its checksum."""
+    (file,) = run.rglob("checkpoint.bin")
+    tensors = safetensors.torch.load(file.read_bytes()[32:])
+    change(tensors)
+    data = safetensors.torch.save(tensors)
+    file.write_bytes(hashlib.sha256(data).digest() + data)
+    return file
+
+
+def _small(value: Tensor) -> Tensor:
+    return torch.zeros(3)
+
+
+def _bytes(value: Tensor) -> Tensor:
+    return value.to(torch.uint8)
+
+
+def _flat(value: Tensor) -> Tensor:
+    return value.flatten()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name", "changed"),
+    [
+        ("adamw", "exp_avg", _small),
+        ("adamw", "exp_avg_sq", _bytes),
+        ("adamw", "step", lambda value: torch.zeros(0)),
+        ("adamw", "step", None),
+        ("sgd", "momentum_buffer", _small),
+        ("sgd", "momentum_buffer", _flat),
+        ("sgd", "momentum_buffer", None),
+    ],
+)
+def test_what_an_optimizer_keeps_must_have_the_place_that_it_is_copied_to(
+    tmp_path: Path, optimizer: str, name: str, changed: Callable[[Tensor], Tensor] | None
+) -> None:
+    # Fused optimizers would read and write beside a tensor that is too small: the process would crash, or go on.
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path, {"optimizer": optimizer}), progress=Kill(after=5)))
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        key = f"optimizer.0.{name}"
+        value = tensors.pop(key)
+        if changed is not None:
+            tensors[key] = changed(value)
+
+    _changed(tmp_path / "run", change)
+    with pytest.raises(RunError, match=rf"round 0 does not fit.*optimizer\.0\.{name}.*Remove checkpoint\.bin"):
+        finish(resume(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seconds", math.nan),
+        ("seconds", math.inf),
+        ("seconds", -1.0),
+        ("seconds", "1"),
+        ("done", math.inf),
+        ("done", -5),
+        ("done", STEPS + 1),
+        ("done", 2.5),
+        ("finished", 1),
+        ("finished", -1),
+    ],
+)
+def test_a_checkpoint_with_numbers_that_cannot_be_is_named(tmp_path: Path, name: str, value: object) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        about = json.loads(tensors["about"].numpy().tobytes()) | {name: value}
+        tensors["about"] = torch.tensor(list(json.dumps(about).encode()), dtype=torch.uint8)
+
+    _changed(tmp_path / "run", change)
+    rest = Kill()
+    with pytest.raises(RunError, match=rf"round 0 does not fit.*'{name}' is .*Remove checkpoint\.bin"):
+        finish(resume(tmp_path / "run", progress=rest))
+    assert rest.steps == 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_a_checkpoint_that_is_no_file_is_named(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
+    (file,) = (tmp_path / "run").rglob("checkpoint.bin")
+    file.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](file)
+    with pytest.raises(RunError, match=r"checkpoint\.bin' cannot be read \(it is not a plain file\). Remove it"):
+        finish(resume(tmp_path / "run"))
 
 
 def test_a_full_disk_is_told_and_stops_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,13 +323,21 @@ def test_a_full_disk_is_told_and_stops_no_training(tmp_path: Path, monkeypatch: 
         finish(start(tmp_path / "run", settings(tmp_path)))
     assert not list((tmp_path / "run").rglob("*checkpoint*"))
 
+    def refused(path: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    store = RunCheckpoints(tmp_path / "run", 0.0)
+    monkeypatch.setattr(files, "_remove", refused)
+    with pytest.warns(UserWarning, match="without a new checkpoint.*No space left"):
+        store.write(9, b"state")
+
 
 def test_the_minutes_before_a_kill_count(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         finish(start(tmp_path / "run", settings(tmp_path), progress=Kill(after=5)))
     (file,) = (tmp_path / "run").rglob("checkpoint.bin")
-    store = Memory(file.read_bytes()[32:])
-    before = FitCheckpoint(store, 0, _seed_of(store), torch.device("cpu")).seconds_before
+    about = json.loads(safetensors.torch.load(file.read_bytes()[32:])["about"].numpy().tobytes())
+    before = about["seconds"]
     assert before > 0
     records = list(resume(tmp_path / "run"))
     assert records[0].minutes * 60 > before
@@ -241,6 +375,76 @@ def test_a_learner_in_memory_has_checkpoints_while_its_run_lasts(tmp_path: Path)
     assert difference(tmp_path / "killed", tmp_path / "whole") == ""
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ({"learning_rate": 0.03}, {"learning_rate": 0.3}, "settings"),
+        ({"steps": STEPS}, {"steps": 4}, "settings"),
+        ({"optimizer": "adamw"}, {"optimizer": "sgd"}, "settings"),
+        ({"ema_decay": 0.9}, {}, "settings"),
+        ({}, {"hidden": (7,)}, "network"),
+        ({}, {"dropout": 0.5}, "network"),
+        ({}, {"negative_weight": 2.0}, "settings"),
+    ],
+)
+def test_a_round_that_would_be_trained_in_two_ways_begins_anew(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], what: str
+) -> None:
+    x, y = blobs()
+
+    def run(folder: str, changes: dict[str, Any], kill: Kill | None = None, resume: bool = False) -> Any:
+        own = {name: changes[name] for name in changes if name in type(LEARNER).model_fields}
+        training = {name: changes[name] for name in changes if name not in own}
+        made = settings(tmp_path, training, **own)
+        assert made.learner is not None
+        learner = made.learner.build("single", kill)
+        arguments: Any = ((x[:9], y[:9]), x[9:60], made.config)
+        finish(sl.run(tmp_path / folder, learner, *arguments, checkpoint_minutes=0, resume=resume))
+
+    run("whole", after)
+    with pytest.raises(Killed):
+        run("killed", before, Kill(after=7))
+    with pytest.warns(UserWarning, match=f"Round 0 begins anew: its checkpoint was made with {what} "):
+        run("killed", after, resume=True)
+    assert difference(tmp_path / "killed", tmp_path / "whole") == ""
+
+
+def test_a_round_with_other_labels_begins_anew(tmp_path: Path) -> None:
+    x, y = blobs()
+    made = settings(tmp_path).learner
+    assert isinstance(made, TorchLearnerSettings)
+    learner: Any = made.build("single", Kill(after=5))
+    learner.checkpoints = Memory()
+
+    def training_set(y: Any) -> TrainingSet:
+        known = np.eye(3, dtype=bool)[y]
+        return TrainingSet(ArraySource(x), known, np.ones_like(known), len(x), "single")
+
+    with pytest.raises(Killed):
+        learner.fit(training_set(y), seed=0)
+    with pytest.warns(UserWarning, match="begins anew: its checkpoint was made with targets "):
+        learner.fit(training_set(y[::-1]), seed=0)
+
+
+def test_runs_that_take_turns_with_one_learner_are_as_each_alone(tmp_path: Path) -> None:
+    x, y = blobs()
+    made = settings(tmp_path)
+    assert made.learner is not None
+    shared: Any = made.learner.build("single")
+    configs = {name: made.config.replace(tau_p=tau_p, balance=None) for name, tau_p in (("a", 0.5), ("b", 0.95))}
+
+    def run(folder: Path, name: str, learner: Any) -> Iterator[Any]:
+        return sl.run(folder / name, learner, (x[:9], y[:9]), x[9:60], configs[name], checkpoint_minutes=0)
+
+    for name in configs:
+        finish(run(tmp_path / "alone", name, made.learner.build("single")))
+    assert difference(tmp_path / "alone" / "a", tmp_path / "alone" / "b") != ""
+    finish(zip(*(run(tmp_path / "turns", name, shared) for name in configs), strict=True))
+    for name in configs:
+        assert difference(tmp_path / "turns" / name, tmp_path / "alone" / name) == ""
+    assert not list((tmp_path / "turns").rglob("*checkpoint*"))
+
+
 class Memory:
     """A store of one checkpoint, in memory."""
 
@@ -252,12 +456,6 @@ class Memory:
 
     def write(self, round: int, data: bytes) -> None:
         self.data, self.writes = data, self.writes + 1
-
-
-def _seed_of(store: Memory) -> int:
-    assert store.data is not None
-    about = json.loads(safetensors.torch.load(store.data)["about"].numpy().tobytes())
-    return int(about["seed"])
 
 
 class Counting(MeanTeacher):
@@ -282,7 +480,7 @@ def test_a_teacher_and_a_methods_own_tensors_are_kept() -> None:
         torch.manual_seed(0)
         method: Method = Counting(torch.zeros(()))
         network = picture_network()
-        checkpoint = None if store is None else FitCheckpoint(store, 0, 1, torch.device("cpu"))
+        checkpoint = None if store is None else FitCheckpoint(store, 0, {"seed": 1}, torch.device("cpu"))
         trainer = Trainer(training, torch.device("cpu"), progress=progress)
         average = trainer.train(network, pictures(), method, seed=0, checkpoint=checkpoint)
         return [*average.state_dict().values(), *method.tensors().values()]
@@ -300,6 +498,8 @@ sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_checkpoints import settings
 from surelabel.runs.session import start
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may have inherited to ignore it
 
 def progress(what, done, total):
     if what == "train" and done == 4:

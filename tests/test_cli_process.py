@@ -170,6 +170,20 @@ def test_a_disk_that_is_full_before_the_run_has_begun_advises_to_begin_it_again(
     assert command(*fit("runs")).code == 0
 
 
+def test_a_disk_without_a_byte_left_keeps_no_parts_of_files(command, monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        patch.setattr(files, "_rename", full)
+        result = command(*fit("runs"))
+    assert result.err.splitlines()[0].startswith("error: File 'runs/")
+    assert result.err.splitlines()[1:] == ["note: the run has not begun; the same command begins it"]
+    assert [path.name for path in Path("runs").rglob("*") if path.is_file()] == [".lock"]
+    assert command(*fit("runs")).code == 0
+
+
 def test_a_terminal_gets_bars_and_colors(command, monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system="standard", highlight=False)
     monkeypatch.setattr("surelabel.cli._rounds.out", screen)

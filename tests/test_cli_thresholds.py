@@ -5,6 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
@@ -236,6 +237,33 @@ def test_a_file_that_cannot_be_used_is_named(command, name, content, message):
     Path(name).write_text(content)
     assert message in command.fails(1, "thresholds", name)
     assert not list(Path().glob("*.svg"))
+
+
+def test_labels_in_parquet_are_the_same_as_text_numbers_or_categories():
+    names = pa.array(["cat", "dog", "cat", None])
+    kinds = {"text": names, "category": names.dictionary_encode(), "large": names.cast(pa.large_string())}
+    for name, truth in {**kinds, "numbers": pa.array([0, 1, 0, None])}.items():
+        label = pa.array([0, 0, 0.0, 1]) if name == "numbers" else pa.array(["cat", "cat", None, "dog"])
+        table = {"id": list("abcd"), "label": label, "truth": truth, "confidence": [0.9, 0.8, 0.7, 0.6]}
+        pa.parquet.write_table(pa.table(table), f"{name}.parquet")
+        wrong = [[False], [True], [name != "numbers"]]
+        assert read_labels(Path(f"{name}.parquet")).wrong.tolist() == wrong
+
+
+MANY = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "label", [pa.array(np.zeros(MANY, dtype=int)), pa.DictionaryArray.from_arrays(np.zeros(MANY, "i4"), ["a" * 20_000])]
+)
+def test_a_small_file_of_many_equal_rows_does_not_fill_the_memory(command, monkeypatch, label):
+    table = pa.table({"confidence": np.full(MANY, 0.9), "label": label, "truth": label})
+    pa.parquet.write_table(table, "a.parquet", compression="zstd")
+    assert Path("a.parquet").stat().st_size < 100_000
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", str(23 * MANY if len(str(label[0])) == 1 else 100 * MANY))
+    line = command.fails(1, "thresholds", "a.parquet")
+    assert "File 'a.parquet' of " in line
+    assert "set SURELABEL_MAX_BYTES to a larger number" in line
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,13 @@
-"""What goes into a file comes out of it, a small one takes little memory, and what looks wrong in it is named."""
+"""What goes into a file comes out of it, a small one takes little memory, and what looks wrong in it is named.
+
+Longer than other files, because each check is tried in every kind of file that it holds for.
+"""
 
 import gzip
 import json
 import subprocess
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -14,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from cli_support import QUICK, blobs, rows, write_blobs
 
-from surelabel.data import _csv
+from surelabel.data import _csv, _parquet
 from surelabel.data._collect import Collector
 from surelabel.data._columns import Request, choose_columns
 from surelabel.data.run_data import TableData
@@ -100,6 +104,22 @@ def test_rows_are_counted_the_same_whatever_the_blocks(monkeypatch, block):
     assert (plain.records, plain.in_doubt) == (5, False)
 
 
+@pytest.mark.parametrize("block", [1, 7, 16])
+def test_text_behind_a_closing_quote_is_found_whatever_the_blocks(monkeypatch, block):
+    monkeypatch.setattr(_csv, "_BLOCK", block)
+    for shift in range(20):
+        path = save("t.csv", f'a{"a" * shift},y\n1,"u\n2,v\n3,"w\n4,x\n')
+        assert "row 1: a quoted cell is not closed or goes on after its closing quote, in line 4" in fault(path)
+
+
+def test_line_ends_within_quotes_stay_whole_whatever_the_blocks(monkeypatch):
+    monkeypatch.setattr(_csv, "_BLOCK", 16)
+    for shift in range(30):
+        text = f"a{'a' * shift},y\r\n" + '1,"two\r\r\nlines"\r\n' * 20
+        for path in (save("t.csv", text), save("t.csv.gz", gzip.compress(text.encode()))):
+            assert set(read_table(path, labels=["y"]).y.tolist()) == {"two\r\r\nlines"}
+
+
 # --- memory
 
 MEASURE = """
@@ -165,6 +185,50 @@ def test_a_small_parquet_file_does_not_fill_the_memory():
     message, grown = megabytes_to_refuse("t.parquet")
     assert "would take 4,000,000,000 bytes of memory" in message
     assert grown < 200
+
+
+BOMBS = {
+    "text of one length": ({"y": pa.array([bytes(100_000)] * 40, pa.binary(100_000))}, {"labels": ["y"]}, "4,000,160"),
+    "text of one length in a batch": ({"y": pa.array([bytes(4000)] * 90, pa.binary(4000))}, {"labels": ["y"]}, "1,4"),
+    "ids": ({"y": ["x" * 2000] * 600}, {"id_column": "y"}, "1,"),
+    "labels": ({"y": [None if row % 200 else "x" * 150_000 for row in range(2000)]}, {"labels": ["y"]}, "1,05"),
+    "lists of numbers": ({"y": [[0] * 90_000]}, {"labels": ["y"]}, "1,080,004"),
+    "short lists of numbers": ({"y": [[0] * 20_000]}, {"labels": ["y"]}, "1,280,000"),
+    "lists of text": ({"y": [["x" * 10_000] * 30]}, {"labels": ["y"]}, "1,201,920"),
+    "numbers": ({"y": np.zeros(130_000)}, {}, "1,560,000"),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_what_a_parquet_file_keeps_once_counts_as_often_as_it_is_read(monkeypatch, case):
+    columns, arguments, size = BOMBS[case]
+    table = pa.table({"a": np.zeros(len(next(iter(columns.values()))), np.float32), **columns})
+    pq.write_table(table, "t.parquet", compression="zstd", dictionary_pagesize_limit=1 << 24)
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1000000")
+    monkeypatch.setattr(_parquet, "_CELLS_IN_BATCH", 400)
+    assert f"would take {size}" in fault("t.parquet", **arguments)
+
+
+def test_lists_of_a_feature_are_named_without_reading_them(monkeypatch):
+    pq.write_table(pa.table({"a": [[0.5] * 1000]}), "t.parquet")
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", None)
+    assert "column 'a', row 1: 'list<element: double>' is not a number; drop the column" in fault("t.parquet")
+
+
+def test_text_in_arrays_counts_as_often_as_it_is_copied(monkeypatch):
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1000000")
+    for part in ("y", "ids"):
+        np.savez_compressed("t.npz", **{"x": np.zeros((4, 2)), part: np.zeros(4, "U20000")})
+        assert "would take 1,280,512 bytes of memory" in fault("t.npz")
+
+
+def test_pixels_are_not_copied_to_look_for_what_is_not_finite():
+    np.savez("t.npz", x=np.zeros((1, 2000, 2000), np.uint8))
+    tracemalloc.start()
+    read_table("t.npz")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8_000_000
 
 
 def test_the_limit_is_the_users_to_raise(monkeypatch):
@@ -304,7 +368,10 @@ def test_runs_from_before_keep_the_features_that_they_have(command):
     ("column", "counts"),
     [
         (np.arange(60) + 0.5, False),
-        (np.arange(60)[::-1], False),
+        (np.arange(60)[::-1], True),
+        (np.random.default_rng(0).permutation(60) - 7, True),
+        (np.r_[np.arange(59), 5], False),
+        (np.r_[0, np.arange(58), 59], False),
         (np.r_[np.arange(59), 60], False),
         (np.full(60, 1e9), False),
         (np.arange(60) * 2, False),
@@ -312,7 +379,7 @@ def test_runs_from_before_keep_the_features_that_they_have(command):
         (np.arange(60) + 2**40, False),  # 32 bits do not hold it
     ],
 )
-def test_only_whole_numbers_one_after_the_other_count_the_rows(column, counts):
+def test_only_whole_numbers_without_gaps_count_the_rows(column, counts):
     path = write_blobs(Path("pets.csv"), row=column)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -356,11 +423,64 @@ def test_measurements_are_refused_with_what_to_do(command):
     assert "which measure something" in command.fails(1, "fit", "a.npz", "--out", "run")
 
 
+@pytest.mark.parametrize("mark", ["NA", "?", "-1", "None"])
+def test_measurements_beside_a_mark_are_refused(command, mark):
+    result = fit(command, [f"{row / 8}" for row in range(29)] + [mark] + [None] * 30)
+    assert "the labels are numbers such as 0.125, which measure something" in result.err
+
+
+def test_measurements_with_a_separator_are_refused(command):
+    result = fit(command, [f"{row / 8}" for row in range(30)] + [None] * 30, "--separator", "|")
+    assert "the labels are numbers such as 0.125, which measure something" in result.err
+
+
 @pytest.mark.parametrize("names", [range(100, 130), [f"name {row}" for row in range(30)]])
 def test_labels_that_are_nearly_all_different_are_warned_of(command, names):
     assert (
         "warning: There are 30 classes for 30 labels; if the labels measure" in fit(command, [*names] + [None] * 30).err
     )
+
+
+@pytest.mark.parametrize("form", ["{}%", "${}", "{},5", "{}0"])
+def test_a_few_labels_that_are_all_different_are_warned_of(command, form):
+    result = fit(command, [form.format(row) for row in range(15)] + [None] * 45)
+    assert "warning: There are 15 classes for 15 labels; if the labels measure" in result.err
+
+
+def test_classes_that_are_the_same_number_are_named(command):
+    labels = ["0", "-0", "+0", "00", "1", "+1", "01", "1e0", "2"] * 3 + [None] * 33
+    assert fit(command, labels).err.splitlines() == [
+        "warning: '+0', '-0', '0', '00' are different classes; if they are one, write them alike.",
+        "warning: '+1', '01', '1', '1e0' are different classes; if they are one, write them alike.",
+    ]
+
+
+def test_zero_has_no_sign_in_any_kind_of_file():
+    y = np.array([-0.0, 1.0, np.nan])
+    np.savez("t.npz", x=np.eye(3), y=y)
+    pq.write_table(pa.table({"a": [0.5, 1, 2], "y": y}), "t.parquet")
+    save("t.csv", "a,y\n0.5,-0.0\n1,1.0\n2,\n")
+    for name in ("t.npz", "t.parquet", "t.csv"):
+        assert read_table(name, labels=["y"]).y.tolist() == ["0", "1", None]
+
+
+def test_a_nul_is_refused_in_labels_ids_and_names_of_every_kind_of_file():
+    for part in ("y", "ids"):
+        np.savez("t.npz", **{"x": np.eye(3), part: np.array(["a", "b\0c", "d"])})
+        assert fault("t.npz") == f"File 't.npz': row 2 of {part} holds U+0000, which is no character; correct the text."
+    for cells in (pa.array(["a", None, "b\0"]), pa.array([b"a", b"c", b"b\0"])):
+        pq.write_table(pa.table({"a": [0.5, 1, 2], "y": cells}), "t.parquet")
+        for part in ({"labels": ["y"]}, {"id_column": "y"}):
+            assert fault("t.parquet", **part) == (
+                "File 't.parquet', column 'y', row 3 holds a NUL character, which text does not have; remove it."
+            )
+    pq.write_table(pa.table({"a": [0.5], "y\0": [1]}), "t.parquet")
+    assert fault("t.parquet") == "File 't.parquet': the name of column 2 holds a NUL character; rename it."
+
+
+def test_an_empty_id_is_refused_in_arrays_too():
+    np.savez("t.npz", x=np.eye(3), ids=["a", "", "b"])
+    assert fault("t.npz") == "File 't.npz': row 2 of ids is empty; fill it in, or save it without ids."
 
 
 def test_classes_that_are_written_in_several_ways_are_named(command):

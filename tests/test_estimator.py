@@ -307,6 +307,13 @@ def test_a_network_is_tried_while_no_other_thread_trains() -> None:
     assert made.is_set()
 
 
+def test_masked_samples_are_refused_with_what_to_do() -> None:
+    masked = np.ma.masked_array(X, mask=X > 7)
+    with pytest.raises(ValueError, match=r"X is a masked array with 12 masked entries; fill .*X.filled\(0\)"):
+        quick().fit(masked, FEW)
+    quick().fit(np.ma.masked_array(X, mask=False), FEW)
+
+
 def test_a_source_of_samples_is_refused_with_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"takes arrays. Got a source of samples \(ArraySource\) instead; train on it"):
         sl.UPSClassifier().fit(ArraySource(X), FEW)
@@ -339,7 +346,7 @@ def test_labels_that_every_row_has_or_lacks_are_warned_of() -> None:
 def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
     """A row that is selected in rounds 1 and 3, but not in 2, has been labeled since round 3."""
     from surelabel.data.pool import Entries, PoolLabels
-    from surelabel.transduction import Transduction
+    from surelabel.estimator import Transduction
 
     tracker = Transduction(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
     selected_by_round = [[1, 1, 0], [0, 1, 0], [1, 1, 0], None]
@@ -472,6 +479,14 @@ def test_test_folds_hold_labeled_rows_only() -> None:
 # --- bad input
 
 
+def as_objects(values: list) -> np.ndarray:
+    """As pandas has a column of any objects."""
+    array = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        array[row] = value
+    return array
+
+
 @pytest.mark.parametrize(
     ("y", "settings", "message"),
     [
@@ -487,6 +502,13 @@ def test_test_folds_hold_labeled_rows_only() -> None:
         (Y.astype(complex), {}, "Unknown label type: y holds complex128; make the labels strings"),
         (Y.astype("S1"), {}, r"Unknown label type: y holds \|S1; make the labels strings"),
         (np.array([b"a", b"b"] * 75, dtype=object), {}, r"Unknown label type: y holds \|S1"),
+        (
+            as_objects([(1,), (2,)] * 75),
+            {},
+            "Unknown label type: y holds tuple; give one string or whole number a sample",
+        ),
+        (as_objects([np.zeros(2), np.ones(2)] * 75), {}, "y holds ndarray; give one string"),
+        (np.ma.masked_array(Y, mask=~LABELED), {}, r"y is a masked array with 135 masked entries; .*y.filled\(-1\)"),
         (np.zeros(150, "V4"), {}, r"Unknown label type: y holds \|V4"),
         (None, {}, "y is None"),
         (FEW, {"tau_p": 0.01}, "tau_n"),

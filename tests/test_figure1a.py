@@ -12,8 +12,8 @@ from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
 from surelabel.cli import main
+from surelabel.data import sets as datasets
 from surelabel.data.images import store
-from surelabel.data.sets import runs as datasets
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100
 from surelabel.reproduce.entries import Experiment

@@ -1,5 +1,6 @@
 """The few pictures that a run folder keeps: figure 4 is drawn from them alone, and damaged ones are named."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -73,6 +74,17 @@ def test_damaged_pictures_are_named(tmp_path: Path, damage: str) -> None:
     assert path.read_bytes() == whole
     path.unlink()
     assert len(pictures_figure(row, limit=13).pictures) == 13
+
+
+def test_pictures_are_looked_at_before_they_take_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, row = cifar_row(tmp_path)
+    path = row.runs[0].path / PICTURES
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "1000000")
+    np.savez_compressed(path, **of_shape(12, 1000, 1000))
+    assert re.search(r"pictures.npz' is damaged \(.*would take 12,000,.*allowed.*Remove it", pictures_figure(row).note)
+    path.unlink()
+    os.mkfifo(path)
+    assert re.search(r"pictures.npz' cannot be read \(it is not a plain file\). Remove it", pictures_figure(row).note)
 
 
 def test_a_run_without_such_pictures_keeps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 from sklearn.ensemble import RandomForestClassifier
 
+from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
@@ -306,6 +308,41 @@ def test_parameters_that_the_estimator_does_not_take_are_named() -> None:
         InvalidInputError, match=r"GaussianNB' cannot be made with parameters=\{'depth': 3\}: .*'depth'"
     ):
         settings.build("single")
+
+
+BAD_PARAMETERS = {
+    "tree:DecisionTreeClassifier": (
+        {"criterion": "zzz"},
+        r"Tree.* cannot be trained \(InvalidParam.*'zzz'.* Correct its",
+    ),
+    "tree:ExtraTreeClassifier": ({"max_depth": 10**30}, r"cannot be trained \(OverflowError: .*\)\. Correct its param"),
+    "ensemble:BaggingClassifier": ({"estimator": "abc"}, r"BaggingClassifier cannot be used \(AttributeError: .*'str'"),
+    "ensemble:RandomForestClassifier": ({"n_jobs": 10**6}, "'n_jobs' parameter must be at most 1024. Got 1000000 inst"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARAMETERS)
+def test_values_that_a_classifier_refuses_are_named(name: str) -> None:
+    parameters, problem = BAD_PARAMETERS[name]
+
+    def fit() -> None:
+        learner = SklearnLearnerSettings(estimator=f"sklearn.{name}", parameters=parameters).build("single")
+        learner.fit(make_problem((np.eye(4), np.array([0, 0, 1, 1])), np.eye(4), "single").training_set(None), seed=0)
+
+    with pytest.raises(ValueError, match=problem):
+        fit()
+
+
+def test_values_that_a_network_refuses_are_named() -> None:
+    settings = TorchLearnerSettings(model="surelabel.models.cnn13:cnn13", model_parameters={"width": 10**30})
+    made = r"cnn13' cannot be made with model_parameters=\{'width': 10+\} \(TypeError: .*\)\. Correct the parameters\."
+    with pytest.raises(InvalidInputError, match=made):
+        settings.build("single").make_model((3, 32, 32), 2)
+
+
+def test_one_hash_for_each_layer() -> None:
+    with pytest.raises(ValueError, match="one entry for each of the 1 stochastic_layers. Got 2 instead"):
+        TorchLearnerSettings(stochastic_layers=("torch.nn:RReLU",), layer_hashes=(None, None))
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,41 @@
 import copy
 import dataclasses
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import (
+    BaggingClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import surelabel as sl
 from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.references import resolve
+from surelabel.base.trust import CLASSIFIERS
 from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine import feed
 from surelabel.engine.train import Trainer
+from surelabel.learners._indices import check_indices
 from surelabel.learners.sklearn import expand, resample, soften
 from surelabel.models.table import table_network
 
@@ -320,6 +332,121 @@ def test_unknown_types_in_a_saved_model_are_refused() -> None:
 
 class _Own(GaussianNB):
     pass
+
+
+# Models that someone has made up: compiled code would follow their indices anywhere.
+
+
+def trees_with(**fields: int) -> Callable[[object], None]:
+    def forge(model: object) -> None:
+        state = model.tree_.__getstate__()
+        nodes = state["nodes"].copy()
+        for name, value in fields.items():
+            nodes[name][0] = value
+        model.tree_.__setstate__({**state, "nodes": nodes})
+
+    return forge
+
+
+def tree_with_more_nodes(model: object) -> None:
+    model.tree_.__setstate__({**model.tree_.__getstate__(), "node_count": 10**12})
+
+
+def histogram_trees_with(**fields: int) -> Callable[[object], None]:
+    def forge(model: object) -> None:
+        predictor = model._predictors[0][0]
+        predictor.nodes = predictor.nodes.copy()
+        for name, value in {"is_leaf": 0, **fields}.items():
+            predictor.nodes[name][0] = value
+
+    return forge
+
+
+def boosted_trees_for_one_class(model: object) -> None:
+    model.init_ = DummyClassifier().fit(X, (Y > 0).astype(int))
+    model.estimators_ = np.repeat(model.estimators_, 2, axis=1)
+
+
+def neighbors_with(part: int, field: str | None, value: int) -> Callable[[object], None]:
+    def forge(model: object) -> None:
+        state = [np.copy(one) if isinstance(one, np.ndarray) else one for one in model._tree.__getstate__()]
+        place = state[part] if field is None else state[part][field]
+        if isinstance(place, np.ndarray):
+            place[...] = value
+        else:
+            state[part] = value
+        model._tree.__setstate__(tuple(state))
+
+    return forge
+
+
+def with_attribute(name: str, change: Callable[[np.ndarray], object]) -> Callable[[object], None]:
+    return lambda model: setattr(model, name, change(getattr(model, name)))
+
+
+TREE, BOOSTING = DecisionTreeClassifier(), GradientBoostingClassifier(n_estimators=2)
+HISTOGRAM = HistGradientBoostingClassifier(max_iter=1, min_samples_leaf=1)
+NEIGHBORS, BRUTE = KNeighborsClassifier(algorithm="kd_tree", leaf_size=2), KNeighborsClassifier(algorithm="brute")
+MADE_UP: dict[str, tuple[object, Callable[[object], None]]] = {
+    "a child far away": (TREE, trees_with(left_child=10**9, right_child=10**9)),
+    "one child only": (TREE, trees_with(right_child=-1)),
+    "a root that is its own child": (TREE, trees_with(left_child=0, right_child=0)),
+    "a feature far away": (TREE, trees_with(feature=10**9)),
+    "a feature before the first": (TREE, trees_with(feature=-(10**9))),
+    "more nodes than there are": (TREE, tree_with_more_nodes),
+    "a histogram's child far away": (HISTOGRAM, histogram_trees_with(left=10**9, right=10**9)),
+    "a histogram's root that is its own child": (HISTOGRAM, histogram_trees_with(left=0, right=0)),
+    "a histogram's feature far away": (HISTOGRAM, histogram_trees_with(feature_idx=10**9)),
+    "a category where there is a number": (HISTOGRAM, histogram_trees_with(is_categorical=1)),
+    "trees for classes that are not there": (BOOSTING, boosted_trees_for_one_class),
+    "a neighbor far away": (NEIGHBORS, neighbors_with(1, None, 10**12)),
+    "a node of neighbors far away": (NEIGHBORS, neighbors_with(2, "idx_end", 10**12)),
+    "a leaf that goes on": (NEIGHBORS, neighbors_with(2, "is_leaf", 0)),
+    "more nodes of neighbors than there are": (NEIGHBORS, neighbors_with(6, None, 10**6)),
+    "a neighbor of a class far away": (BRUTE, with_attribute("_y", lambda y: y + 10**9)),
+    "support vectors without weights": (SVC(), with_attribute("_dual_coef_", lambda weights: weights[:1])),
+    "fewer than no support vectors": (
+        SVC(),
+        with_attribute("_n_support", lambda counts: counts + np.array([-99, 99, 0], "i")),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE_UP)
+def test_a_made_up_model_is_refused_before_it_is_used(kind: str) -> None:
+    estimator, forge = MADE_UP[kind]
+    model = clone(estimator).fit(X, Y)
+    check_indices([model])
+    forge(model)
+    with pytest.raises(ValueError, match="it holds "):
+        check_indices([make_pipeline(StandardScaler(), model)])
+
+
+def test_a_made_up_model_is_refused_when_it_is_loaded() -> None:
+    learner = fitted(sl.SklearnLearner(BaggingClassifier(DecisionTreeClassifier(), 2), members=2))
+    trees_with(left_child=0, right_child=0)(learner.models[1].estimators_[1])
+    with pytest.raises(sl.errors.InvalidInputError, match="no skops file of models .*leads outside its nodes"):
+        learner.from_bytes(learner.to_bytes(), sample_shape=(4,), num_classes=3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("samples", [X, csr_matrix(X)], ids=["dense", "sparse"])
+def test_models_of_listed_classifiers_pass_the_check(samples: object) -> None:
+    passed = set()
+    for reference in sorted(CLASSIFIERS):
+        try:
+            model = resolve(reference)().fit(samples, Y)
+        except (TypeError, ValueError):  # takes no sparse samples
+            continue
+        check_indices([model])
+        passed.add(reference)
+    assert len(passed) >= (len(CLASSIFIERS) - 2 if samples is X else 10)
+    check_indices(HistGradientBoostingClassifier(categorical_features=[0]).fit(np.c_[Y, X], Y))
+    check_indices(DecisionTreeClassifier(max_leaf_nodes=5, ccp_alpha=0.01).fit(X, Y))
+    check_indices(BaggingClassifier(DecisionTreeClassifier(), max_features=0.5).fit(X, Y))
+    check_indices(CalibratedClassifierCV(make_pipeline(PolynomialFeatures(), RandomForestClassifier(3))).fit(X, Y))
+    check_indices(KNeighborsClassifier(algorithm="ball_tree").fit(X, Y))
+    check_indices(SVC(probability=True).fit(X, Y))
 
 
 def test_sparse_samples_are_learned_from() -> None:

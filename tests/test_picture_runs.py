@@ -16,13 +16,13 @@ from voc_support import small_voc, write_voc
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.cli._work import shown_decoding, shown_work
+from surelabel.data import sets as datasets
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.decoding import tell, watched
 from surelabel.data.picture_cache import cached_pictures
 from surelabel.data.pictures import decode_pictures
 from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
-from surelabel.data.sets import runs as datasets
 from surelabel.data.source import ArraySource
 from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings

@@ -1,6 +1,7 @@
 """Runs whose every round begins with the weights of a file: on the command line, and from Python."""
 
 import functools
+import os
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,14 @@ def test_a_run_goes_on_with_the_same_file_alone(command: Command) -> None:
     Path("weights.pth").write_bytes(content)
     assert command("resume", "runs/a", "--rounds", "2").code == 0
     assert RunFolder.open("runs/a").records()[-1].round == 2
+
+
+def test_weights_that_are_no_plain_file_are_refused_unread(command: Command) -> None:
+    _checkpoint("weights.pth")
+    assert command(*_fit("weights.pth")).code == 0
+    Path("weights.pth").unlink()
+    os.mkfifo("weights.pth")
+    assert "weights.pth', which is not a plain file" in command.fails(1, "resume", "runs/a", "--rounds", "2")
 
 
 def test_a_trained_network_needs_the_file_no_more(command: Command) -> None:

@@ -1,7 +1,11 @@
 """Code by reference: "module:name" and "file.py:name", hashed, with errors that name what to correct."""
 
 import hashlib
+import importlib.util
+import inspect
 import math
+import os
+import py_compile
 import sys
 from pathlib import Path
 
@@ -9,7 +13,6 @@ import pytest
 
 from surelabel.base.references import (
     absolute_reference,
-    check_unchanged,
     file_hash,
     reference_file,
     reference_hash,
@@ -66,14 +69,36 @@ def test_the_hash_is_the_files_sha256(tmp_path: Path) -> None:
     file.write_bytes(b"x = 1\n")
     expected = hashlib.sha256(b"x = 1\n").hexdigest()
     assert file_hash(file) == reference_hash(f"{file}:x") == expected
-    check_unchanged(f"{file}:x", expected)
-    check_unchanged(f"{file}:x", None)
+    assert resolve(f"{file}:x", expected) == resolve(f"{file}:x") == 1
     file.write_bytes(b"x = 2\n")
     found = hashlib.sha256(b"x = 2\n").hexdigest()
     with pytest.raises(
         RunError, match=rf"File '{file}' has changed.*SHA-256 was {expected} and is {found}. Put the file"
     ):
-        check_unchanged(f"{file}:x", expected)
+        resolve(f"{file}:x", expected)
+    with pytest.raises(InvalidInputError, match="a content hash for 'math:sqrt', which is a module and no file"):
+        resolve("math:sqrt", expected)
+
+
+def test_what_is_run_is_what_was_hashed_and_no_compiled_file_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("x = 1\n")
+    other = tmp_path / "other.py"
+    other.write_text("x = 2\n")
+    for path in (file, other):  # of one time and size, by which a compiled file is known to be of its source
+        os.utime(path, (1, 1))
+    py_compile.compile(str(other), importlib.util.cache_from_source(str(file)))
+    assert resolve(f"{file}:x", file_hash(file)) == 1
+
+
+def test_a_traceback_shows_the_lines_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def fails():\n    return 1 / 0  # here\n")
+    fails = resolve(f"{file}:fails")
+    assert inspect.getsource(fails) == file.read_text()
+    with pytest.raises(ZeroDivisionError) as raised:
+        fails()
+    assert raised.tb.tb_next.tb_frame.f_code.co_filename == str(file)
 
 
 @pytest.mark.parametrize("reference", ["sqrt", "math:", ":sqrt", "math:not a name", "file.py", "math:sqrt()"])

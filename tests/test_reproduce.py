@@ -4,7 +4,9 @@ import dataclasses
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -604,7 +606,7 @@ def test_an_experiment_of_ones_own_is_named_by_its_file(tmp_path: Path, capsys: 
         'TABLE = Experiment("mine", "My table", rows(CIFAR10, 50, UPS))\n'
     )
     assert experiment(f"{tmp_path}/mine.py:TABLE").entries[0].labels == 50
-    with pytest.raises(InvalidInputError, match=r"mine.py:UPS' must name a surelabel.*Experiment. Got tuple instead"):
+    with pytest.raises(InvalidInputError, match=r"mine.py:UPS' must name an Experiment .* Got tuple instead"):
         experiment(f"{tmp_path}/mine.py:UPS")
     assert main(["reproduce", f"{tmp_path}/mine.py:TABLE", "--labels", "7", "--out", str(tmp_path / "runs")]) == 1
     assert "mine has no labels 7 to run; it has 50" in " ".join(capsys.readouterr().err.split())
@@ -940,6 +942,48 @@ def test_a_damaged_run_does_not_stop_other_rows(
     assert f"The run in '{broken.path}' is left out: File " in caplog.text
     with pytest.raises(DamagedFileError, match=r"run.json' is damaged"):
         reproduce(small, out, options)
+
+
+STRANGE: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a table": lambda settings: settings.update(data={"kind": "table", "path": "/nowhere/a.csv"}),
+    "no data": lambda settings: settings.update(data=None),
+    "a classifier": lambda settings: settings.update(learner={"kind": "sklearn", "estimator": "sklearn.svm:SVC"}),
+    "a reference of another form": lambda settings: settings["learner"].update(model="a b:c d"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_a_run_of_no_experiment_does_not_stop_other_rows(
+    small: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    options = Options(device="cpu", rows=("Supervised",))
+    strange = reproduce(small, tmp_path, options)[1].runs[0].path
+    change_settings(strange, STRANGE[kind])
+    assert [len(cell.runs) for cell in collect(small, tmp_path, options)] == [0, 0, 0, 0]
+    assert f"The run in '{strange}' is left out: " in caplog.text
+
+
+def test_no_file_that_a_run_names_is_opened_to_compare_it(
+    small: Experiment, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(device="cpu", rows=("Supervised",))
+    strange = reproduce(small, tmp_path, options)[1].runs[0].path
+    parameters = {"pretrained": f"{tmp_path}/gone.pth"}
+    change_settings(
+        strange,
+        lambda settings: settings["learner"].update(
+            model=f"{tmp_path}/gone.py:make", model_hash=None, model_parameters=parameters
+        ),
+    )
+    assert [len(cell.runs) for cell in collect(small, tmp_path, options)] == [0, 0, 0, 0]
+    assert "left out" not in caplog.text
+
+
+def change_settings(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content.pop("checksum")
+    change(content["settings"])
+    write_json(run / "run.json", content)
 
 
 def test_a_share_that_is_no_round_number_is_chosen_as_it_is_listed() -> None:

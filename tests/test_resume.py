@@ -110,6 +110,27 @@ def test_a_limit_that_ends_the_run_where_it_is_finishes_it(tmp_path: Path) -> No
     assert folder.records()[-1].stop == "max_rounds"
 
 
+def test_a_run_whose_settings_changed_before_its_turn_came_is_left_as_it_is(tmp_path: Path) -> None:
+    list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))
+    waiting = [resume(tmp_path / "run", max_rounds=1), resume(tmp_path / "run")]  # to go on, and to close
+    list(resume(tmp_path / "run", max_rounds=2))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.json")}
+    for records in waiting:
+        with pytest.raises(RunError, match="has changed since it was opened: its settings differ. Try again"):
+            list(records)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*.json")} == before
+
+
+def test_more_rounds_that_are_done_when_the_turn_comes_are_taken_into_account(tmp_path: Path, whole: Path) -> None:
+    next(start(tmp_path / "run", small_settings(tmp_path)))
+    later, too_low = resume(tmp_path / "run"), resume(tmp_path / "run", max_rounds=0)
+    next(resume(tmp_path / "run"))
+    with pytest.raises(InvalidInputError, match="must not be below the rounds that are done. Got 0; round 1 is done"):
+        list(too_low)
+    assert [record.round for record in later] == [2]
+    assert same_as(whole, tmp_path / "run")
+
+
 def test_a_limit_below_what_is_done_is_refused(whole: Path) -> None:
     with pytest.raises(InvalidInputError, match="'max_rounds' argument must not be below.*Got 1; round 2 is done"):
         resume(whole, max_rounds=1)

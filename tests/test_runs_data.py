@@ -1,5 +1,6 @@
 """Data by reference: tables with their content hash, and functions."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,30 @@ def test_a_function_gets_its_arguments_and_must_return_run_data(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"zzz": 1}, r"arguments=\{'zzz': 1\}: got an unexpected .*'zzz'\. It takes seed, labels_per_class"),
+        (
+            {"labels_per_class": "a"},
+            r"arguments=\{'labels_per_class': 'a'\} \(TypeError: .*\)\. Correct the arguments\.",
+        ),
+        ({"seed": -1}, r"arguments=\{'seed': -1\} \(InvalidParameterError: .*\)\. Correct the arguments\."),
+    ],
+)
+def test_arguments_that_a_function_refuses_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(
+        InvalidInputError, match=rf"'surelabel.reproduce.digits:digits' cannot be called with {message}"
+    ):
+        FunctionData(function="surelabel.reproduce.digits:digits", arguments=arguments).load()
+
+
+def test_a_function_of_ones_own_that_fails_tells_its_own_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def make():\n    return 1 / 0\n")
+    with pytest.raises(ZeroDivisionError):
+        FunctionData(function=f"{tmp_path}/mine.py:make").load()
+
+
+@pytest.mark.parametrize(
     ("ids", "message"),
     [
         (["a", "b", "\ud800", "d"], r"The id '\\ud800' holds a lone surrogate"),
@@ -254,6 +279,16 @@ def begun(folder: Path) -> Path:
 
 
 SIZES = {"pets": 40, "test": 20, "validation": 30}
+
+
+@pytest.mark.filterwarnings("ignore:.*have the very features")
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_data_that_are_no_plain_file_any_more_are_refused_unread(tmp_path: Path, kind: str) -> None:
+    folder, file = begun(tmp_path), tmp_path / "data" / "pets.csv"
+    file.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir}[kind](file)
+    with pytest.raises(DataError, match=r"pets.csv', which the run began with, is not a plain file.*--data FILE"):
+        resume(folder)
 
 
 @pytest.mark.filterwarnings("ignore:.*have the very features")

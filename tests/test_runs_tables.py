@@ -133,6 +133,20 @@ def test_a_row_says_what_was_selected() -> None:
     ]
 
 
+@pytest.mark.parametrize(("name", "size"), [("u", "5,300,000"), ("x" * 3000, "3,")])
+def test_a_small_table_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, name: str, size: str) -> None:
+    rows = 1000 if len(name) > 1 else 100_000
+    thresholds = {"tau_p": 1.0, "tau_n": 0.0, "kappa_p": 0.0, "kappa_n": 0.0, "gamma": 0.5}
+    pool = make_pool(0, "single", 1, 2, np.float64, has_u=True, ids=np.zeros(1, np.int64), thresholds=thresholds)
+    table, _ = to_tables(pool, [name, name + "v"])
+    data = table_bytes(table.take(np.zeros(rows, np.int64)))
+    with pytest.raises(ValueError, match="it has some ids more than once"):
+        check_table(table_from_bytes(data), "single", [name, name + "v"], negatives=False)
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "2000000")
+    with pytest.raises(ValueError, match=f"the table of .* bytes would take {size}.* bytes of memory or more"):
+        table_from_bytes(data)
+
+
 def test_equal_pools_are_equal_files() -> None:
     pools = [make_pool(2, "multi", 9, 3, np.float32, has_u=True, ids=np.arange(9), thresholds=THRESHOLDS) for _ in "ab"]
     first, second = ([table_bytes(table) for table in to_tables(pool, ["a", "b", "c"])] for pool in pools)

@@ -14,8 +14,8 @@ from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
 from surelabel.cli import main
+from surelabel.data import sets as datasets
 from surelabel.data.run_data import FunctionData
-from surelabel.data.sets import runs as datasets
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.reproduce import ucf101, variants, voc2007
 from surelabel.reproduce.budget import Speed, batch_of, cut_to

@@ -173,8 +173,20 @@ CSV_FAULTS = {
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
         {"labels": ["label"]},
-        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote (unexpected end "
-        "of data); correct the quotes.",
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 4 (unexpected "
+        "end of data); correct the quotes.",
+    ),
+    "two open quotes": (
+        'a,label\n1,x\n2,"y\n3,z\n4,"x\n5,y\n',
+        {"labels": ["label"]},
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "after '\"'); correct the quotes.",
+    ),
+    "two open quotes beside inches": (
+        'a,label\n1,5" x\n2,"y\n3,z\n4,"x\n5,6" y\n',
+        {"labels": ["label"]},
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "after '\"'); correct the quotes.",
     ),
     "duplicate ids": (
         "id,a\nu,1\nv,2\nw,3\nv,4\nu,5\n",
@@ -287,6 +299,13 @@ def test_damaged_files_are_named(tmp_path, name, how):
     assert re.match(
         rf"File '{name}' is damaged or not really .* \(.*\); get or write it again, or correct its ending\.", message
     )
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("('<f4',(2,))", "(2,)"), ("'<f4'", f"({'1,' * 70})")])
+def test_a_header_that_numpy_cannot_follow_is_named(tmp_path, kind, shape):
+    text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(16 if "(" in kind else 4)
+    assert "File 't.npy' is damaged or not really a numpy file" in fault(file(tmp_path, "t.npy", content))
 
 
 HEADERS = [b"(10, 1 ", b"(10, 1'", b"(10, -)", b"(1O, 1)", b"(99, 9)", b"(-1, 1)", b"(True,)", b"(5, 1) ", b"(8e9,1)"]

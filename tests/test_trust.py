@@ -26,10 +26,12 @@ from surelabel.base.references import resolve
 from surelabel.base.settings import Settings
 from surelabel.cli import main
 from surelabel.data.run_data import FunctionData, TableData
+from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
-from surelabel.errors import UnsignedRunWarning, UntrustedCodeError
+from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.reproduce.experiment import _rounds
 from surelabel.reproduce.record import record_runs
 from surelabel.reproduce.workers import Job, run_jobs
 from surelabel.runs import RunFolder
@@ -104,6 +106,15 @@ def by_place(settings: dict[str, Any], mark: Path) -> str:
     return f"{function} with cache="
 
 
+def by_size(name: str, argument: str) -> Callable[[dict[str, Any], Path], str]:
+    def attack(settings: dict[str, Any], mark: Path) -> str:
+        function = f"surelabel.data.sets:{name}"
+        settings["data"] = {"kind": "function", "function": function, "arguments": {argument: 4000}}
+        return f"{function} with {argument}=4000"
+
+    return attack
+
+
 def by_another_list(settings: dict[str, Any], mark: Path) -> str:
     function = "surelabel.data.sets:voc2007"
     settings["learner"] = {"kind": "sklearn", "estimator": function, "parameters": {"cache": str(mark)}}
@@ -136,6 +147,8 @@ ATTACKS: dict[str, tuple[str, Callable[[dict[str, Any], Path], str]]] = {
     "a network": ("network", by_file("model")),
     "an import": ("network", by_module),
     "a place to write to": ("network", by_place),
+    "large pictures": ("network", by_size("voc2007", "side")),
+    "large clips": ("network", by_size("ucf101", "height")),
     "what is listed for another setting": ("classifier", by_another_list),
 }
 
@@ -199,6 +212,36 @@ def test_new_limits_and_objects_in_memory_sign_nobody_elses_code(tmp_path: Path)
     assert settings_of(tmp_path / "run")["config"]["max_rounds"] == 2
     with pytest.raises(UntrustedCodeError, match="elsewhere:make"):
         RunFolder.open(tmp_path / "run").learner()
+
+
+def test_settings_that_were_read_unsigned_are_not_signed_for_a_signature_that_comes_later(
+    home: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(home / "network", tmp_path / "run")
+    content = (tmp_path / "run" / "run.json").read_bytes()
+    rewrite(tmp_path / "run", signature=None)
+    records = go_on(tmp_path / "run", max_rounds=2)
+    (tmp_path / "run" / "run.json").write_bytes(content)
+    list(records)
+    assert not RunFolder.open(tmp_path / "run").signed
+
+
+def test_what_reproduce_was_asked_for_is_what_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = small_settings(tmp_path, max_rounds=1).pinned()
+    next(start(tmp_path / "run", settings))
+    rewrite(tmp_path / "run", signature=None)
+    asked_for = RunFolder.asked_for
+
+    def then_changed(run: RunFolder, settings: RunSettings) -> RunFolder:
+        found = asked_for(run, settings)
+        values = settings_of(run.path)
+        values["learner"]["model"] = "os:system"
+        rewrite(run.path, settings=values)
+        return found
+
+    monkeypatch.setattr(RunFolder, "asked_for", then_changed)
+    with pytest.raises(RunError, match="has changed since it was opened"):
+        list(_rounds(tmp_path / "run", settings, tmp_path / "shared", lambda what, done, total: None))
 
 
 # Runs that just work.
@@ -410,6 +453,16 @@ def test_the_keys_folder_never_follows_from_the_current_one(monkeypatch: pytest.
         assert trust.user_key() is None
     assert not trust.is_signed({}, "0" * 64)
     assert list(tmp_path.iterdir()) == []
+    known_to_all = tmp_path / "relative" / "key"
+    known_to_all.parent.mkdir()
+    known_to_all.touch(0o600)
+    known_to_all.write_text("ab" * 32 + "\n")
+    by_planted = hmac.new(b"\xab" * 32, b"surelabel run\n{}", "sha256").hexdigest()
+    for chosen in ("relative", "./relative", "~/relative"):
+        monkeypatch.setenv("SURELABEL_CONFIG", chosen)
+        with pytest.warns(UnsignedRunWarning, match=rf"'{chosen}': SURELABEL_CONFIG must be an absolute path"):
+            assert trust.user_key() is None
+        assert not trust.is_signed({}, by_planted)
 
 
 # The lists.
@@ -426,6 +479,13 @@ def test_listed_code_is_there_and_is_of_its_own_package() -> None:
         assert found.__module__.split(".")[0] == module.split(".")[0], reference
 
 
+ASK_FOR_PROBABILITIES = {
+    "SVC": {"probability": True},
+    "NuSVC": {"probability": True},
+    "SGDClassifier": {"loss": "log_loss"},
+}
+
+
 def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
     from sklearn.utils import all_estimators
 
@@ -434,9 +494,19 @@ def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
         assert getattr(importlib.import_module(module), name) is classifiers[name]
         needed = [one for one in inspect.signature(classifiers[name]).parameters.values() if one.default is one.empty]
         assert not needed, name
+        assert hasattr(classifiers[name](**ASK_FOR_PROBABILITIES.get(name, {})), "predict_proba"), name
     for layer in trust.LAYERS:
         module, name = layer.split(":")
         assert issubclass(getattr(importlib.import_module(module), name), torch.nn.Module)
+
+
+def test_listed_networks_are_made_of_a_shape_and_a_number_of_classes() -> None:
+    for reference in trust.NETWORKS:
+        assert list(inspect.signature(resolve(reference)).parameters)[:2] == ["sample_shape", "num_classes"], reference
+
+
+def test_nobody_else_says_how_large_clips_are() -> None:
+    assert set(ClipSettings.model_fields) <= set(trust.DATA_SETS["surelabel.data.sets:ucf101"])
 
 
 def test_what_our_own_commands_name_is_listed() -> None:
@@ -507,12 +577,12 @@ class stochastic_layers(torch.nn.Module):
 
 
 def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def noted(reference: str) -> Any:
+    def noted(reference: str, *expected: str | None) -> Any:
         resolved.add(reference)
-        return resolve(reference)
+        return resolve(reference, *expected)
 
     resolved: set[str] = set()
-    for module in ("learners.settings", "data.reference"):
+    for module in ("learners.settings", "data.run_data"):
         monkeypatch.setattr(f"surelabel.{module}.resolve", noted)
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "weights.pth").touch()

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from voc_support import annotation, small_voc, write_voc
 
+from surelabel.data import sets as datasets
 from surelabel.data.images import VARIABLE
 from surelabel.data.run_data import FunctionData
-from surelabel.data.sets import runs as datasets
 from surelabel.data.sets import voc2007
 from surelabel.data.sets.voc import VOC_CLASSES, read_voc
 from surelabel.data.splits import multi_label_split, split_hash

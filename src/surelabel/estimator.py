@@ -24,6 +24,7 @@ from surelabel.data.encoding import (
     look_alikes,
     nearly_unique,
     one_sided,
+    refuse_masked,
 )
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
@@ -252,6 +253,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"UPSClassifier takes arrays. Got a source of samples ({type(X).__name__}) instead; train on it with "
                 "surelabel.run, as examples/pictures.py does, or make an array of it: X[np.arange(len(X))]."
             )
+        refuse_masked("X", X, "fill in what they should be: X.filled(0)")
         _check_columns(X)
         # A network of one's own may want integers or bytes as they are; everything else takes floats.
         dtype = "numeric" if self.model is not None else (np.float64, np.float32)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from soak import hostile
-from soak.children import Verdict
+from soak.children import Verdict, judge
 from surelabel.data.tables import Table, read_table
 from surelabel.errors import SurelabelError
 
@@ -47,8 +47,14 @@ def check(rng: random.Random, folder: Path) -> Verdict:
     try:
         table = read_table(path, **options)
     except Exception as error:
-        fault = "differences" if kind == "valid" else "" if isinstance(error, SurelabelError) else "unexpected"
-        return Verdict(area, "refused", fault, f"{kind}: {type(error).__name__}: {error} {options}")
+        told = isinstance(error, SurelabelError)
+        _, fault = judge(1, f"error: {error}" if told else f"error: unexpected {error}")
+        return Verdict(
+            area,
+            "refused",
+            "differences" if kind == "valid" else fault,
+            f"{kind}: {type(error).__name__}: {error} {options}",
+        )
     try:
         found = different(table, cells or plainly_read(path), options)
     except Exception as error:
@@ -218,4 +224,4 @@ def _missing(cell: Any, options: dict[str, Any]) -> bool:
 
 
 def _name(cell: Any) -> str:
-    return re.sub(r"^([+-]?[0-9]+)\.0*$", r"\1", str(cell).strip())
+    return re.sub(r"^([+-]?[0-9]+)\.0*$", r"\1", re.sub(r"^[+-]0\.0*$", "0", str(cell).strip()))

@@ -30,7 +30,7 @@ def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
         changes["stochastic_layers"] = [_without_folder(layer) for layer in values["stochastic_layers"]]
         changes["layer_hashes"] = values["layer_hashes"] if hashes else []
     parameters = values.get("model_parameters", {})
-    if values.get("pretrained_hash") and "pretrained" in parameters:
+    if values.get("pretrained_hash") and isinstance(parameters.get("pretrained"), str):
         changes["model_parameters"] = {**parameters, "pretrained": Path(parameters["pretrained"]).name}
     return {**values, **changes}
 

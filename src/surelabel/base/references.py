@@ -7,20 +7,24 @@ that it names: do so only for settings that you trust.
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from surelabel.errors import ChangedFileError, InvalidInputError
+from surelabel.errors import ChangedFileError, InvalidInputError, SurelabelError
 
 MOVED = {
-    "surelabel.recipes.datasets:cifar10": "surelabel.data.sets:cifar10",
-    "surelabel.recipes.datasets:cifar100": "surelabel.data.sets:cifar100",
-    "surelabel.recipes.datasets:ucf101": "surelabel.data.sets:ucf101",
-    "surelabel.recipes.datasets:voc2007": "surelabel.data.sets:voc2007",
-    "surelabel.recipes.demo:digits": "surelabel.reproduce.digits:digits",
+    "surelabel.data.sets:cifar10": "surelabel.data.sets:cifar10",
+    "surelabel.data.sets:cifar100": "surelabel.data.sets:cifar100",
+    "surelabel.data.sets:ucf101": "surelabel.data.sets:ucf101",
+    "surelabel.data.sets:voc2007": "surelabel.data.sets:voc2007",
+    "surelabel.reproduce.digits:digits": "surelabel.reproduce.digits:digits",
 }
 """What runs of earlier versions call our own code, and what it is called now."""
 
@@ -30,7 +34,7 @@ _PREFIX = "surelabel_reference_"
 def current_name(reference: str) -> str:
     """Return what a reference of an earlier version is called now.
 
-    >>> current_name("surelabel.recipes.datasets:cifar10"), current_name("math:sqrt")
+    >>> current_name("surelabel.data.sets:cifar10"), current_name("math:sqrt")
     ('surelabel.data.sets:cifar10', 'math:sqrt')
     """
     return MOVED.get(reference, reference)
@@ -40,7 +44,7 @@ def first_name(reference: str) -> str:
     """Return what a reference was called when runs first named it: hashes of settings keep to that.
 
     >>> first_name("surelabel.data.sets:cifar10"), first_name("math:sqrt")
-    ('surelabel.recipes.datasets:cifar10', 'math:sqrt')
+    ('surelabel.data.sets:cifar10', 'math:sqrt')
     """
     return next((first for first, now in MOVED.items() if now == reference), reference)
 
@@ -54,14 +58,77 @@ def is_own_code(module: str) -> bool:
     return module.startswith(_PREFIX)
 
 
-def resolve(reference: str) -> Any:
+@contextmanager
+def failing(problem: str, remedy: str = "") -> Iterator[None]:
+    """Name the problem where installed code fails, in whatever way; a file.py of the user's tells its own line.
+
+    >>> with failing("No square root with these parameters"):
+    ...     resolve("math:sqrt")(-1)
+    Traceback (most recent call last):
+    surelabel.errors.InvalidInputError: No square root with these parameters (ValueError: math domain error).
+    """
+    try:
+        yield
+    except (MemoryError, SurelabelError):
+        raise
+    except Exception as error:
+        frames = traceback.walk_tb(error.__traceback__)
+        if any(is_own_code(frame.f_globals.get("__name__", "")) for frame, _ in frames):
+            raise
+        reason = " ".join(str(error).split())[:300]
+        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}). {remedy}".rstrip()) from error
+
+
+def check_call(
+    problem: str,
+    function: Callable[..., Any],
+    named: Mapping[str, Any],
+    first: Sequence[Any] = (),
+    told: Mapping[str, Any] | None = None,
+) -> None:
+    """Refuse arguments that a function or class does not take, or lacks, before it is called with them.
+
+    Args:
+        problem: what cannot be done.
+        function: what is to be called.
+        named: arguments that the user gives.
+        first: those before them.
+        told: further ones, which are not the user's to give.
+
+    Example:
+        >>> check_call("No fraction", resolve("fractions:Fraction.from_float"), {"g": 1})
+        Traceback (most recent call last):
+        surelabel.errors.InvalidInputError: No fraction: missing a required argument: 'f'. It takes f.
+    """
+    told = told or {}
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some builtins tell none
+        return
+    try:
+        signature.bind(*first, **told, **named)
+    except TypeError as error:
+        own = [name for name in list(signature.parameters)[len(first) :] if name not in told]
+        raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
+
+
+def resolve(reference: str, expected: str | None = None) -> Any:
     """Return the object that a reference names; dots lead into classes, and nowhere else.
 
-    >>> resolve("math:sqrt")(9.0), resolve("fractions:Fraction.from_float")(0.5)
-    (3.0, Fraction(1, 2))
+    Args:
+        reference: "module:name" or "file.py:name".
+        expected: the content hash of file.py when the settings were made; a file that has changed is refused.
+
+    Example:
+        >>> resolve("math:sqrt")(9.0), resolve("fractions:Fraction.from_float")(0.5)
+        (3.0, Fraction(1, 2))
     """
     home, name = _split(reference)
-    module = _load_file(reference) if home.endswith(".py") else _import(reference, home)
+    if expected is not None and not home.endswith(".py"):
+        raise InvalidInputError(
+            f"The settings hold a content hash for {reference!r}, which is a module and no file. Remove the hash."
+        )
+    module = _load_file(reference, expected) if home.endswith(".py") else _import(reference, home)
     first, *inner = name.split(".")
     try:
         found = getattr(module, first)
@@ -121,16 +188,6 @@ def reference_hash(reference: str) -> str | None:
     return file_hash(path)
 
 
-def check_unchanged(reference: str, expected: str | None) -> None:
-    """Refuse a file.py whose content is not what it was when the settings were made.
-
-    >>> check_unchanged("math:sqrt", None)
-    """
-    found = reference_hash(reference)
-    if expected is not None and found != expected:
-        raise changed_file(reference_file(reference), expected, found)
-
-
 def changed_file(path: object, expected: str, found: str | None) -> ChangedFileError:
     """The error for a file that a run depends on and that has changed since it began."""
     return ChangedFileError(
@@ -170,23 +227,26 @@ def _import(reference: str, module: str) -> ModuleType:
         ) from error
 
 
-def _load_file(reference: str) -> ModuleType:
+def _load_file(reference: str, expected: str | None) -> ModuleType:
     path = Path(os.path.abspath(_split(reference)[0]))
     _check_file(reference, path)
+    # Read once: what is run is what was compared, and no compiled file beside it.
+    code = path.read_bytes()
+    found = hashlib.sha256(code).hexdigest()
+    if expected is not None and found != expected:
+        raise changed_file(path, expected, found)
     # One module for one content: two references to a file share its classes, and a changed file is read anew.
-    digest = hashlib.sha256(os.fsencode(path) + path.read_bytes()).hexdigest()
-    name = f"{_PREFIX}{digest[:24]}"
+    name = f"{_PREFIX}{hashlib.sha256(os.fsencode(path) + code).hexdigest()[:24]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     # As for a script, files beside it can be imported.
     sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         raise InvalidInputError(

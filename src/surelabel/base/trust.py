@@ -37,7 +37,6 @@ NETWORKS = frozenset(
         "surelabel.models.resnet3d:resnet3d18",
         "surelabel.models.shake_shake:ShakeShake",
         "surelabel.models.shake_shake:shake_shake",
-        "surelabel.models.table:TableNetwork",
         "surelabel.models.table:table_network",
         "surelabel.models.wide_resnet:WideResNet",
         "surelabel.models.wide_resnet:wide_resnet",
@@ -53,17 +52,25 @@ ESTIMATORS = frozenset(
         "surelabel.uncertainty:RandomAugmentation",
     }
 )
-_PLACES = ("folder", "cache")
-DATA_SETS: dict[str, tuple[str, ...]] = {
-    "surelabel.data.sets:cifar10": (),
-    "surelabel.data.sets:cifar100": (),
-    "surelabel.data.sets:ucf101": _PLACES,
-    "surelabel.data.sets:voc2007": _PLACES,
-    "surelabel.reproduce.digits:digits": (),
+_PLACES: dict[str, tuple[int, ...]] = {"folder": (), "cache": ()}
+DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
+    "surelabel.data.sets:cifar10": {},
+    "surelabel.data.sets:cifar100": {},
+    "surelabel.data.sets:ucf101": {
+        **_PLACES,
+        "passages": (),
+        "frames": (),
+        "stride": (),
+        "height": (),
+        "width": (),
+    },
+    "surelabel.data.sets:voc2007": {**_PLACES, "side": (224,)},
+    "surelabel.reproduce.digits:digits": {},
 }
-"""Functions that make data, and arguments that nobody else's run may give: they say where decoded files are written."""
+"""Functions that make data; and arguments that say where decoded files are written and how large they are, which
+nobody else's run may give, but for these values."""
 
-# Those that can be made of numbers and text; the others take a classifier, which settings cannot hold.
+# Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
 CLASSIFIERS = frozenset(
     {
         "sklearn.calibration:CalibratedClassifierCV",
@@ -79,10 +86,6 @@ CLASSIFIERS = frozenset(
         "sklearn.gaussian_process:GaussianProcessClassifier",
         "sklearn.linear_model:LogisticRegression",
         "sklearn.linear_model:LogisticRegressionCV",
-        "sklearn.linear_model:PassiveAggressiveClassifier",
-        "sklearn.linear_model:Perceptron",
-        "sklearn.linear_model:RidgeClassifier",
-        "sklearn.linear_model:RidgeClassifierCV",
         "sklearn.linear_model:SGDClassifier",
         "sklearn.naive_bayes:BernoulliNB",
         "sklearn.naive_bayes:CategoricalNB",
@@ -95,7 +98,6 @@ CLASSIFIERS = frozenset(
         "sklearn.neural_network:MLPClassifier",
         "sklearn.semi_supervised:LabelPropagation",
         "sklearn.semi_supervised:LabelSpreading",
-        "sklearn.svm:LinearSVC",
         "sklearn.svm:NuSVC",
         "sklearn.svm:SVC",
         "sklearn.tree:DecisionTreeClassifier",
@@ -149,7 +151,10 @@ def key_file() -> Path:
     A place that would follow from the current folder does not count: a key could have been put there by anyone.
     """
     if chosen := os.environ.get(VARIABLE):
-        return Path(os.path.abspath(os.path.expanduser(chosen)), "key")
+        folder = os.path.expanduser(chosen)
+        if not os.path.isabs(folder):
+            raise FileNotFoundError(errno.ENOENT, f"{VARIABLE} must be an absolute path", chosen)
+        return Path(folder, "key")
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     folder = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
     if not os.path.isabs(folder):

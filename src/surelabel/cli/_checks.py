@@ -36,8 +36,10 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
         )
     from surelabel.data.encoding import MARKS, one_sided
 
+    if data.task == "single" or separator is not None:
+        _check_measurements(data, path)
     if data.task == "single":
-        _check_single(data, path)
+        _warn_of_single(data)
     marks = [name for name in data.classes if name.lower() in MARKS]
     if marks:
         complain(
@@ -54,9 +56,8 @@ def check_data(data: "RunData", path: Path, separator: str | None = None) -> Non
             complain("warning", text, style="bold")
 
 
-def _check_single(data: "RunData", path: Path) -> None:
-    """Refuse measurements; warn of classes that are written in several ways, of names of rows, and of unjudged ones."""
-    from surelabel.data.encoding import look_alikes, measurement, nearly_unique
+def _check_measurements(data: "RunData", path: Path) -> None:
+    from surelabel.data.encoding import measurement
 
     value = measurement(data.classes)
     if value is not None:
@@ -64,6 +65,12 @@ def _check_single(data: "RunData", path: Path) -> None:
             f"File '{path}': the labels are numbers such as {value:g}, which measure something and name no class; sort "
             "them into ranges, or write them as words if each is a class."
         )
+
+
+def _warn_of_single(data: "RunData") -> None:
+    """Warn of classes that are written in several ways, of names of rows, and of classes that are not judged."""
+    from surelabel.data.encoding import look_alikes, nearly_unique
+
     unique = nearly_unique(len(data.classes), len(data.labeled[1]))
     for text in [*look_alikes(data.classes), *([unique] if unique else [])]:
         complain("warning", text, style="bold")

@@ -280,7 +280,9 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
 @functools.lru_cache(maxsize=8)
 def _allowed_up_to(most: int, max_error: float, delta: float) -> Counts:
     """Return `_allowed` for all numbers from 0 on, once for many choices."""
-    return _allowed(np.arange(most + 1), max_error, delta)
+    # In parts: a signal waits for the end of compiled code, which takes a second for 100,000 numbers.
+    parts = (np.arange(start, min(start + 100_000, most + 1)) for start in range(0, most + 1, 100_000))
+    return np.concatenate([_allowed(part, max_error, delta) for part in parts])
 
 
 @functools.lru_cache(maxsize=8)

@@ -29,14 +29,18 @@ UNKNOWN = "?"
 def class_name(cell: object) -> str:
     """Return the class that a cell names: a whole number loses its fraction, as in a float column with gaps.
 
+    Zero loses its sign with it.
+
     The rule looks at one cell alone, so that a class has one name in every file.
 
-    >>> class_name(3), class_name("3.0"), class_name(2.5), class_name(" cat ")
-    ('3', '3', '2.5', 'cat')
+    >>> class_name(3), class_name("3.0"), class_name(-0.0), class_name(2.5), class_name(" cat ")
+    ('3', '3', '0', '2.5', 'cat')
     """
     text = str(cell).strip()
     whole = _WHOLE.fullmatch(text)
-    return whole[1] if whole else text
+    if whole:
+        return "0" if whole[1] in ("-0", "+0") else whole[1]
+    return text
 
 
 def single_labels(cells: Sequence[object], codes: Codes, unlabeled: str | None) -> Objects:

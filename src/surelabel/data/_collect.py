@@ -56,6 +56,7 @@ class Collector:
         self._x = np.empty((expected, len(columns.features)), dtype=np.float32)
         self._labels: list[npt.NDArray[Any]] = []
         self._ids: list[Any] = []
+        self._text = 0
         self.rows = 0
 
     def add(self, batch: Batch) -> None:
@@ -68,6 +69,8 @@ class Collector:
             cells = batch.columns[count : count + len(self.columns.labels)]
             self._labels.append(self._label_block(cells))
         if self.columns.id is not None:
+            # In the end they lie in memory twice, as Arrow's and as Python's.
+            self._count_text(2 * batch.columns[-1].nbytes)
             self._ids.append(self._id_block(batch.columns[-1]))
         self.rows += batch.num_rows
 
@@ -103,6 +106,7 @@ class Collector:
 
     def _label_block(self, cells: list[Any]) -> npt.NDArray[Any]:
         encoded = [cell.dictionary_encode(null_encoding="encode") for cell in cells]
+        self._count_text(sum(part.dictionary.nbytes for part in encoded))
         pairs = [(part.dictionary.to_pylist(), part.indices.to_numpy()) for part in encoded]
         names, unlabeled = self.columns.label_names, self.request.unlabeled
         if self.request.separator is not None:
@@ -114,6 +118,11 @@ class Collector:
             for name, (unique, codes) in zip(names, pairs, strict=True)
         ]
         return np.stack(parts, axis=1)
+
+    def _count_text(self, size: int) -> None:
+        """Refuse labels and ids that together take too much, however little each batch of them does."""
+        self._text += size
+        check_size(self.path, self._text)
 
     def _id_block(self, cells: Any) -> Any:
         import pyarrow.compute as pc

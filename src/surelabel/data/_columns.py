@@ -167,6 +167,8 @@ def _find(path: Path, names: Sequence[str], name: str, part: str) -> int:
 def _check_names(path: Path, names: Sequence[str]) -> None:
     seen: dict[str, int] = {}
     for position, name in enumerate(names):
+        if "\0" in name:
+            raise DataError(f"File '{path}': the name of column {position + 1} holds a NUL character; rename it.")
         first = seen.setdefault(name, position)
         # Columns without a name may be many: they can only be dropped, so that they are never confused.
         if first != position and name:

@@ -1,4 +1,7 @@
-"""Columns that only count the rows (7, 8, 9, ...): a row's place in the file, not what is known of a sample."""
+"""Columns that only count the rows (7, 8, 9, ...): a row's place in a file, not what is known of a sample.
+
+They may be in any order, since the rows may have been shuffled after they were counted.
+"""
 
 import shlex
 import warnings
@@ -49,11 +52,11 @@ def without(table: Table, names: Sequence[str]) -> Table:
 
 
 def _counts(column: npt.NDArray[Any]) -> bool:
-    rows, first, last = len(column), float(column[0]), float(column[-1])
+    rows, first, last = len(column), float(column.min()), float(column.max())
     largest = max(abs(first), abs(last))
     rounds = column.dtype == np.float32 and largest > _EXACT
     rounding = float(np.spacing(np.float32(largest))) if rounds else 0.0
-    # Most columns are told by their ends; rounding that hides the count says nothing.
+    # Most columns are told by their least and largest value; rounding that hides the count says nothing.
     if rows < _LEAST_ROWS or not first.is_integer() or abs(last - first - rows + 1) > rounding or 4 * rounding > rows:
         return False
-    return bool((np.abs(column - (first + np.arange(rows))) <= rounding).all())
+    return bool((np.abs(np.sort(column) - (first + np.arange(rows))) <= rounding).all())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ class Survey:
 
     records: int
     longest: int
-    quotes: int
     has_nul: bool
     in_doubt: bool
 
@@ -97,7 +96,7 @@ def _batches(path: Path, columns: Columns, layout: _Layout, block: int) -> Itera
     types |= {str(position): pa.bool_() for position in booleans}
     with pa.input_stream(str(path), compression="gzip" if _is_gzip(path) else None) as stream:
         yield from pc.open_csv(
-            stream,
+            _WholeLineEnds(stream),
             # Columns go by position, since any text may stand in a header.
             # One thread, so that the memory does not grow with the number of cores.
             read_options=pc.ReadOptions(
@@ -113,6 +112,24 @@ def _batches(path: Path, columns: Columns, layout: _Layout, block: int) -> Itera
         )
 
 
+class _WholeLineEnds(io.RawIOBase):
+    r"""Gives Arrow blocks that never part "\r\n": it drops a "\n" that begins a block, also within quotes."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._next = stream, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most so many bytes; there is room for one more behind those that are asked for first."""
+        block: bytes = self._next + self._stream.read(size - 1 - len(self._next))
+        self._next = self._stream.read(1) if block.endswith(b"\r") else b""
+        if self._next == b"\n":
+            block, self._next = block + self._next, b""
+        return block
+
+
 def _boolean_columns(columns: Columns, layout: _Layout) -> frozenset[int]:
     """Return the features whose first cell is true or false; one cell decides, since none may be empty."""
     return frozenset(
@@ -124,14 +141,14 @@ def _boolean_columns(columns: Columns, layout: _Layout) -> frozenset[int]:
 
 def _survey_lines(path: Path) -> Survey:
     """Go over the bytes once, with no more than a block in memory; refuse a file or a row that is too large."""
-    size = records = longest = quotes = 0
+    size = records = longest = 0
     last_end, before, most = -1, ord("\n"), longest_row(path)
     has_nul = inside = in_doubt = False
     with _binary(path) as stream:
         while chunk := stream.read(_BLOCK):
             data = np.frombuffer(chunk, np.uint8)
             is_end = (data == ord("\n")) | (data == ord("\r"))
-            if not in_doubt and (inside or b'"' in chunk):
+            if not in_doubt and (inside or before == ord('"') or b'"' in chunk):
                 within, in_doubt = _within_quotes(data, before, inside, _delimiter(path))
                 is_end, inside = (is_end, False) if in_doubt else (is_end & ~within, bool(within[-1]))
             ends, before = size + np.flatnonzero(is_end), chunk[-1]
@@ -144,15 +161,16 @@ def _survey_lines(path: Path) -> Survey:
                 shorter = lengths[np.logical_and.accumulate(lengths <= most)]
                 raise row_too_long(path, records + int((shorter > 0).sum()) + 1)
             records += int((lengths > 0).sum())
-            quotes += chunk.count(b'"')
             has_nul = has_nul or b"\0" in chunk
-    return Survey(records + (size > last_end + 1), longest, quotes, has_nul, in_doubt or inside)
+    return Survey(records + (size > last_end + 1), longest, has_nul, in_doubt or inside)
 
 
 def _within_quotes(
     data: npt.NDArray[np.uint8], before: int, inside: bool, delimiter: str
 ) -> tuple[npt.NDArray[np.bool_], bool]:
     """Return which bytes lie within quotes, and whether that is in doubt, since a quote stands within a cell.
+
+    A quote begins or ends a cell, or is one of two that stand for one.
 
     Args:
         data: some bytes of a file.
@@ -162,19 +180,21 @@ def _within_quotes(
     """
     quotes = data == ord('"')
     within = (np.cumsum(quotes) + inside) % 2 == 1
-    # A quote begins a cell, or is the second of two that stand for one.
-    starts = np.isin(np.concatenate([[before], data[:-1]]), [ord(mark) for mark in (delimiter, "\n", "\r", '"')])
-    return within, bool((quotes & within & ~starts).any())
+    in_cells = np.ones(256, dtype=np.bool_)
+    in_cells[[ord(mark) for mark in (delimiter, "\n", "\r", '"')]] = False
+    text, begins, ends = in_cells[data], quotes & within, quotes & ~within
+    at_edge = (begins[0] and in_cells[before]) or (before == ord('"') and not inside and text[0])
+    return within, bool(at_edge or (begins[1:] & text[:-1]).any() or (ends[:-1] & text[1:]).any())
 
 
 def _survey_records(path: Path, survey: Survey) -> Survey:
-    """Count the records cell by cell; refuse a quote that is never closed.
+    """Count the records cell by cell; refuse a quoted cell that is never closed, or goes on after its closing quote.
 
-    The rest of such a file would silently be one cell.
+    The rows up to the next quote, or all that follow, would silently be one cell.
     """
     count, longest, most = 0, 0, longest_row(path)
     # Each byte is one character of latin-1.
-    with _records(path, encoding="latin-1", strict=survey.quotes % 2 == 1) as records:
+    with _records(path, encoding="latin-1", strict=True) as records:
         try:
             for record in filter(None, records):
                 count += 1
@@ -185,8 +205,8 @@ def _survey_records(path: Path, survey: Survey) -> Survey:
             if "field limit" in str(error):
                 raise row_too_long(path, count + 1) from error
             raise DataError(
-                f"File '{path}', row {count}: a quoted cell is not closed or goes on after its closing quote "
-                f"({error}); correct the quotes."
+                f"File '{path}', row {count}: a quoted cell is not closed or goes on after its closing quote, in line "
+                f"{records.line_num} ({error}); correct the quotes."
             ) from error
     # A quote within a cell is written twice, and a cell has one before and one behind it.
     return replace(survey, records=count, longest=min(3 * longest, _LARGEST_BLOCK))
@@ -206,7 +226,7 @@ def _read_layout(path: Path) -> _Layout:
         try:
             # Empty lines may come before the header; Arrow counts them among the rows to skip.
             header_row, header = next(((row, record) for row, record in enumerate(records, 1) if record), (0, []))
-            first = next((record for record in records if record), [])
+            first: list[str] = next((record for record in records if record), [])
         except csv.Error as error:
             raise damaged(path, "a table", error) from error
     if not any(name.strip() for name in header):
@@ -297,7 +317,7 @@ def _text(path: Path, encoding: str = "utf-8") -> Iterator[io.TextIOWrapper]:
 
 
 @contextmanager
-def _records(path: Path, *, encoding: str = "utf-8", strict: bool = False) -> Iterator[Iterator[list[str]]]:
+def _records(path: Path, *, encoding: str = "utf-8", strict: bool = False) -> Iterator[Any]:
     """Give the cells of each record, none for an empty line; a cell may be as long as a row."""
     before = csv.field_size_limit(longest_row(path))
     try:

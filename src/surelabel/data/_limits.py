@@ -14,11 +14,11 @@ _GROWTH = 100
 _LARGEST_ROW = 1 << 30
 
 
-def most_bytes(path: Path) -> int:
+def most_bytes(packed: int) -> int:
     """Return how many bytes the content of a file may take: 1 GiB or 100 times its size, unless the user says."""
     text = os.environ.get(VARIABLE, "")
     if not text:
-        return max(_LIMIT, _GROWTH * path.stat().st_size)
+        return max(_LIMIT, _GROWTH * packed)
     if not (text.isdecimal() and len(text) < 20):
         raise InvalidInputError(f"{VARIABLE} must be a whole number of bytes. Got {text!r} instead; correct it.")
     return int(text)
@@ -26,16 +26,25 @@ def most_bytes(path: Path) -> int:
 
 def longest_row(path: Path) -> int:
     """Return how many bytes one row of a text file may take; it takes many times that in memory."""
-    return min(max(most_bytes(path) // 256, path.stat().st_size), _LARGEST_ROW)
+    packed = path.stat().st_size
+    return min(max(most_bytes(packed) // 256, packed), _LARGEST_ROW)
 
 
 def check_size(path: Path, size: int) -> None:
     """Refuse content that is larger than allowed, before there is memory for it."""
-    if size > (limit := most_bytes(path)):
-        raise DataError(
-            f"File '{path}' of {path.stat().st_size:,} bytes would take {size:,} bytes of memory or more, and at most "
-            f"{limit:,} are allowed; if that is what it should hold, set {VARIABLE} to a larger number."
-        )
+    problem = excess(path.stat().st_size, size)
+    if problem is not None:
+        raise DataError(f"File '{path}' {problem}.")
+
+
+def excess(packed: int, size: int) -> str | None:
+    """Say that a file of `packed` bytes would take too many, if `size` is too many, and what to do about it."""
+    if size <= (limit := most_bytes(packed)):
+        return None
+    return (
+        f"of {packed:,} bytes would take {size:,} bytes of memory or more, and at most {limit:,} are allowed; if that "
+        f"is what it should hold, set {VARIABLE} to a larger number"
+    )
 
 
 def row_too_long(path: Path, line: int) -> DataError:

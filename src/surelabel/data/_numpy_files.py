@@ -24,6 +24,8 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
 _HEADER_FAULTS = (ValueError, TypeError, SyntaxError, RecursionError, tokenize.TokenError)
 
+# How often text lies in memory while it is looked at, sorted and turned into Python's.
+_COPIES = 4
 # About what a column's name takes, in Python's memory and in its collections.
 _NAME = 200
 
@@ -114,8 +116,12 @@ def _load(path: Path, name: str, stream: IO[bytes], size: int) -> AnyArray:
     if expected != size:
         problem = f"by its header array {name!r} should take {expected} bytes, and it takes {size}"
         raise damaged(path, "a numpy file", problem)
+    if kind.kind == "U":
+        check_size(path, _COPIES * size)
     stream.seek(0)
-    return native(np.lib.format.read_array(stream, allow_pickle=False))
+    # Numpy itself knows of more, such as the number of dimensions.
+    with damage_named(path, "a numpy file", *_HEADER_FAULTS):
+        return native(np.lib.format.read_array(stream, allow_pickle=False))
 
 
 def _described(stream: IO[bytes]) -> tuple[np.dtype[Any], int]:
@@ -167,7 +173,8 @@ def _features(path: Path, x: AnyArray, request: Request) -> tuple[AnyArray, tupl
     if x.dtype.kind != "f" and x.dtype != np.uint8:
         check_size(path, x.size * np.dtype(np.float32).itemsize)
         x = x.astype(np.float32)
-    _check_finite(path, x, names, droppable=x.ndim == 2 and request.features is None)
+    if x.dtype.kind == "f":
+        _check_finite(path, x, names, droppable=x.ndim == 2 and request.features is None)
     return x, names
 
 
@@ -211,6 +218,9 @@ def _ids(path: Path, ids: AnyArray | None, rows: int) -> AnyArray:
         )
     if ids.dtype.kind == "U":
         _check_text(path, "ids", ids)
+        empty = np.flatnonzero(ids == "")
+        if empty.size:
+            raise DataError(f"File '{path}': row {empty[0] + 1} of ids is empty; fill it in, or save it without ids.")
     check_ids(path, ids)
     if ids.dtype.kind == "U":
         return ids.astype(object)
@@ -222,6 +232,8 @@ def _check_text(path: Path, name: str, texts: AnyArray) -> None:
     """Refuse what is no character, such as half a surrogate pair: no file or screen takes it."""
     codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
+    # Behind its end all of a text is 0; a NUL within it goes into no text file.
+    wrong[:, :-1] |= (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
     if wrong.any():
         row, place = np.argwhere(wrong)[0].tolist()
         raise DataError(

@@ -1,6 +1,7 @@
 """Parquet: decoded in batches, never more than a few megabytes of them at a time."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,12 @@ from surelabel.errors import DataError
 
 _CELLS_IN_BATCH = 1 << 18
 _BUFFER = 1 << 20
+# What a value takes once it is unpacked; of text, which is kept once, its number.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+# What says, beside each value in a list, where its list begins.
+_LEVELS = 4
+# About what a label in a list takes as one of Python's, beside its text, and how often its text lies in memory.
+_IN_LIST, _COPIES = 64, 4
 # A data frame's index, which pandas stores beside the columns; it is not a feature.
 _INDEX = re.compile(r"__index_level_[0-9]+__")
 # What joins the labels of a list until they are parted again; no name may have it, and it is no white space.
@@ -42,35 +49,70 @@ def _read(path: Path, request: Request) -> Table:
         request = replace(request, separator=_BETWEEN) if has_lists else request
         collector = Collector(path, columns, file.metadata.num_rows, request)
         names = [columns.names[position] for position in columns.used]
-        for batch in file.iter_batches(max(1, _CELLS_IN_BATCH // len(names)), columns=list(dict.fromkeys(names))):
-            count = len(columns.features)
+        count = len(columns.features)
+        for batch in _batches(file, names, has_lists):
             parts = [batch.column(name) for name in names]
+            done = count
             if has_lists:
                 parts[count] = _joined(path, names[count], parts[count], collector.rows)
-            cells = [_as_text(path, name, cell) for name, cell in zip(names[count:], parts[count:], strict=True)]
+                done += 1
+            texts = zip(names[done:], parts[done:], strict=True)
+            cells = parts[count:done] + [_as_text(path, name, part, collector.rows) for name, part in texts]
             collector.add(pa.RecordBatch.from_arrays(parts[:count] + cells, names=names))
     return collector.table()
 
 
 def check_metadata(path: Path, metadata: Any) -> None:
     """Refuse a file whose columns take too much memory once they are unpacked."""
-    check_size(path, sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)))
+    check_size(path, unpacked_size(metadata))
+
+
+def unpacked_size(metadata: Any) -> int:
+    """Return how many bytes all columns of a file take at least, before and after they are decoded."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size, packed = 0, sum(int(group.total_byte_size) for group in groups)
+    for position in range(len(metadata.schema)):
+        leaf = metadata.schema.column(position)
+        width = _WIDTHS.get(leaf.physical_type, leaf.length)
+        if leaf.max_repetition_level > 0:
+            size += (width + _LEVELS) * sum(group.column(position).num_values for group in groups)
+        else:
+            size += width * metadata.num_rows
+    return max(size, packed)
+
+
+def text_leaves(metadata: Any) -> list[str]:
+    """Return the columns of text, which Arrow can read as the file keeps them, each distinct value once."""
+    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
+    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+
+
+def text_size(cells: Any) -> int:
+    """Return how many bytes text takes once its distinct values are written out row by row."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+
+
+def _batches(file: Any, names: list[str], has_lists: bool) -> Iterator[Any]:
+    rows, columns = max(1, _CELLS_IN_BATCH // len(names)), list(dict.fromkeys(names))
+    if not has_lists:
+        yield from file.iter_batches(rows, columns=columns)
+        return
+    # Arrow does not read lists of distinct values beyond a group of rows.
+    for group in range(file.num_row_groups):
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns)
 
 
 def _opened(path: Path) -> Any:
-    """Return the file, opened; text is read as the file keeps it, each distinct value once."""
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(path)
     check_metadata(path, metadata)
-    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
     return ParquetFile(
         path,
         metadata=metadata,
-        # In lists Arrow cannot, where a batch goes beyond a group of rows.
-        read_dictionary=[
-            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.max_repetition_level == 0
-        ],
+        read_dictionary=text_leaves(metadata),
         # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
         pre_buffer=False,
         buffer_size=_BUFFER,
@@ -82,6 +124,8 @@ def _check_numeric(path: Path, file: Any, field: Any, *, droppable: bool) -> Non
     from pyarrow import types
 
     kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if types.is_nested(field.type):  # one cell may hold the whole file
+        raise not_a_number(path, field.name, 1, str(field.type), droppable=droppable)
     if not any(is_kind(field.type) for is_kind in kinds):
         value = next(file.iter_batches(1, columns=[field.name])).column(0)[0].as_py()
         raise not_a_number(path, field.name, 1, value, droppable=droppable, kind=field.type)
@@ -107,7 +151,10 @@ def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
     """Return lists of labels as strings with the separator between them; it alone is the empty list."""
     import pyarrow as pa
 
-    _check_text(path, name, cells.flatten())
+    labels = cells.flatten()
+    text = text_size(labels) if pa.types.is_dictionary(labels.type) else 0
+    check_size(path, _IN_LIST * len(labels) + _COPIES * text)
+    _check_text(path, name, labels)
     lists = cells.to_pylist()
     for row, labels in enumerate(lists, first_row + 1):
         names = [] if labels is None else [None if label is None else str(label).strip() for label in labels]
@@ -123,10 +170,9 @@ def _joined(path: Path, name: str, cells: Any, first_row: int) -> Any:
 def _check_text(path: Path, name: str, cells: Any) -> None:
     """Refuse text that is not UTF-8, or too large with its distinct values written out row by row."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_dictionary(cells.type):
-        check_size(path, pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+        check_size(path, text_size(cells))
         cells = cells.dictionary
     try:
         cells.validate(full=True)
@@ -136,23 +182,34 @@ def _check_text(path: Path, name: str, cells: Any) -> None:
         ) from error
 
 
-def _as_text(path: Path, name: str, cells: Any) -> Any:
-    """Return label or id cells as strings, null where missing."""
+def _as_text(path: Path, name: str, cells: Any, first_row: int) -> Any:
+    """Return label or id cells as strings, null where missing; `first_row` counts from 0."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(cells.type):
         _check_text(path, name, cells)
         cells = cells.dictionary_decode()
+    if pa.types.is_fixed_size_binary(cells.type):
+        check_size(path, _COPIES * cells.nbytes)
     if pa.types.is_floating(cells.type):
         cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, cells.type), cells)
     if pa.types.is_boolean(cells.type):
         # As Python and pandas write them, so that a class has one name in every kind of file.
         return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
     try:
-        return cells.cast(pa.large_string())
+        text = cells.cast(pa.large_string())
     except pa.ArrowException as error:
         raise DataError(
             f"File '{path}', column {name!r} of type {cells.type} cannot hold labels or ids; store it as "
             "text or whole numbers."
         ) from error
+    if pa.types.is_floating(cells.type):
+        text = pc.if_else(pc.equal(text, "-0"), pa.scalar("0", text.type), text)
+    nul = pc.index(pc.match_substring(text, "\0"), True).as_py()
+    if nul >= 0:
+        raise DataError(
+            f"File '{path}', column {name!r}, row {first_row + nul + 1} holds a NUL character, which text does not "
+            "have; remove it."
+        )
+    return text

@@ -1,7 +1,9 @@
 """Labels as people write them (numbers, strings, gaps) to class indices, and back."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from unicodedata import normalize
 
@@ -14,6 +16,8 @@ from surelabel.errors import InvalidInputError
 
 MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
 """What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ def label_array(y: Any) -> npt.NDArray[Any]:
     >>> label_array(["cat", float("nan")]).dtype
     dtype('O')
     """
+    refuse_masked("y", y, "fill it with what marks unlabeled samples: y.filled(-1)")
     if hasattr(y, "isna"):  # pandas; its own conversion would turn integers with NA into floats
         return np.asarray(y.to_numpy(dtype=object) if np.asarray(y.isna()).any() else y)
     values = np.asarray(y)
@@ -94,41 +99,68 @@ def label_array(y: Any) -> npt.NDArray[Any]:
     return values
 
 
+def refuse_masked(name: str, values: Any, remedy: str) -> None:
+    """Refuse an array with masked entries: as a plain array it would hold what lies behind the mask.
+
+    >>> refuse_masked("X", np.ma.masked_array([1, 2], mask=[False, False]), "fill it")
+    """
+    if isinstance(values, np.ma.MaskedArray) and (number := int(np.ma.getmaskarray(values).sum())):
+        raise InvalidInputError(f"Input {name} is a masked array with {number} masked entries; {remedy}.")
+
+
 def look_alikes(names: Iterable[Any]) -> list[str]:
-    """Name classes that differ by capitals and white space alone, five times at most, and say what to do about it.
+    """Name classes that differ by capitals and white space alone, or are the same number; say what to do about it.
+
+    Five times at most.
 
     >>> look_alikes(["cat", "dog", "CAT", " cat"])
     ["'cat', 'CAT', ' cat' are different classes; if they are one, write them alike."]
+    >>> look_alikes(["1", "+1", "01", "1e0", "10"])
+    ["'1', '+1', '01', '1e0' are different classes; if they are one, write them alike."]
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[str | Decimal, list[str]] = {}
     for name in names:
         if isinstance(name, str):
-            groups.setdefault(" ".join(normalize("NFKC", name).casefold().split()), []).append(name)
+            groups.setdefault(_likeness(name), []).append(name)
     found = [group for group in groups.values() if len(group) > 1]
     return [f"{listed(group)} are different classes; if they are one, write them alike." for group in found[:5]]
+
+
+def _likeness(name: str) -> str | Decimal:
+    """Return what a class has in common with those that look like it: a number, or the text but for capitals."""
+    text = " ".join(normalize("NFKC", name).casefold().split())
+    try:
+        return Decimal(text) if _NUMBER.fullmatch(text) else text
+    except ArithmeticError:  # an exponent beyond all bounds
+        return text
 
 
 def measurement(names: Iterable[Any]) -> float | None:
     """Return a value that is no whole number, where all labels are numbers: they measure and do not name classes.
 
-    >>> measurement(["1.5", "2", "3"]), measurement(["1.5", "two"]), measurement([1.0, 2.0])
+    Marks of what is missing are left out.
+
+    >>> measurement(["1.5", "2", "NA"]), measurement(["1.5", "two"]), measurement([1.0, 2.0])
     (1.5, None, None)
     """
+    stated = [name for name in names if str(name).strip().lower() not in MARKS]
     try:
-        # Thousands of digits are whole, though no float holds them; NaN is a mark of what is missing.
-        values = [0.0 if str(name).lstrip("+-").isdecimal() else float(name) for name in names]
+        # Thousands of digits are whole, though no float holds them.
+        values = [0.0 if str(name).lstrip("+-").isdecimal() else float(name) for name in stated]
     except ValueError:
         return None
-    return next((value for value in values if value == value and not value.is_integer()), None)
+    return next((value for value in values if not value.is_integer()), None)
 
 
 def nearly_unique(num_classes: int, num_labels: int) -> str | None:
     """Say that most labels are classes of their own, and what to do about it; None where they are not.
 
-    >>> nearly_unique(30, 40)[:35]
-    'There are 30 classes for 40 labels;'
+    >>> nearly_unique(30, 40)[:35], nearly_unique(12, 12)[:35], nearly_unique(12, 24)
+    ('There are 30 classes for 40 labels;', 'There are 12 classes for 12 labels;', None)
     """
-    if num_classes <= 20 or 2 * num_classes <= num_labels:
+    # Up to ten classes may have a label each on purpose.
+    most, all_but_few = 2 * num_classes > num_labels, 10 * num_classes >= 9 * num_labels
+    if not (num_classes > 20 and most) and not (num_classes > 10 and all_but_few):
         return None
     return (
         f"There are {num_classes} classes for {num_labels} labels; if the labels measure something, sort them into "
@@ -172,6 +204,12 @@ def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list
 
 
 def _check_kind(values: npt.NDArray[Any]) -> None:
+    several = [value for value in values.flat if hasattr(value, "__len__")] if values.dtype == object else []
+    if wrong := [value for value in several if not isinstance(value, str | bytes)]:
+        raise InvalidInputError(
+            f"Unknown label type: y holds {type(wrong[0]).__name__}; give one string or whole number a sample, or an "
+            "array of 0 and 1 with a column for each class."
+        )
     if values.dtype.kind not in "biufUOMm":
         raise InvalidInputError(
             f"Unknown label type: y holds {values.dtype}; make the labels strings, or whole numbers of 64 bits at most."

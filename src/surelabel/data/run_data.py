@@ -13,8 +13,9 @@ from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 from surelabel.base.references import (
     absolute_reference,
     changed_file,
-    check_unchanged,
+    check_call,
     current_name,
+    failing,
     reference_hash,
     resolve,
 )
@@ -154,10 +155,11 @@ class TableData(Settings):
             path, sha256 = getattr(self, name), getattr(self, hash_name)
             if sha256 is None:
                 continue
-            if not path.exists():
+            if not path.is_file():  # a pipe or a device would be read for ever
+                problem = "is not a plain file" if path.exists() else "is not there any more"
                 raise DataError(
-                    f"File '{path}', which the run began with, is not there any more. Put it back, or name the place "
-                    "of the data: surelabel resume RUN --data FILE."
+                    f"File '{path}', which the run began with, {problem}. Put it back, or name the place of the data: "
+                    "surelabel resume RUN --data FILE."
                 )
             if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)
@@ -256,10 +258,10 @@ class FunctionData(Settings):
     arguments: dict[str, JSONScalar] = Field(default_factory=dict)
 
     def references(self) -> Iterator[Reference]:
-        """Yield all code that the settings name, with arguments that say where a listed function writes files."""
+        """Yield all code that the settings name, with arguments that say where and how a listed function writes."""
         yield Reference(self.function, DATA_SETS)
-        for name in DATA_SETS.get(self.function, ()):
-            if name in self.arguments:
+        for name, usual in DATA_SETS.get(self.function, {}).items():
+            if name in self.arguments and self.arguments[name] not in usual:
                 yield Reference(f"{self.function} with {name}={self.arguments[name]!r}", ())
 
     def pinned(self) -> Self:
@@ -269,8 +271,11 @@ class FunctionData(Settings):
 
     def load(self) -> RunData:
         """Call the function; refuse a file whose content has changed."""
-        check_unchanged(self.function, self.sha256)
-        data = resolve(self.function)(**self.arguments)
+        function = resolve(self.function, self.sha256)
+        made = f"The data function {self.function!r} cannot be called with arguments={self.arguments}"
+        check_call(made, function, self.arguments)
+        with failing(made, "Correct the arguments."):
+            data = function(**self.arguments)
         if not isinstance(data, RunData):
             raise InvalidInputError(
                 f"The function {self.function!r} must return a surelabel.data.run_data.RunData. Got "

@@ -1,18 +1,24 @@
 """The state of a training while it goes on, so that a kill loses minutes and not the round.
 
-Everything that the next step depends on is kept: weights, their average, the optimizer, the method's own tensors, the
-generators, and how many steps are done. What a step sees (rows, augmentation, rate) is a function of its number. So
-training that goes on from a checkpoint takes the very steps that it would have taken: the same bits on a CPU, and on a
-GPU with `deterministic=True`.
+What the next step depends on is kept: weights and buffers, their average, the optimizer, the method's own tensors,
+torch's generators, and how many steps are done. What a step sees (rows, augmentation, rate) is a function of its
+number. So training that goes on from a checkpoint takes the very steps that it would have taken: the same bits on a
+CPU, and on a GPU with `deterministic=True`. Not kept is what a network of your own changes elsewhere: its Python
+attributes, and the generators of numpy and Python.
+
+A checkpoint may come from anyone, as a run folder may. So each tensor must have the name, the shape and the dtype of
+the one that it is copied to: torch's fused optimizers check none of them, and would write beside what is too small.
 """
 
 import contextlib
+import hashlib
 import json
 import signal
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -21,6 +27,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from surelabel._version import __version__
+from surelabel.base.text import shown
 from surelabel.engine.step import Step, state_tensors
 from surelabel.errors import RunError
 
@@ -56,16 +64,26 @@ class FitCheckpoint:
     Args:
         store: where it is kept.
         round: of the fit.
-        seed: of the fit; a checkpoint of another seed, device or version of torch is left alone.
+        made_for: what the fit depends on, numbers and texts by name. A checkpoint that was made for anything else, on
+            another kind of device or by another version of torch or surelabel, is left alone.
         device: where the networks live.
+        members: how many networks the fit trains.
 
     Attributes:
         seconds_before: what the fit took until the checkpoint that it goes on from; 0 without one.
     """
 
-    def __init__(self, store: CheckpointStore, round: int, seed: int, device: torch.device) -> None:
-        self.store, self.round, self.device = store, round, device
-        self.made_for: dict[str, object] = {"seed": seed, "device": device.type, "torch": torch.__version__}
+    def __init__(
+        self,
+        store: CheckpointStore,
+        round: int,
+        made_for: Mapping[str, int | str],
+        device: torch.device,
+        members: int = 1,
+    ) -> None:
+        self.store, self.round, self.device, self.members = store, round, device, members
+        versions = {"torch": str(torch.__version__), "surelabel": __version__}
+        self.made_for: dict[str, int | str] = {**made_for, "device": device.type, **versions}
         self._finished: list[nn.Module] = []
         self._kept = self._read()
         self.seconds_before: float = self._kept.seconds if self._kept else 0.0
@@ -79,16 +97,18 @@ class FitCheckpoint:
         with self._misfit_named():
             tensors = safetensors.torch.load(data)
             about = json.loads(tensors.pop(_ABOUT).numpy().tobytes())
-            other = {name: about[name] for name, value in self.made_for.items() if about[name] != value}
-            kept = _Kept(tensors, int(about["finished"]), int(about["done"]), float(about["seconds"]))
-        if other:
-            warnings.warn(
-                f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}, and this is "
-                f"{_listed({name: self.made_for[name] for name in other})}.",
-                stacklevel=2,
-            )
-            return None
-        return kept
+            other = {name: about.get(name) for name, value in self.made_for.items() if about.get(name) != value}
+            if not other:
+                finished, done = (_checked(about, name, int) for name in ("finished", "done"))
+                if finished >= self.members:
+                    raise ValueError(f"'finished' is {finished}, and {self.members} are trained")
+                return _Kept(tensors, finished, done, _checked(about, "seconds", float))
+        warnings.warn(
+            f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}, and this is "
+            f"{_listed({name: self.made_for[name] for name in other})}.",
+            stacklevel=2,
+        )
+        return None
 
     @contextlib.contextmanager
     def _misfit_named(self) -> Iterator[None]:
@@ -97,8 +117,9 @@ class FitCheckpoint:
             yield
         except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
             raise RunError(
-                f"The checkpoint of round {self.round} does not fit its network ({type(error).__name__}: {error}). "
-                "Remove checkpoint.bin from the round's folder, and the round begins anew."
+                f"The checkpoint of round {self.round} does not fit its network ({type(error).__name__}: "
+                f"{shown(error, quote=False, limit=200)}). Remove checkpoint.bin from the round's folder, and the "
+                "round begins anew."
             ) from error
 
     def finished(self, network: nn.Module) -> bool:
@@ -111,7 +132,7 @@ class FitCheckpoint:
         if self._kept is None or number >= self._kept.finished:
             return False
         with self._misfit_named():
-            _copy(self._kept.tensors, f"finished.{number}", state_tensors(network))
+            _take(self._kept.tensors, _finished_tensors(number, network))
         self._finished.append(network)
         return True
 
@@ -119,18 +140,20 @@ class FitCheckpoint:
         """Take note that a network is trained: later checkpoints of the fit hold it too."""
         self._finished.append(network)
 
-    def restore(self, step: Step) -> int:
-        """Give a step that is about to begin the state that was kept, in place; return how many steps are done."""
+    def restore(self, step: Step, steps: int) -> int:
+        """Give a step that is about to begin the state that was kept, in place; return how many of `steps` are done."""
         kept, self._kept = self._kept, None
         if kept is None:
             return 0
         with self._misfit_named():
-            for name, tensors in _parts(step).items():
-                _copy(kept.tensors, name, tensors)
-            step.load_optimizer({name: value for name, value in kept.tensors.items() if name.startswith("optimizer.")})
-            torch.set_rng_state(kept.tensors["generator"])
+            if kept.done > steps:
+                raise ValueError(f"'done' is {kept.done}, and a training has {steps} steps")
+            _take(kept.tensors, step.tensors())
+            torch.set_rng_state(_checked_generator(kept.tensors.pop("generator")))
             if self.device.type == "cuda":
-                torch.cuda.set_rng_state(kept.tensors["generator.cuda"], self.device)
+                torch.cuda.set_rng_state(kept.tensors.pop("generator.cuda"), self.device)
+            if kept.tensors:
+                raise ValueError(f"it also holds {shown(min(kept.tensors))}")
         return kept.done
 
     def __enter__(self) -> Self:
@@ -154,40 +177,72 @@ class FitCheckpoint:
             "done": done,
             "seconds": self.seconds_before + time.monotonic() - self._began,
         }
-        state = {f"{name}.{i}": value for name, part in _parts(step).items() for i, value in enumerate(part)}
+        state = step.tensors()
         for number, network in enumerate(self._finished):
-            state |= {f"finished.{number}.{i}": value for i, value in enumerate(state_tensors(network))}
-        state |= step.optimizer_tensors()
+            state |= _finished_tensors(number, network)
         state["generator"] = torch.get_rng_state()
         if self.device.type == "cuda":
             state["generator.cuda"] = torch.cuda.get_rng_state(self.device)
         state[_ABOUT] = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
         # Copies: safetensors refuses tensors that share memory (tied weights).
-        copies = {name: value.detach().cpu().clone().contiguous() for name, value in state.items()}
+        copies = {
+            name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+            for name, value in state.items()
+        }
         self.store.write(self.round, safetensors.torch.save(copies))
         self._written = time.monotonic()
 
 
-def _parts(step: Step) -> dict[str, Sequence[Tensor]]:
-    """Return the tensors of a step that stay in place, by the part that they belong to."""
-    parts: dict[str, Sequence[Tensor]] = {"network": state_tensors(step.network), "loss": [step.value]}
-    if step.average is not None:
-        parts["average"] = state_tensors(step.average)
-    parts["method"] = list(step.method.tensors().values())
-    return parts
+def digest(*parts: str | bytes) -> str:
+    """Return a short hash of several parts, for what a checkpoint is made for.
+
+    >>> digest("abc"), digest("ab", b"c")
+    ('aab5f9ae99b2e38f', '430fb1b4ac43316e')
+    """
+    whole = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        whole.update(f"{len(data)}:".encode())
+        whole.update(data)
+    return whole.hexdigest()[:16]
+
+
+def _finished_tensors(number: int, network: nn.Module) -> dict[str, Tensor]:
+    return {f"finished.{number}.{i}": value for i, value in enumerate(state_tensors(network))}
 
 
 @torch.no_grad()
-def _copy(kept: dict[str, Tensor], name: str, tensors: Sequence[Tensor]) -> None:
-    for i, tensor in enumerate(tensors):
-        value = kept[f"{name}.{i}"]
-        if value.shape != tensor.shape:  # which copy_ would repeat where it can
-            raise ValueError(f"'{name}.{i}' has shape {tuple(value.shape)} in place of {tuple(tensor.shape)}")
+def _take(kept: dict[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Copy what was kept into the tensors of the same names, in place; the rest is still kept."""
+    for name, tensor in tensors.items():
+        value = kept.pop(name)
+        if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):  # which copy_ would repeat and convert
+            found, expected = (f"{one.dtype} of shape {tuple(one.shape)}" for one in (value, tensor))
+            raise ValueError(f"'{name}' is {found} in place of {expected}")
         tensor.copy_(value)
 
 
-def _listed(values: dict[str, object]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+def _checked_generator(state: Tensor) -> Tensor:
+    """Return the state of the CPU's generator; torch takes one that makes it read beyond its table of 624 numbers."""
+    if (state.shape, state.dtype) != (torch.get_rng_state().shape, torch.uint8):
+        raise ValueError(f"'generator' is {state.dtype} of shape {tuple(state.shape)}")
+    # A Mersenne twister: how many numbers are left until the next table, and the place of the next one in this table.
+    left, place = int(state[8:12].view(torch.int32)), int(state[16:24].view(torch.int64))
+    if not (left >= 1 and place >= 0 and left - 1 + place <= 624):
+        raise ValueError(f"'generator' has {left} numbers left from place {place}")
+    return state
+
+
+def _checked(about: dict[str, Any], name: str, kind: type[int] | type[float]) -> Any:
+    """Return a number that is neither negative nor infinite."""
+    value = about[name]
+    if type(value) is not kind or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"'{name}' is {shown(value)}")
+    return value
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {shown(value, quote=False)}" for name, value in values.items())
 
 
 class _Interruptions:

@@ -16,14 +16,29 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
 def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, over all parameters that learn, at the rate in `rate` (0-d)."""
+    """Return the optimizer that the settings name, over all parameters that learn, at the rate in `rate` (0-d).
+
+    What it keeps of each parameter is there from the start, all zeros, as torch would make it in the first step. So a
+    checkpoint has a place for everything that it may hold.
+    """
     groups = parameter_groups(network, settings)
+    optimizer: torch.optim.Optimizer
     if settings.optimizer == "adamw":
         # What torch asks for before a step may be captured.
         capturable = rate.is_cuda and settings.cuda_graph is not False
-        return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
-    nesterov = settings.nesterov and settings.momentum > 0
-    return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
+        optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
+        names = ["exp_avg", "exp_avg_sq"]
+    else:
+        nesterov = settings.nesterov and settings.momentum > 0
+        optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
+        names = ["momentum_buffer"] if settings.momentum > 0 else []
+    for parameter in (parameter for group in groups for parameter in group["params"]):
+        # Laid out as the weights are: a fused optimizer goes through both in the order of their memory.
+        state = {name: torch.zeros_like(parameter, requires_grad=False) for name in names}
+        if settings.optimizer == "adamw":
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        optimizer.state[parameter] = state
+    return optimizer
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

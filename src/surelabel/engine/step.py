@@ -9,7 +9,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -175,34 +175,19 @@ class Step:
         self.seed.fill_(signed(seed))
         for state in self.optimizer.state.values():
             for value in state.values():
-                if isinstance(value, Tensor):
-                    value.zero_()
+                value.zero_()
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Return what the optimizer keeps of each parameter, by number and name."""
-        return {
-            f"optimizer.{index}.{name}": value
-            for index, parameter in enumerate(self._learning())
-            for name, value in self.optimizer.state[parameter].items()
-            if isinstance(value, Tensor)
-        }
-
-    @torch.no_grad()
-    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take what `optimizer_tensors` returned: in place where a step was captured, which made the tensors."""
-        parameters = self._learning()
-        for key, value in tensors.items():
-            _, index, name = key.split(".", 2)
-            parameter = parameters[int(index)]
-            state = self.optimizer.state[parameter]
-            if name not in state:
-                # Laid out as the weights are: a fused optimizer goes through both in the order of their memory.
-                like = parameter if value.shape == parameter.shape else value
-                state[name] = torch.empty_like(like, dtype=value.dtype, device=parameter.device)
-            state[name].copy_(value)
-
-    def _learning(self) -> list[nn.Parameter]:
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all that a step changes, by name, for checkpoints; the tensors stay where they are."""
+        parts: dict[str, Iterable[Tensor]] = {"network": state_tensors(self.network), "loss": [self.value]}
+        if self.average is not None:
+            parts["average"] = state_tensors(self.average)
+        parts["method"] = self.method.tensors().values()
+        tensors = {f"{part}.{i}": value for part, values in parts.items() for i, value in enumerate(values)}
+        learning = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        for i, parameter in enumerate(learning):
+            tensors |= {f"optimizer.{i}.{name}": value for name, value in self.optimizer.state[parameter].items()}
+        return tensors
 
     def _step(self) -> None:
         samples = self.samples if self.store is None else self.store.index_select(0, self.rows)

@@ -95,7 +95,7 @@ class Trainer:
         keys = sample_keys(training_set.source.ids)
         with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)
-            first = 0 if checkpoint is None else checkpoint.restore(step)
+            first = 0 if checkpoint is None else checkpoint.restore(step, steps)
             with checkpoint or contextlib.nullcontext():
                 for done, inputs in enumerate(self._inputs(streams, keys, seed, first, steps), start=first + 1):
                     step.run(inputs)

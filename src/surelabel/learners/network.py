@@ -6,6 +6,7 @@ another, each from a seed of its own, and kept as one `Ensemble`.
 
 import contextlib
 import dataclasses
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,11 +20,11 @@ from safetensors import SafetensorError
 from surelabel.augment.chain import Augment
 from surelabel.base.system import Progress
 from surelabel.core.labels import Task
-from surelabel.data.draws import seed_for
+from surelabel.data.draws import sample_keys, seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import NEGATIVE, TrainingSet
-from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint
+from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, digest
 from surelabel.engine.feed import Loaders, kind_named
 from surelabel.engine.memory_format import channels_last, to_channels_last
 from surelabel.engine.method import Method
@@ -121,18 +122,30 @@ class TorchLearner:
             raise InvalidInputError(
                 f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
             )
-        checkpoint = None
-        if self.checkpoints is not None:
-            checkpoint = FitCheckpoint(self.checkpoints, training_set.round, seed, self.device)
-        self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
         seeds = self._seeds(seed)
         fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
+        checkpoint = self._checkpoint(training_set, seed, fresh[0])
+        self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
         trainer = self._ready_trainer(fresh[0])
         trained = []
         for member, (network, one) in enumerate(zip(fresh, seeds, strict=True)):
             trainer.progress = self._progress(member)
             trained.append(self._train(trainer, network, training_set, one, checkpoint))
         self._keep(self._joined(trained))
+
+    def _checkpoint(self, training_set: TrainingSet, seed: int, network: torch.nn.Module) -> FitCheckpoint | None:
+        if self.checkpoints is None:
+            return None
+        settings = self.training.model_dump_json(), self.task, str(self.negative_weight), str(self.uncertainty.members)
+        arrays = sample_keys(training_set.source.ids), training_set.y, training_set.g
+        made_for: dict[str, int | str] = {
+            "seed": seed,
+            "settings": digest(type(self).__qualname__, *settings),
+            # How it is built, as torch prints it, without the places of objects in this process's memory.
+            "network": digest(re.sub(r" at 0x[0-9a-f]+", "", repr(network))),
+            "targets": digest(*(array.tobytes() for array in arrays)),
+        }
+        return FitCheckpoint(self.checkpoints, training_set.round, made_for, self.device, self.uncertainty.members)
 
     def _seeds(self, seed: int) -> list[int]:
         members = self.uncertainty.members

@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -12,7 +12,8 @@ from pydantic import Field, FiniteFloat, model_validator
 from surelabel.base.references import (
     absolute_reference,
     changed_file,
-    check_unchanged,
+    check_call,
+    failing,
     file_hash,
     reference_hash,
     resolve,
@@ -121,6 +122,11 @@ class TorchLearnerSettings(Settings):
                 f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
                 f"{', '.join(shared)} instead, which every estimator is told; leave it out there"
             )
+        if self.layer_hashes and len(self.layer_hashes) != len(self.stochastic_layers):
+            raise ValueError(
+                f"The 'layer_hashes' setting must have one entry for each of the {len(self.stochastic_layers)} "
+                f"stochastic_layers. Got {len(self.layer_hashes)} instead; leave it out, and it is filled in"
+            )
         if self.model is None and self.model_parameters:
             raise ValueError(
                 f"The 'model_parameters' setting is for a 'model' that is named. Got {self.model_parameters} for the "
@@ -195,8 +201,7 @@ class TorchLearnerSettings(Settings):
         """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
         if self.model is None or self._pretrained is None:
             return self
-        check_unchanged(self.model, self.model_hash)
-        parameter = inspect.signature(resolve(self.model)).parameters.get("pretrained")
+        parameter = inspect.signature(resolve(self.model, self.model_hash)).parameters.get("pretrained")
         if parameter is None or parameter.default is parameter.empty:
             return self
         rest = {name: value for name, value in self.model_parameters.items() if name != "pretrained"}
@@ -207,13 +212,12 @@ class TorchLearnerSettings(Settings):
 
         if self.model is None:
             return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
-        check_unchanged(self.model, self.model_hash)
-        factory: ModelFactory = resolve(self.model)
+        factory: ModelFactory = resolve(self.model, self.model_hash)
         if not self.model_parameters:
             return factory
         made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
-        _check_call(made, factory, (), 0, **self.model_parameters)
-        make: ModelFactory = functools.partial(factory, **self.model_parameters)
+        check_call(made, factory, self.model_parameters, ((), 0))
+        make: ModelFactory = functools.partial(_make, made, functools.partial(factory, **self.model_parameters))
         if self._pretrained is None:
             return make
         _check_weights(self._pretrained, self.pretrained_hash)
@@ -225,6 +229,7 @@ class TorchLearnerSettings(Settings):
         path = self.model_parameters.get("pretrained")
         if not isinstance(path, str):
             return None
+
         from surelabel.models.pretrained import SUFFIXES
 
         return path if path.endswith(SUFFIXES) else None
@@ -238,16 +243,16 @@ class TorchLearnerSettings(Settings):
         told = {name: value for name, value in shared.items() if name in takes}
         if "stochastic_layers" in takes:
             told["stochastic_layers"] = self._layers()
-        made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters="
-        _check_call(f"{made}{self.uncertainty_parameters}", make, **told, **self.uncertainty_parameters)
-        estimator = make(**told, **self.uncertainty_parameters)
+        given = self.uncertainty_parameters
+        made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters={given}"
+        check_call(made, make, given, told=told)
+        with failing(made, "Correct the parameters."):
+            estimator = make(**told, **given)
         check_estimator(estimator, task)
         return estimator
 
     def _estimator_class(self) -> "type[UncertaintyEstimator]":
-        reference = ESTIMATORS.get(self.uncertainty, self.uncertainty)
-        check_unchanged(reference, self.uncertainty_hash)
-        found = resolve(reference)
+        found = resolve(ESTIMATORS.get(self.uncertainty, self.uncertainty), self.uncertainty_hash)
         if not (isinstance(found, type) and hasattr(found, "estimate")):
             raise InvalidInputError(
                 f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
@@ -257,9 +262,7 @@ class TorchLearnerSettings(Settings):
 
     def _layers(self) -> tuple[Any, ...]:
         hashes = self.layer_hashes or (None,) * len(self.stochastic_layers)
-        for layer, expected in zip(self.stochastic_layers, hashes, strict=True):
-            check_unchanged(layer, expected)
-        return tuple(resolve(layer) for layer in self.stochastic_layers)
+        return tuple(map(resolve, self.stochastic_layers, hashes))
 
     def _warn_of_ignored(self) -> None:
         if self.model is not None:
@@ -295,6 +298,13 @@ class SklearnLearnerSettings(Settings):
     max_copies: int = Field(4, ge=0, le=MOST_SAMPLES)
     predict_batch_size: int = Field(4096, ge=1, le=MOST_SAMPLES)
 
+    @model_validator(mode="after")
+    def _check_processes(self) -> Self:
+        asked = self.parameters.get("n_jobs")
+        if isinstance(asked, int | float) and asked > MOST_PROCESSES:
+            raise ValueError(f"The 'n_jobs' parameter must be at most {MOST_PROCESSES}. Got {asked} instead")
+        return self
+
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""
         yield Reference(self.estimator, CLASSIFIERS)
@@ -308,13 +318,11 @@ class SklearnLearnerSettings(Settings):
         """Return the learner; refuse a file.py whose content has changed."""
         from surelabel.learners.sklearn import SklearnLearner
 
-        check_unchanged(self.estimator, self.estimator_hash)
-        try:
-            estimator = resolve(self.estimator)(**self.parameters)
-        except TypeError as error:
-            raise InvalidInputError(
-                f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}: {error}."
-            ) from error
+        make = resolve(self.estimator, self.estimator_hash)
+        made = f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}"
+        check_call(made, make, self.parameters)
+        with failing(made, "Correct the parameters."):
+            estimator = make(**self.parameters)
         return SklearnLearner(
             estimator,
             members=self.members,
@@ -325,6 +333,11 @@ class SklearnLearnerSettings(Settings):
             progress=progress,
             task=task,
         )
+
+
+def _make(problem: str, make: "ModelFactory", sample_shape: tuple[int, ...], num_classes: int) -> "Module":
+    with failing(problem, "Correct the parameters."):
+        return make(sample_shape, num_classes)
 
 
 def _make_from_weights(
@@ -342,6 +355,10 @@ def _check_weights(path: str, expected: str | None) -> None:
 
 
 def _weights_hash(path: str) -> str:
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
+        raise InvalidInputError(
+            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
+        )
     try:
         return file_hash(path)
     except OSError as error:
@@ -357,14 +374,3 @@ def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
     changed = [name for name in names if getattr(settings, name) != fields[name].get_default()]
     if changed:
         warnings.warn(f"Ignored: {', '.join(changed)}, because {why}.", UserWarning, stacklevel=4)
-
-
-def _check_call(problem: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Refuse arguments that a function or class does not take, or lacks, before it is called with them."""
-    signature = inspect.signature(function)
-    try:
-        signature.bind(*arguments, **named)
-    except TypeError as error:
-        own = [name for name in list(signature.parameters)[len(arguments) :] if name not in _OF_ALL_ESTIMATORS]
-        known = ", ".join(name for name in own if name != "task") or "no parameters"
-        raise InvalidInputError(f"{problem}: {error}. It takes {known}.") from error

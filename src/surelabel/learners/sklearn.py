@@ -7,7 +7,6 @@ softmax(z / T) for z = log p. One more model, trained on every row, gives the de
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +14,9 @@ import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
+from surelabel.base.references import failing
 from surelabel.base.settings import MOST_PASSES, TEMPERATURES
 from surelabel.base.system import Progress
-from surelabel.base.text import shown
 from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task
 from surelabel.data.draws import draw, seed_for
@@ -25,6 +24,7 @@ from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
+from surelabel.learners._indices import check_indices
 from surelabel.learners.protocol import NegativesUse
 
 Labels = npt.NDArray[np.int64]
@@ -81,8 +81,10 @@ class SklearnLearner:
                 f"The 'estimator' argument must be a classifier object, such as RandomForestClassifier(). Got "
                 f"{estimator!r} instead."
             )
-        if not is_classifier(estimator) or not hasattr(estimator, "predict_proba"):
-            remedy = "; wrap it in sklearn.calibration.CalibratedClassifierCV" if is_classifier(estimator) else ""
+        with failing(f"The classifier {type(estimator).__name__} cannot be used", "Correct its parameters."):
+            classifies, tells = is_classifier(estimator), hasattr(estimator, "predict_proba")
+        if not classifies or not tells:
+            remedy = "; wrap it in sklearn.calibration.CalibratedClassifierCV" if classifies else ""
             raise InvalidInputError(
                 f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
                 f"instead{remedy}."
@@ -153,7 +155,7 @@ class SklearnLearner:
         """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
         import skops.io
 
-        with _failing("The content is no skops file of models"):
+        with failing("The content is no skops file of models"):
             asked = set(skops.io.get_untrusted_types(data=data))
         unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))
         if unknown:
@@ -161,8 +163,9 @@ class SklearnLearner:
                 f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
                 "origin, name them as trusted."
             )
-        with _failing("The content is no skops file of models"):
+        with failing("The content is no skops file of models"):
             models = skops.io.loads(data, trusted=sorted(asked))
+            check_indices(models)
             fits = self._fits(models, math.prod(sample_shape), num_classes)
         if not fits:
             raise InvalidInputError(
@@ -200,11 +203,14 @@ class SklearnLearner:
         return models
 
     def _fit_clone(self, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
-        model = clone(self.estimator)
-        model.set_params(**dict.fromkeys(_random_states(model), seed))
-        if weights is None or not self.takes_weights:
-            return model.fit(x, labels)
-        return model.fit(x, labels, sample_weight=weights)
+        weighted = {} if weights is None or not self.takes_weights else {"sample_weight": weights}
+        with failing(
+            f"The classifier {type(self.estimator).__name__} cannot be trained",
+            "Correct its parameters, or the samples.",
+        ):
+            model = clone(self.estimator)
+            model.set_params(**dict.fromkeys(_random_states(model), seed))
+            return model.fit(x, labels, **weighted)
 
     def _probabilities(self, model: Model, x: Any) -> Floats:
         if self.task == "single":
@@ -255,7 +261,7 @@ def soften(p: Floats, temperature: float, task: Task) -> Floats:
 
 def _called(model: Any, x: Any) -> Floats:
     """Return the probabilities of a classifier, or say that it fails on these samples."""
-    with _failing(f"The classifier {type(model).__name__} fails on these samples"):
+    with failing(f"The classifier {type(model).__name__} fails on these samples"):
         p = np.asarray(model.predict_proba(x))
     if not np.isfinite(p).all():
         raise InvalidInputError(f"The classifier {type(model).__name__} gives probabilities that are not numbers.")
@@ -266,18 +272,6 @@ def _is_for(model: Any, num_features: int, num_classes: int) -> bool:
     classes = getattr(model, "classes_", np.arange(num_classes))
     features = getattr(model, "n_features_in_", num_features)
     return hasattr(model, "predict_proba") and len(classes) == num_classes and bool(features == num_features)
-
-
-@contextmanager
-def _failing(problem: str) -> Iterator[None]:
-    """Name the problem where the code of others fails, in whatever way."""
-    try:
-        yield
-    except (MemoryError, InvalidInputError):
-        raise
-    except Exception as error:
-        reason = shown(error, quote=False, limit=200)
-        raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}).") from error
 
 
 def _random_states(estimator: Any) -> list[str]:

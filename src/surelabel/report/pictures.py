@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.data._numpy_files import read_arrays
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import Codes
 from surelabel.data.source import as_source
@@ -24,7 +25,7 @@ from surelabel.report.drawing import Picture
 from surelabel.report.figures import NOT_DRAWN, ReportFigure, judged_on, not_judged
 from surelabel.report.tables import Row, labels_and_truth, wrong_and_kept_out
 from surelabel.runs import RunFolder
-from surelabel.runs.files import write_file
+from surelabel.runs.files import check_plain, write_file
 from surelabel.runs.layout import PICTURES
 from surelabel.runs.lock import locked
 
@@ -98,15 +99,17 @@ def _kept(run: RunFolder) -> dict[int, Pixels] | None:
     path = run.path / PICTURES
     if not path.exists():
         return None
+    remedy = "Remove it: the data are then read."
+    check_plain(path, remedy)
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            places, pixels = archive["places"].tolist(), archive["pixels"]
+        arrays = read_arrays(path, lambda names: {name: name for name in ("places", "pixels")})
+        places, pixels = arrays["places"].tolist(), arrays["pixels"]
         pictures = pixels.size and (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[-1] == 3))
         if pixels.dtype != np.uint8 or (len(pixels) and not pictures):
             raise ValueError(f"its pixels are {pixels.dtype} of shape {pixels.shape}")
         return dict(zip(places, pixels, strict=True))
     except _DAMAGE as error:
-        raise DamagedFileError(f"File '{path}' is damaged ({error}). Remove it: the data are then read.") from error
+        raise DamagedFileError(f"File '{path}' is damaged ({error.__cause__ or error}). {remedy}") from error
 
 
 def _read(run: RunFolder, places: set[int], validation: bool) -> dict[int, Pixels]:

@@ -17,6 +17,7 @@ from surelabel.core.arrays import rounded_to
 from surelabel.core.thresholds import HeldOutLabels, judge
 from surelabel.data._columns import rows_differ
 from surelabel.data._csv import survey_text
+from surelabel.data._limits import check_size
 from surelabel.data._numpy_files import read_arrays
 from surelabel.data._parquet import check_metadata
 from surelabel.data.pool import PoolLabels
@@ -185,17 +186,6 @@ def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
 
 def _from_columns(path: Path) -> HeldOutLabels:
     table = _read_table(path)
-    twice = [name for name in (*COLUMNS, "uncertainty") if table.column_names.count(name) > 1]
-    if twice:
-        raise DataError(f"File '{path}' has more than one column '{twice[0]}'; leave one of them.")
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    if missing:
-        raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(table.column_names)}.")
-    if "class" in table.column_names:
-        raise DataError(
-            f"File '{path}' has a row for each sample and class; for several labels a sample give the run's folder, or "
-            "an .npz file with p, u and y."
-        )
     known = table["truth"].is_valid()
     _require_some(known.to_numpy(), f"File '{path}'")
     table = table.filter(known)
@@ -209,24 +199,63 @@ def _from_columns(path: Path) -> HeldOutLabels:
 def _read_table(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.csv
-    import pyarrow.parquet
 
     # Only an empty cell is unknown: "NA" and "null" may be classes.
     options = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
     try:
         if path.suffix.lower() == ".parquet":
-            file = pa.parquet.ParquetFile(path)
-            check_metadata(path, file.metadata)
-            table = file.read(use_threads=False)  # see `runs.tables.table_from_bytes`
-            table.validate(full=True)
-            return table
+            return _read_parquet(path)
         rows = survey_text(path).records - 1
         table = pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
         if len(table) != rows:
             raise rows_differ(path, rows, len(table))
+        _check_names(path, table.column_names)
         return table
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error
+
+
+def _read_parquet(path: Path) -> Any:
+    """Return the columns that are needed; a small file may hold many equal cells."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(path)
+    check_metadata(path, metadata)
+    names = metadata.schema.to_arrow_schema().names
+    _check_names(path, names)
+    wanted = [name for name in (*COLUMNS, "uncertainty") if name in names]
+    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
+    widths = {at: max(8, leaf.length) for at, leaf in enumerate(leaves) if leaf.path.partition(".")[0] in wanted}
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    check_size(path, sum(width * group.column(at).num_values for group in groups for at, width in widths.items()))
+    # Text is read as the file keeps it, each distinct value once.
+    texts = [leaves[at].path for at in widths if leaves[at].physical_type == "BYTE_ARRAY" and leaves[at].path in wanted]
+    file = ParquetFile(path, metadata=metadata, read_dictionary=texts)
+    table = file.read(columns=wanted, use_threads=False)  # see `runs.tables.table_from_bytes`
+    table.validate(full=True)
+    for position, name in enumerate(table.column_names):
+        column = table[name]
+        if pa.types.is_dictionary(column.type):
+            lengths = (pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
+            check_size(path, sum(pc.sum(length).as_py() or 0 for length in lengths))
+            table = table.set_column(position, name, column.cast(pa.large_string()))
+    return table
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name in (*COLUMNS, "uncertainty") if names.count(name) > 1]
+    if twice:
+        raise DataError(f"File '{path}' has more than one column '{twice[0]}'; leave one of them.")
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(names)}.")
+    if "class" in names:
+        raise DataError(
+            f"File '{path}' has a row for each sample and class; for several labels a sample give the run's folder, or "
+            "an .npz file with p, u and y."
+        )
 
 
 def _numbers(path: Path, table: Any, name: str, largest: float) -> npt.NDArray[np.floating[Any]]:
@@ -252,12 +281,12 @@ def _numbers(path: Path, table: Any, name: str, largest: float) -> npt.NDArray[n
 def _differ(labels: Any, truth: Any) -> npt.NDArray[np.bool_]:
     """Where two columns differ, (N, 1): as numbers if both are (1 is 1.0), else as text."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kinds = (labels.type, truth.type)
     numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
-    common = pa.float64() if numbers else pa.string()
-    first, second = (np.asarray(column.cast(common).to_pylist(), dtype=object) for column in (labels, truth))
-    return np.asarray(first != second, dtype=bool)[:, None]
+    first, second = (column.cast(pa.float64() if numbers else pa.large_string()) for column in (labels, truth))
+    return np.asarray(pc.fill_null(pc.not_equal(first, second), True))[:, None]
 
 
 def _require_some(known: npt.NDArray[np.bool_], what: str) -> None:

@@ -41,7 +41,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.checks import check_uncertainties
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
-from surelabel.runs.session import resume, start
+from surelabel.runs.session import resume_opened, start
 from surelabel.settings import RunSettings
 
 SHARED = ".shared"
@@ -359,9 +359,9 @@ def _selector(pair: NetworkPair) -> tuple[object, ...]:
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
     if (place / RUN).exists():
-        asked_for = RunFolder.open(place).asked_for(settings.pinned())
+        run = RunFolder.open(place).asked_for(settings.pinned())
         try:
-            return resume(place, shared=shared, progress=progress, trust_code=asked_for.trust_code)
+            return resume_opened(run, shared=shared, progress=progress)
         except (ChangedFileError, UntrustedCodeError) as error:
             error.add_note(f"to begin this run again, remove '{place}'")
             raise

@@ -14,7 +14,7 @@ from surelabel.base.portable import portable_settings
 from surelabel.base.references import first_name
 from surelabel.base.settings import Settings
 from surelabel.data.run_data import FunctionData
-from surelabel.errors import RunError
+from surelabel.errors import InvalidInputError, RunError
 from surelabel.report.classes import left_out
 from surelabel.report.tables import Row, Statistic, all_but_seed, statistic
 from surelabel.reproduce.budget import cut_text
@@ -76,7 +76,7 @@ def collect(experiment: Experiment, out: str | os.PathLike[str], options: Option
     """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not, of any seed.
 
     Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest. A
-    folder that cannot be read is left out with a warning.
+    folder that cannot be read, or is no run of an experiment, is left out with a warning.
     """
     plans, cells = Plans(Path(out) / PLANS, options), []
     finished: dict[Path, list[RunFolder]] = {}
@@ -92,8 +92,11 @@ def collect(experiment: Experiment, out: str | os.PathLike[str], options: Option
 def _finished(path: Path) -> list[RunFolder]:
     try:
         run = RunFolder.open(path)
-        return [run] if run.finished else []
-    except RunError as error:  # other rows can be shown and run all the same
+        if not run.finished:
+            return []
+        _comparable(run.settings)
+        return [run]
+    except (RunError, InvalidInputError) as error:  # other rows can be shown and run all the same
         _logger.warning("The run in '%s' is left out: %s", path, error)
         return []
 
@@ -102,7 +105,7 @@ def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Res
     if entry.variant is None or not finished:
         return Result(entry, [])
     kind = functools.partial(_kind, with_length=entry.sets_length())
-    whole = {kind(settings): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
+    whole = {kind(settings.pinned()): settings for settings in (plans.whole(entry, recipe) for recipe in RECIPES)}
     groups: dict[tuple[str, ...], list[RunFolder]] = {}
     for run in finished:
         if kind(run.settings) in whole:
@@ -118,7 +121,7 @@ def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Res
         runs = [run.asked_for(plans.settings(entry, run.settings.config.seed).pinned()) for run in runs]
     recipe = whole[kind(runs[0].settings)]
     paper = entry.of(entry.base(0, "paper"))
-    different = differences(_comparable(runs[0].settings), _comparable(paper), entry.defaults())
+    different = differences(_comparable(runs[0].settings), _comparable(paper.pinned()), entry.defaults())
     return Result(entry, runs, cut_text(runs[0].settings, recipe), different, asked_for in groups)
 
 
@@ -127,10 +130,14 @@ def _minutes(runs: Sequence[RunFolder]) -> float:
 
 
 def _comparable(settings: RunSettings) -> RunSettings:
-    """Return the settings without what follows from the data, where they lie, the seed and the machine."""
-    settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.pinned().to_json())))
+    """Return the settings without what follows from the data, where they lie, the seed and the machine.
+
+    They are taken as they are, with the content hashes that they hold: a run may name any file, and none is opened.
+    """
+    settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.to_json())))
     data = settings.data
-    assert isinstance(data, FunctionData)
+    if not isinstance(data, FunctionData):
+        raise InvalidInputError("it is no run of an experiment, whose data a function makes.")
     what = {name: value for name, value in data.arguments.items() if name not in PLACES}
     return RunSettings(
         config=settings.config.replace(seed=0, num_classes=None),

@@ -4,6 +4,7 @@ A reader therefore meets the old content or the new one, never a part; and a fil
 the checksum that was kept of it.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -37,6 +38,8 @@ def write_file(path: Path, data: bytes) -> str:
         _rename(temporary, path)
         flush_folder(path.parent)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RunError(
             f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
             "space or allow writing, then try again."
@@ -44,10 +47,15 @@ def write_file(path: Path, data: bytes) -> str:
     return checksum(data)
 
 
+def check_plain(path: Path, remedy: str = RESTORE) -> None:
+    """Refuse a folder, and a pipe or a device, which would be read for ever."""
+    if path.exists() and not path.is_file():
+        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
+
+
 def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
     """Return a file's bytes; name it when it is missing or does not match the checksum."""
-    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
-        raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
+    check_plain(path, remedy)
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -106,8 +114,8 @@ def make_folder(path: Path) -> None:
             flush_folder(folder.parent)
     except OSError as error:
         raise RunError(
-            f"The folder '{path}' could not be made ({error.strerror}: '{error.filename}'). Choose a place that you "
-            "may write to."
+            f"The folder '{path}' could not be made ({error.strerror}: '{error.filename or path}'). Choose a place "
+            "that you may write to."
         ) from error
 
 

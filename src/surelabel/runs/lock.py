@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from surelabel.base.system import open_itself
@@ -34,8 +34,10 @@ def locked(folder: Path) -> Iterator[None]:
                 f"Another process{_holder(descriptor)} is writing the run in '{folder}'. Wait for it to end or stop "
                 "it; nothing was changed."
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        # Who holds it is only told to others: a full disk comes up where something must be written.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         # Closing lets go of the lock; the file stays, since removing it would let two processes lock two files.

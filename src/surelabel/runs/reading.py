@@ -52,13 +52,20 @@ class RunFolder:
         version: the version of surelabel that wrote it.
         entries: the finished rounds as history.json has them.
         trust_code: any code that the settings name may run: this user has signed them, or allows it.
+        signed: this user has signed the settings.
     """
 
     def __init__(
-        self, path: Path, settings: RunSettings, version: str, entries: list[Entry], trust_code: bool = False
+        self,
+        path: Path,
+        settings: RunSettings,
+        version: str,
+        entries: list[Entry],
+        trust_code: bool = False,
+        signed: bool = False,
     ) -> None:
         self.path, self.settings, self.version, self.entries = path, settings, version, entries
-        self.trust_code = trust_code
+        self.trust_code, self.signed = trust_code, signed
         self._ids: dict[str, Any] = {}
 
     @classmethod
@@ -74,16 +81,30 @@ class RunFolder:
         _check_is_run(path)
         settings, version, signed = _read_settings(path / RUN)
         entries = read_history(path / HISTORY, len(settings.classes))
-        return cls(path, settings, version, entries, trust_code or signed)
+        return cls(path, settings, version, entries, trust_code or signed, signed)
+
+    def reopened(self) -> Self:
+        """Return the run with the rounds that are done by now; refuse it where its settings have changed.
+
+        What was checked, trusted and signed stays what was read first.
+        """
+        now = self.open(self.path)
+        if now.settings != self.settings:
+            raise RunError(f"The run in '{self.path}' has changed since it was opened: its settings differ. Try again.")
+        return self._changed(entries=now.entries)
 
     def called(self, name: str) -> Self:
         """Return the run under another name, the row's of the table that shows it."""
-        return type(self)(self.path, self.settings.replace(name=name), self.version, self.entries, self.trust_code)
+        return self._changed(settings=self.settings.replace(name=name))
 
     def asked_for(self, settings: RunSettings) -> Self:
         """Return the run with its code trusted, if that is what these settings, which come from the user, name too."""
         same = (self.settings.learner, self.settings.data) == (settings.learner, settings.data)
-        return type(self)(self.path, self.settings, self.version, self.entries, self.trust_code or same)
+        return self._changed(trust_code=self.trust_code or same)
+
+    def _changed(self, **changes: Any) -> Self:
+        names = ("path", "settings", "version", "entries", "trust_code", "signed")
+        return type(self)(**{**{name: getattr(self, name) for name in names}, **changes})
 
     def check_code(self) -> None:
         """Refuse a run whose settings name code that is neither trusted nor listed; nothing is imported."""

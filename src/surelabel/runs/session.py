@@ -5,7 +5,6 @@ round's pool table, and within a round that was broken off from its last checkpo
 model is the same, bit for bit.
 """
 
-import contextlib
 import logging
 import os
 import warnings
@@ -94,6 +93,28 @@ def resume(
         trust_code: run any code that the settings name, also where you have not signed them.
     """
     run = RunFolder.open(folder, trust_code=trust_code)
+    return resume_opened(
+        run,
+        callbacks=callbacks,
+        progress=progress,
+        max_rounds=max_rounds,
+        max_minutes=max_minutes,
+        shared=shared,
+        data=data,
+    )
+
+
+def resume_opened(
+    run: RunFolder,
+    *,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress | None = None,
+    max_rounds: int | None = None,
+    max_minutes: float | None = None,
+    shared: Folder | None = None,
+    data: Folder | None = None,
+) -> Iterator[RoundRecord]:
+    """Do what `resume` does for a run that is open: with the settings that were read then, trusted or not."""
     settings = _with_limits(run, max_rounds, max_minutes)
     if data is not None:
         settings = settings.replace(data=_table(run).moved(Path(data)))
@@ -105,13 +126,13 @@ def resume(
         )
     run.verify()
     if _finished(run, settings):
-        return _close(run.path, settings)
+        return _close(run, settings)
     run.check_code()
     loaded = settings.data.load()
     check_same_data(run, loaded)
     if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
         shared = None  # a fit that begins with the last one's weights is only known by the whole chain of fits
-    return _go_on(run.path, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
+    return _go_on(run, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
 
 
 def run(
@@ -165,8 +186,8 @@ def run(
     )
     check_same_data(existing, data)
     if _finished(existing, settings):
-        return _close(path, settings)
-    return _go_on(path, settings, learner, data, callbacks)
+        return _close(existing, settings)
+    return _go_on(existing, settings, learner, data, callbacks)
 
 
 def _learner(settings: RunSettings, data: RunData, progress: Progress | None, shared: Folder | None) -> Any:
@@ -191,18 +212,17 @@ def _first_part(
     path: Path, settings: RunSettings, learner: Any, data: RunData, records: Iterator[RoundRecord]
 ) -> Iterator[RoundRecord]:
     make_folder(path)
-    with locked(path), _checkpoints(path, settings, learner):
+    with locked(path):
         refuse_existing(path)
         writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
-        yield from writer.keep(records, learner)
+        yield from _with_checkpoints(writer.keep(records, learner), path, settings, learner)
 
 
 def _go_on(
-    path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
+    opened: RunFolder, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
-    with locked(path), _checkpoints(path, settings, learner):
-        # Again: another process may have gone on until the lock was ours. Code that is allowed once is not signed.
-        run = RunFolder.open(path)
+    with locked(opened.path):
+        run = _reopened(opened, settings)
         done = run.records()
         if done:
             done[-1] = done[-1].replace(pool=run.pool())
@@ -212,27 +232,42 @@ def _go_on(
         if done and getattr(learner, "warm_start", False):
             run.load_model(learner)
         writer = RunWriter.go_on(run, settings, learner, *truth_of(data))
-        yield from writer.keep(_loop(settings, learner, data, callbacks, done), learner)
+        records = writer.keep(_loop(settings, learner, data, callbacks, done), learner)
+        yield from _with_checkpoints(records, run.path, settings, learner)
 
 
-@contextlib.contextmanager
-def _checkpoints(path: Path, settings: RunSettings, learner: Any) -> Iterator[None]:
-    """Let a network in training be kept in the run's folder from time to time, in the round's own."""
+def _reopened(opened: RunFolder, settings: RunSettings) -> RunFolder:
+    """Return the run now that the lock is ours: until then, another process may have gone on with it."""
+    run = opened.reopened()
+    if settings.config.max_rounds != opened.settings.config.max_rounds:
+        _check_max_rounds(run, settings.config.max_rounds)
+    return run
+
+
+def _with_checkpoints(
+    records: Iterator[RoundRecord], path: Path, settings: RunSettings, learner: Any
+) -> Iterator[RoundRecord]:
+    """Yield the records; a network that trains meanwhile is kept in the run's folder from time to time."""
     if not hasattr(learner, "checkpoints") or settings.checkpoint_minutes is None:
-        yield
+        yield from records
         return
-    learner.checkpoints = RunCheckpoints(path, settings.checkpoint_minutes)
-    try:
-        yield
-    finally:
-        learner.checkpoints = None
+    while True:
+        # Not between two records: another run with the same learner may train then.
+        before, learner.checkpoints = learner.checkpoints, RunCheckpoints(path, settings.checkpoint_minutes)
+        try:
+            record = next(records, None)
+        finally:
+            learner.checkpoints = before
+        if record is None:
+            return
+        yield record
 
 
-def _close(path: Path, settings: RunSettings) -> Iterator[RoundRecord]:
-    with locked(path):
-        run = RunFolder.open(path)
+def _close(opened: RunFolder, settings: RunSettings) -> Iterator[RoundRecord]:
+    with locked(opened.path):
+        run = _reopened(opened, settings)
         close(run, settings)
-        _logger.info("The run in '%s' is finished: %s.", path, settled(run.records(), settings.config).stop)
+        _logger.info("The run in '%s' is finished: %s.", run.path, settled(run.records(), settings.config).stop)
     return
     yield
 
@@ -260,12 +295,17 @@ def _finished(run: RunFolder, settings: RunSettings) -> bool:
 def _with_limits(run: RunFolder, max_rounds: int | None, max_minutes: float | None) -> RunSettings:
     limits = {"max_rounds": max_rounds, "max_minutes": max_minutes}
     changes = {name: value for name, value in limits.items() if value is not None}
-    if max_rounds is not None and max_rounds < run.num_rounds - 1:
+    if max_rounds is not None:
+        _check_max_rounds(run, max_rounds)
+    return run.settings.replace(config=run.settings.config.replace(**changes))
+
+
+def _check_max_rounds(run: RunFolder, max_rounds: int) -> None:
+    if max_rounds < run.num_rounds - 1:
         raise InvalidInputError(
             f"The 'max_rounds' argument must not be below the rounds that are done. Got {max_rounds}; round "
             f"{run.num_rounds - 1} is done."
         )
-    return run.settings.replace(config=run.settings.config.replace(**changes))
 
 
 def _table(run: RunFolder) -> TableData:
@@ -293,5 +333,5 @@ def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
             f"The run in '{run.path}' cannot go on with other settings ({', '.join(differing)}). Leave 'config' out to "
             "resume it as it began, or start another run in another folder."
         )
-    _with_limits(run, wanted.max_rounds, None)
+    _check_max_rounds(run, wanted.max_rounds)
     return wanted

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from surelabel.base.text import listed, shown
 from surelabel.core.arrays import ROUNDING
 from surelabel.core.labels import Task
+from surelabel.data._limits import excess
+from surelabel.data._parquet import text_leaves, text_size, unpacked_size
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.errors import InvalidInputError
@@ -74,6 +76,8 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
         classes: of the run.
         negatives: whether it is the table of the selected negatives.
     """
+    import pyarrow.compute as pc
+
     about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
     if not isinstance(about, dict) or (about.get("task"), about.get("classes")) != (task, list(classes)):
         raise ValueError("its metadata are not those of the run's task and classes")
@@ -85,6 +89,8 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
     _check_ids(table["id"], about.get("ids"))
     if task == "multi" and not negatives:
         _check_entries(table, classes)
+    if not negatives and pc.count_distinct(table["id"]).as_py() * (len(classes) if task == "multi" else 1) < len(table):
+        raise ValueError("it has some ids more than once")
 
 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
@@ -155,12 +161,26 @@ def table_from_bytes(data: bytes) -> Table:
     import pyarrow.parquet as pq
 
     try:
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        _check_size(data, unpacked_size(metadata))
+        # Text as the file keeps it, each distinct value once, until it is known how much all of it is.
         # Not pq.read_table: it starts threads, and a process that ends soon after aborts (pyarrow 26).
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=text_leaves(metadata))
+        table = file.read(use_threads=False)
+        text = [(place, field) for place, field in enumerate(table.schema) if pa.types.is_dictionary(field.type)]
+        _check_size(data, sum(text_size(chunk) for place, _ in text for chunk in table.column(place).chunks))
+        for place, field in text:
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it is not Parquet ({error})") from error
     return table
+
+
+def _check_size(data: bytes, size: int) -> None:
+    problem = excess(len(data), size)
+    if problem is not None:
+        raise ValueError(f"the table {problem}")
 
 
 def _layout(task: Task, classes: Sequence[str], negatives: bool) -> dict[str, tuple[str, Any]]:

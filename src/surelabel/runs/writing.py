@@ -138,7 +138,7 @@ def prepare(run: RunFolder, settings: RunSettings) -> None:
     tidy(run.path, run.entries)
     if settings != run.settings:
         # Other limits do not make the code that someone else's run names this user's own.
-        write_settings(run.path, settings, signed=run.trust_code)
+        write_settings(run.path, settings, signed=run.signed)
 
 
 def close(run: RunFolder, settings: RunSettings) -> None:
