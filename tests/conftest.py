@@ -78,3 +78,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of what only developers run are slow ones: `make test-slow`."""
+    for item in items:
+        if {"benchmarks", "experiments"} & {item.path.parent.name}:
+            item.add_marker(pytest.mark.slow)

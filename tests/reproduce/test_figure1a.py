@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 from cifar_support import small_set
-from test_reproduce import tiny
-from test_several_labels_and_video import SMALL_UCF, SMALL_VOC
-from test_ucf101 import official_lists, write_files, write_lists
 from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
@@ -21,6 +18,9 @@ from surelabel.reproduce.experiment import check_request, reproduce
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
 from surelabel.reproduce.plans import Options
 from surelabel.reproduce.results import read_rows
+from tests.data.sets.test_ucf101 import official_lists, write_files, write_lists
+from tests.reproduce.test_experiment import tiny
+from tests.reproduce.test_several_labels_and_video import SMALL_UCF, SMALL_VOC
 
 pytestmark = [
     pytest.mark.usefixtures("own_folder"),

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_resnet import check_like_torchvision, randomize_norms, torchvision_models
 from torch.nn import functional
 
 from surelabel.errors import InvalidInputError
 from surelabel.models.resnet3d import ResNet3d, resnet3d18
+from tests.models.test_resnet import check_like_torchvision, randomize_norms, torchvision_models
 
 pytestmark = pytest.mark.usefixtures("seeded")
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_ucf101 import official_lists, write_files, write_lists
 from tiny_recipes import miniature, tiny_clips, tiny_pictures
 from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
@@ -29,6 +28,7 @@ from surelabel.reproduce.ucf101 import UCF101
 from surelabel.reproduce.voc2007 import VOC2007
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
+from tests.data.sets.test_ucf101 import official_lists, write_files, write_lists
 
 pytestmark = [
     pytest.mark.usefixtures("own_folder"),
@@ -357,7 +357,7 @@ def test_the_documents_way_to_a_figure_of_several_tables_works(
     longer = [dataclasses.replace(entry, dataset=LONGER_UCF) for entry in table3.entries]
     reproduce(dataclasses.replace(table3, entries=tuple(longer)), "runs/reproduce", options)
     assert len(list(Path("runs/reproduce").glob("*/ups-*/run.json"))) == 4
-    text = (Path(__file__).parents[1] / "docs" / "several-labels-and-video.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "several-labels-and-video.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(snippet, {})
     assert Path("figures/figure-1-a.svg").exists()

@@ -8,10 +8,10 @@ import pytest
 from cifar_support import cifar10_binary, cifar10_python, packed, small_set, write_folder
 from cli_support import Command
 from loopback import Server, serving
-from test_download import md5
 
 from surelabel.data.images import VARIABLE
 from surelabel.data.sets.download import DATASETS, array_hashes
+from tests.data.sets.test_download import md5
 
 IMAGES = small_set()
 ARCHIVE = packed("cifar-10-batches-py", cifar10_python(IMAGES))

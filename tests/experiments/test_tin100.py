@@ -14,7 +14,7 @@ from surelabel.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
-FILE = Path(__file__).parents[1] / "experiments" / "tin100.py"
+FILE = Path(__file__).parents[2] / "experiments" / "tin100.py"
 
 read_tin100, tin100 = experiment.read_tin100, experiment.tin100
 

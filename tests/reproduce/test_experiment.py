@@ -465,7 +465,7 @@ def test_a_recipe_can_be_chosen_by_validation_errors(small: Experiment, tmp_path
 
 @pytest.mark.parametrize("name", ["TRIALS", "ALL_LABELS"])
 def test_trials_of_the_recipe_differ_in_what_they_say(name: str) -> None:
-    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:{name}")
+    trials = experiment(f"{Path(__file__).parents[2] / 'experiments' / 'cifar_trials.py'}:{name}")
     settings = [entry.of(entry.base(0, "fast")).replace(name="") for entry in trials.entries]
     assert all(settings.count(one) == 1 for one in settings)
     assert {one.data.arguments["num_validation"] for one in settings if isinstance(one.data, FunctionData)} == {5000}
@@ -539,7 +539,7 @@ def test_a_row_without_rounds_has_one_network_for_all_of_the_minutes(
 
 
 def test_rows_with_a_length_of_their_own_refuse_another(tmp_path: Path) -> None:
-    trials = experiment(f"{Path(__file__).parents[1] / 'experiments' / 'cifar_trials.py'}:TRIALS")
+    trials = experiment(f"{Path(__file__).parents[2] / 'experiments' / 'cifar_trials.py'}:TRIALS")
     for length in (Options(rounds=10), Options(minutes=5.0)):
         with pytest.raises(InvalidInputError, match="a length of their own.*: Mixup; 4 rounds of 4,500 steps. Leave"):
             reproduce(trials, tmp_path / "runs", length._replace(rows=("Mixup", "4 rounds of 4,500 steps")))

@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import pytest
 from cli_support import Command
 from report_support import scripted_run
-from test_first_selection import on
-from test_reproduce import small as small
 
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
@@ -25,6 +23,8 @@ from surelabel.reproduce.paper import experiment
 from surelabel.reproduce.plans import Options, Plans
 from surelabel.reproduce.results import read_rows
 from surelabel.runs import RunFolder
+from tests.report.test_first_selection import on
+from tests.reproduce.test_experiment import small as small
 
 
 def test_the_last_networks_score_is_shown_and_not_the_best(tmp_path: Path) -> None:

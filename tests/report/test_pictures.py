@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from small_runs import contents
-from test_paper_figures import cifar_row
 
 from surelabel.data.run_data import FunctionData
 from surelabel.report.pictures import keep_pictures, pictures_figure
 from surelabel.report.tables import Row
 from surelabel.runs import RunFolder
 from surelabel.runs.layout import PICTURES
+from tests.reproduce.test_paper_figures import cifar_row
 
 
 def test_figure_4_is_drawn_without_the_data_where_the_run_keeps_its_pictures(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import golden
 import numpy as np
 import pytest
 import torch
-from test_checkpoints import Kill, Killed, Memory
-from test_engine_methods import MeanTeacher
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
@@ -20,6 +18,8 @@ from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.methods.ups import UPSMethod
+from tests.engine.test_method import MeanTeacher
+from tests.runs.test_checkpoints import Kill, Killed, Memory
 
 pytestmark = pytest.mark.gpu
 

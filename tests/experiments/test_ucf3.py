@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import ucf3 as experiment
-from test_ucf101 import CLASSES, official_lists, write_files, write_lists
 from tiny_recipes import miniature, tiny_clips
 from video_support import numbered, write_video
 
@@ -13,6 +12,7 @@ from surelabel.base.references import resolve
 from surelabel.cli import main
 from surelabel.reproduce import ucf101
 from surelabel.reproduce.results import read_rows
+from tests.data.sets.test_ucf101 import CLASSES, official_lists, write_files, write_lists
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

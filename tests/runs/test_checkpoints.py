@@ -17,7 +17,6 @@ import pytest
 import safetensors.torch
 import torch
 from small_runs import LEARNER, blobs, difference, small_settings
-from test_engine_methods import MeanTeacher, picture_network, pictures
 from torch import Tensor, nn
 
 import surelabel as sl
@@ -32,6 +31,7 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.checkpoints import RunCheckpoints
 from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
+from tests.engine.test_method import MeanTeacher, picture_network, pictures
 
 STEPS = 12
 
@@ -492,11 +492,12 @@ def test_a_teacher_and_a_methods_own_tensors_are_kept() -> None:
         assert torch.equal(kept, expected)
 
 
+TESTS = Path(__file__).parents[1]
 SCRIPT = """
 import os, signal, sys, threading
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {root!r}]
 from pathlib import Path
-from test_checkpoints import settings
+from tests.runs.test_checkpoints import settings
 from surelabel.runs.session import start
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may have inherited to ignore it
@@ -515,7 +516,7 @@ for _ in start(folder / "killed", settings(folder).replace(checkpoint_minutes=10
 def test_a_signal_writes_a_checkpoint_at_once_and_then_ends_the_process(tmp_path: Path, name: str) -> None:
     made = settings(tmp_path).replace(checkpoint_minutes=1000.0)
     finish(start(tmp_path / "whole", made))
-    script = SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path), name=name)
+    script = SCRIPT.format(tests=str(TESTS), root=str(TESTS.parent), folder=str(tmp_path), name=name)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == -getattr(signal, name), done.stderr
     rest = Kill()
