@@ -109,7 +109,7 @@ def settings() -> dict[str, Any]:
             parameters[row]["random_state"] = "the row's seed"
         if isinstance(new, UPSClassifier):
             # What the parameters that are None stand for.
-            config, training = new.config("multi", 2, 0), new.training("multi")
+            config, training = new.settings().config("multi", 2, 0), new.settings().training("multi")
             resolved = {**config.model_dump(), **training.model_dump()}
             parameters[row] |= {name: resolved[name] for name in parameters[row].keys() & resolved}
     return {"protocol": PROTOCOL, "methods": parameters}

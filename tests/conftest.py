@@ -74,14 +74,9 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Skip what needs a GPU where there is none; tests of what only developers run are slow ones."""
     for item in items:
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of what only developers run are slow ones: `make test-slow`."""
-    for item in items:
-        if {"benchmarks", "experiments"} & {item.path.parent.name}:
+        if item.path.parent.name in ("benchmarks", "experiments"):
             item.add_marker(pytest.mark.slow)

@@ -212,28 +212,28 @@ def test_several_labels_with_nan() -> None:
 
 
 def test_the_papers_thresholds_are_the_defaults_but_for_the_uncertainty_of_positives() -> None:
-    single, multi = (sl.UPSClassifier().config(task, 3, 0) for task in ("single", "multi"))
+    single, multi = (sl.UPSClassifier().settings().config(task, 3, 0) for task in ("single", "multi"))
     assert (single.tau_p, single.tau_n, single.kappa_p, single.kappa_n) == (0.7, 0.05, 0.1, 0.005)
     assert (multi.tau_p, multi.tau_n, multi.kappa_p, multi.kappa_n, multi.gamma) == (0.5, 0.05, 0.05, 0.005, 0.5)
-    assert sl.UPSClassifier(tau_p=0.9).config("multi", 3, 0).tau_p == 0.9
-    assert sl.UPSClassifier(kappa_p=0.2).config("multi", 3, 0).kappa_p == 0.2
+    assert sl.UPSClassifier(tau_p=0.9).settings().config("multi", 3, 0).tau_p == 0.9
+    assert sl.UPSClassifier(kappa_p=0.2).settings().config("multi", 3, 0).kappa_p == 0.2
 
 
 def test_several_labels_have_one_round_after_the_first_unless_more_are_asked_for() -> None:
-    rounds = {task: sl.UPSClassifier().config(task, 3, 0).max_rounds for task in ("single", "multi")}
+    rounds = {task: sl.UPSClassifier().settings().config(task, 3, 0).max_rounds for task in ("single", "multi")}
     assert rounds == {"single": 5, "multi": 1}
-    assert [sl.UPSClassifier(max_rounds=n).config("multi", 3, 0).max_rounds for n in (0, 4)] == [0, 4]
+    assert [sl.UPSClassifier(max_rounds=n).settings().config("multi", 3, 0).max_rounds for n in (0, 4)] == [0, 4]
     assert quick(max_rounds=None).fit(XM, partly()).n_iter_ == 1
 
 
 def test_with_several_labels_a_batch_has_as_many_labeled_samples_as_pseudo_labeled_ones() -> None:
     def apart(task: str, **settings: object) -> int:
-        return sl.UPSClassifier(**settings).training(task).labeled_batch_size
+        return sl.UPSClassifier(**settings).settings().training(task).labeled_batch_size
 
     assert (apart("single"), apart("multi"), apart("multi", batch_size=64)) == (0, 256, 64)
     assert (apart("multi", labeled_batch_size=0), apart("single", labeled_batch_size=32)) == (0, 32)
     classifier = quick(max_rounds=0, batch_size=16).fit(XM, partly())
-    assert classifier.learner_.training == classifier.training("multi")
+    assert classifier.learner_.training == classifier.settings().training("multi")
     assert classifier.learner_.training.labeled_batch_size == 16
     assert quick(max_rounds=0).fit(X, FEW).learner_.training.labeled_batch_size == 0
 

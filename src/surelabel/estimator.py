@@ -1,7 +1,7 @@
 """UPS as a scikit-learn estimator: `fit(X, y)` with unlabeled rows marked in y."""
 
 import copy
-import functools
+import dataclasses
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from surelabel.base.settings import MOST_PASSES, Settings, mistakes
+from surelabel.base.defaults import FitDefaults
+from surelabel.base.settings import MOST_PASSES, mistakes
 from surelabel.core.arrays import require_count
-from surelabel.core.labels import Task
 from surelabel.data.encoding import (
     EncodedLabels,
     decode_labels,
@@ -29,16 +29,13 @@ from surelabel.data.encoding import (
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
-from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
-from surelabel.learners.network import ModelFactory, TorchLearner
+from surelabel.learners.network import ModelFactory
 from surelabel.learners.preflight import check_random
 from surelabel.learners.sklearn import SklearnLearner
 from surelabel.loop import Callback, rounds
-from surelabel.models.table import table_network
 from surelabel.records import RoundRecord
-from surelabel.settings import UPSConfig
-from surelabel.uncertainty import MCDropout
+from surelabel.settings import FitSettings, UPSConfig
 
 
 class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -104,33 +101,33 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         model: ModelFactory | None = None,
         unlabeled: Any = -1,
-        tau_p: float | None = None,
-        tau_n: float = 0.05,
-        kappa_p: float | None = None,
-        kappa_n: float = 0.005,
-        gamma: float = 0.5,
-        negatives: bool = True,
-        balance: Literal["equal", "prior"] | None = None,
-        balance_rounds: int | None = None,
-        balance_floor: int = 25,
-        max_rounds: int | None = None,
-        tolerance: float | None = 0.01,
-        max_minutes: float | None = None,
-        passes: int = 10,
-        temperature: float = 2.0,
+        tau_p: float | None = FitDefaults.tau_p,
+        tau_n: float = FitDefaults.tau_n,
+        kappa_p: float | None = FitDefaults.kappa_p,
+        kappa_n: float = FitDefaults.kappa_n,
+        gamma: float = FitDefaults.gamma,
+        negatives: bool = FitDefaults.negatives,
+        balance: Literal["equal", "prior"] | None = FitDefaults.balance,
+        balance_rounds: int | None = FitDefaults.balance_rounds,
+        balance_floor: int = FitDefaults.balance_floor,
+        max_rounds: int | None = FitDefaults.max_rounds,
+        tolerance: float | None = FitDefaults.tolerance,
+        max_minutes: float | None = FitDefaults.max_minutes,
+        passes: int = FitDefaults.passes,
+        temperature: float = FitDefaults.temperature,
         stochastic_layers: Sequence[type] = (),
-        hidden: Sequence[int] = (128, 128),
-        dropout: float = 0.5,
-        noise: float = 0.5,
-        negative_weight: float = 1.0,
-        optimizer: Literal["adamw", "sgd"] = "adamw",
-        learning_rate: float = 0.01,
-        weight_decay: float = 0.01,
-        batch_size: int = 256,
-        labeled_batch_size: int | None = None,
-        epochs: int = 20,
-        min_steps: int = 200,
-        device: str | None = None,
+        hidden: Sequence[int] = FitDefaults.hidden,
+        dropout: float = FitDefaults.dropout,
+        noise: float = FitDefaults.noise,
+        negative_weight: float = FitDefaults.negative_weight,
+        optimizer: Literal["adamw", "sgd"] = FitDefaults.optimizer,
+        learning_rate: float = FitDefaults.learning_rate,
+        weight_decay: float = FitDefaults.weight_decay,
+        batch_size: int = FitDefaults.batch_size,
+        labeled_batch_size: int | None = FitDefaults.labeled_batch_size,
+        epochs: int = FitDefaults.epochs,
+        min_steps: int = FitDefaults.min_steps,
+        device: str | None = FitDefaults.device,
         callbacks: Sequence[Callback] = (),
         random_state: Any = None,
     ) -> None:
@@ -180,7 +177,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         problem, row_of_pool = _make_problem(X, encoded)
         try:
-            config = self.config(encoded.task, len(encoded.classes), seed)
+            config = self.settings().config(encoded.task, len(encoded.classes), seed)
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
@@ -223,21 +220,11 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidInputError("The 'sample_weight' argument must be positive on some labeled row.")
         return float(np.average(right[rows], weights=weights))
 
-    def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
-        """Return the selection and stop rules that `fit` follows for this kind of labels."""
-        defaults = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
-        return UPSConfig(**self._values(UPSConfig, task, defaults), task=task, num_classes=num_classes, seed=seed)
-
-    def training(self, task: Task) -> TrainingSettings:
-        """Return how `fit` trains a network for this kind of labels."""
-        return TrainingSettings(**self._values(TrainingSettings, task, {"labeled_batch_size": (0, self.batch_size)}))
-
-    def _values(self, settings: type[Settings], task: Task, defaults: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
-        """Return the arguments that are settings; for None, the default of one label a sample or of several."""
-        values = {name: getattr(self, name) for name in settings.model_fields.keys() & self.get_params(deep=False)}
-        for name, default in defaults.items():
-            values[name] = default[task == "multi"] if values[name] is None else values[name]
-        return values
+    def settings(self) -> FitSettings:
+        """Return what `fit` is told, as settings: `settings().config("single", 3, seed=0)` are its thresholds."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(FitSettings)}
+        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        return FitSettings(**{**values, "hidden": hidden})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -287,21 +274,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         require_count("passes", self.passes, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
         if self.estimator is not None:
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
-        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
-        for_tables = functools.partial(table_network, hidden=hidden, dropout=self.dropout, noise=self.noise)
-        return TorchLearner(
-            self.model or for_tables,
-            training=self.training(encoded.task),
-            uncertainty=MCDropout(
-                passes=self.passes,
-                temperature=self.temperature,
-                stochastic_layers=tuple(self.stochastic_layers),
-                task=encoded.task,
-            ),
-            negative_weight=self.negative_weight,
-            device=self.device,
-            task=encoded.task,
-        )
+        settings = self.settings().network(encoded.task)
+        return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))
 
     def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
         tracker = Transduction(encoded.codes, row_of_pool)

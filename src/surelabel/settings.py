@@ -1,16 +1,19 @@
 """A run's whole settings: how labels are selected and when rounds end, what learns, and from which data."""
 
+import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticSerializationError
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import Seed, Settings
 from surelabel.base.trust import Reference
 from surelabel.core.labels import Task
 from surelabel.data.run_data import FunctionData, TableData
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
@@ -101,6 +104,44 @@ class UPSConfig(Settings):
         if self.tolerance is None:
             return False
         return before == after or abs(after - before) < self.tolerance * before
+
+
+class FitSettings(FitDefaults):
+    """What a fit is told, by `UPSClassifier` or `surelabel fit`, and the settings of its parts that follow.
+
+    Example:
+        >>> FitSettings().config("single", 3, seed=0).kappa_p, FitSettings().config("multi", 3, seed=0).kappa_p
+        (0.1, 0.05)
+    """
+
+    def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
+        """Return how labels are selected and when the rounds end."""
+        defaults = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
+        return UPSConfig(**self._values(UPSConfig, task, defaults), task=task, num_classes=num_classes, seed=seed)
+
+    def training(self, task: Task) -> TrainingSettings:
+        """Return how a network is trained."""
+        return TrainingSettings(**self._values(TrainingSettings, task, {"labeled_batch_size": (0, self.batch_size)}))
+
+    def network(self, task: Task, **named: Any) -> TorchLearnerSettings:
+        """Return the settings of a network: the default one for tables, or a named one, `model="nets.py:make"`."""
+        values = self._values(TorchLearnerSettings, task) | named
+        if values.get("model") is not None:
+            values = {name: value for name, value in values.items() if name not in ("hidden", "dropout", "noise")}
+        return TorchLearnerSettings(training=self.training(task), **values)
+
+    def ensemble(self, estimator: str) -> SklearnLearnerSettings:
+        """Return the settings of a bootstrap ensemble of a scikit-learn classifier, by its reference."""
+        return SklearnLearnerSettings(estimator=estimator, members=self.passes, temperature=self.temperature)
+
+    def _values(
+        self, settings: type[Settings], task: Task, defaults: Mapping[str, tuple[Any, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Return what these settings take; for None, the default of one label a sample or of several."""
+        values = {name: value for name, value in dataclasses.asdict(self).items() if name in settings.model_fields}
+        for name, default in (defaults or {}).items():
+            values[name] = default[task == "multi"] if values[name] is None else values[name]
+        return values
 
 
 class RunSettings(Settings):

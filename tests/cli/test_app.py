@@ -1,5 +1,6 @@
 """The frame of the command line: help, versions, exit codes, and every failure on one line."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -10,11 +11,11 @@ import warnings
 import pytest
 
 import surelabel
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.references import resolve
 from surelabel.cli import main
 from surelabel.cli._app import app
 from surelabel.cli._console import complain, say
-from surelabel.cli._defaults import estimator_defaults
 from surelabel.cli._errors import describe, report_error
 
 COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "env")
@@ -74,7 +75,8 @@ def test_help_loads_nothing_heavy_and_a_pipe_gets_no_color():
 
 def test_help_shows_the_defaults_of_the_estimator(command):
     parameters = surelabel.UPSClassifier().get_params(deep=False)
-    assert estimator_defaults() == {name: parameters[name] for name in estimator_defaults()}
+    defaults = dataclasses.asdict(FitDefaults())
+    assert defaults == {name: parameters[name] for name in defaults}
     shown = " ".join(command("fit", "--help").out.replace("│", " ").split())
     assert f"Largest confidence of a negative label. [default: {parameters['tau_n']}]" in shown
 

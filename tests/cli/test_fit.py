@@ -11,8 +11,9 @@ from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
 from surelabel.cli._fit_options import Balance
-from surelabel.cli.fit import run_parts
+from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
+from surelabel.data.run_data import TableData
 from surelabel.data.tables import write_table
 from surelabel.learners.sklearn import SklearnLearner
 from surelabel.runs import RunFolder
@@ -119,7 +120,8 @@ def test_a_fit_keeps_a_run_with_the_settings_asked_for(command):
 
 @pytest.mark.parametrize("task", ["single", "multi"])
 def test_without_options_the_settings_are_those_of_the_estimator(task):
-    learner, config = run_parts({}, task, 3)
+    settings = run_settings({}, TableData(path="d.csv"), task, 3)
+    learner, config = settings.network, settings.config
     parameters = UPSClassifier().get_params(deep=False)
     by_task = {"single": (0.7, 0.1, 5), "multi": (0.5, 0.05, 1)}[task]
     assert (config.tau_p, config.kappa_p, config.max_rounds) == by_task  # as `fit --help` says
@@ -129,14 +131,16 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
         assert getattr(learner, name) == parameters[name], name
     for name in ("optimizer", "learning_rate", "weight_decay", "batch_size", "epochs", "min_steps"):
         assert getattr(learner.training, name) == parameters[name], name
-    assert learner.training == UPSClassifier().training(task)
+    assert learner.training == UPSClassifier().settings().training(task)
 
 
 def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
     given |= {"gamma": 0.4, "balance": Balance.PRIOR, "balance_rounds": 0}
     network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
-    learner, config = run_parts({**given, **network, "no_negatives": True}, "single", 2)
+    given = {**given, **network, "no_negatives": True}
+    settings = run_settings(given, TableData(path="d.csv"), "single", 2)
+    learner, config = settings.network, settings.config
     assert (config.tau_p, config.tau_n, config.kappa_p, config.kappa_n) == (0.9, 0.1, 0.2, 0.1)
     assert (config.max_rounds, config.max_minutes, config.seed, config.negatives) == (3, 2.0, 5, False)
     assert (config.gamma, config.balance, config.balance_rounds) == (0.4, "prior", 0)

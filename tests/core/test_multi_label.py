@@ -272,7 +272,7 @@ def test_the_report_of_classes_does_with_what_there_is(tmp_path: Path) -> None:
 
 
 def test_the_thresholds_of_the_paper_for_several_labels_are_the_defaults_of_the_classifier() -> None:
-    found = sl.UPSClassifier().config("multi", 20, 0)
+    found = sl.UPSClassifier().settings().config("multi", 20, 0)
     assert (found.gamma, found.tau_p, found.tau_n, found.kappa_p, found.kappa_n) == (0.5, 0.5, 0.05, 0.05, 0.005)
     assert math.isclose(sl.UPSClassifier().temperature, 2.0)
     assert sl.UPSClassifier().passes == 10

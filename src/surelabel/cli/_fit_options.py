@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.cli._console import one_line
-from surelabel.cli._defaults import setting
 from surelabel.cli._errors import WrongUse, existing_file
 
 
@@ -21,6 +21,13 @@ class Balance(StrEnum):
 
 def _option(panel: str, flag: str, text: str, metavar: str | None = None) -> Any:
     return typer.Option(flag, help=text, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+def _setting(flag: str, name: str, text: str, panel: str, default: str | None = None) -> Any:
+    """Return the option for one of `FitDefaults`; `default` is what `--help` shows where that is no plain value."""
+    value = getattr(FitDefaults, name)
+    shown = default or (",".join(map(str, value)) if isinstance(value, tuple) else value)
+    return _option(panel, flag, f"{text} [dim]\\[default: {shown}][/dim]")
 
 
 _DATA, _SELECT, _MODEL, _RUN = "Data", "Selection and rounds", "What is trained", "Run"
@@ -83,34 +90,34 @@ Validation = Annotated[
     _option(_DATA, "--validation", "The share of the labels to hold out, or a labeled file.", "SHARE or FILE"),
 ]
 
-TauP = Annotated[float | None, setting("--tau-p", "tau_p", "Least confidence of a positive label.", _SELECT, _TAU_P)]
-TauN = Annotated[float | None, setting("--tau-n", "tau_n", "Largest confidence of a negative label.", _SELECT)]
+TauP = Annotated[float | None, _setting("--tau-p", "tau_p", "Least confidence of a positive label.", _SELECT, _TAU_P)]
+TauN = Annotated[float | None, _setting("--tau-n", "tau_n", "Largest confidence of a negative label.", _SELECT)]
 KappaP = Annotated[
-    float | None, setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT, _KAPPA_P)
+    float | None, _setting("--kappa-p", "kappa_p", "Largest uncertainty of a positive label.", _SELECT, _KAPPA_P)
 ]
-KappaN = Annotated[float | None, setting("--kappa-n", "kappa_n", "Largest uncertainty of a negative label.", _SELECT)]
+KappaN = Annotated[float | None, _setting("--kappa-n", "kappa_n", "Largest uncertainty of a negative label.", _SELECT)]
 Gamma = Annotated[
     float | None,
-    setting("--gamma", "gamma", "Several labels: from which probability on a class counts as present.", _SELECT),
+    _setting("--gamma", "gamma", "Several labels: from which probability on a class counts as present.", _SELECT),
 ]
 Temperature = Annotated[
     float | None,
-    setting("--temperature", "temperature", "Softens the probabilities that negative labels are chosen by.", _SELECT),
+    _setting("--temperature", "temperature", "Softens the probabilities that negative labels are chosen by.", _SELECT),
 ]
 NoNegatives = Annotated[bool, _option(_SELECT, "--no-negatives", "Use no negative labels.")]
 BalanceOption = Annotated[
     Balance | None,
-    setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT, "none"),
+    _setting("--balance", "balance", "As many positives of each class, or in the labels' shares.", _SELECT, "none"),
 ]
 BalanceRounds = Annotated[
     int | None,
-    setting(
+    _setting(
         "--balance-rounds", "balance_rounds", "How many of the first rounds are balanced.", _SELECT, _BALANCE_ROUNDS
     ),
 ]
 Rounds = Annotated[
     int | None,
-    setting("--rounds", "max_rounds", "How many rounds follow the supervised one at most.", _SELECT, _ROUNDS),
+    _setting("--rounds", "max_rounds", "How many rounds follow the supervised one at most.", _SELECT, _ROUNDS),
 ]
 MaxMinutes = Annotated[float | None, _option(_SELECT, "--max-minutes", "No round starts after this many minutes.")]
 
@@ -143,21 +150,21 @@ Estimator = Annotated[
     ),
 ]
 Hidden = Annotated[
-    str | None, setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)
+    str | None, _setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)
 ]
-Dropout = Annotated[float | None, setting("--dropout", "dropout", "Dropout rate after each hidden layer.", _MODEL)]
+Dropout = Annotated[float | None, _setting("--dropout", "dropout", "Dropout rate after each hidden layer.", _MODEL)]
 Noise = Annotated[
-    float | None, setting("--noise", "noise", "Noise on the features in training; 1: as rows differ.", _MODEL)
+    float | None, _setting("--noise", "noise", "Noise on the features in training; 1: as rows differ.", _MODEL)
 ]
 Epochs = Annotated[
-    int | None, setting("--epochs", "epochs", "Passes over a round's labels and positives, at least.", _MODEL)
+    int | None, _setting("--epochs", "epochs", "Passes over a round's labels and positives, at least.", _MODEL)
 ]
 LearningRate = Annotated[
-    float | None, setting("--learning-rate", "learning_rate", "The initial learning rate.", _MODEL)
+    float | None, _setting("--learning-rate", "learning_rate", "The initial learning rate.", _MODEL)
 ]
 Passes = Annotated[
     int | None,
-    setting("--passes", "passes", "Stochastic passes, or classifiers in the bootstrap ensemble.", _MODEL),
+    _setting("--passes", "passes", "Stochastic passes, or classifiers in the bootstrap ensemble.", _MODEL),
 ]
 Device = Annotated[str | None, _option(_RUN, "--device", "cpu or cuda; left out, the GPU if there is one.")]
 Seed = Annotated[int, typer.Option("--seed", help="Everything random follows from it.", rich_help_panel=_RUN)]

@@ -1,5 +1,6 @@
 """`surelabel fit`: train on a table whose label column has empty cells, and keep the run in a folder."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,8 @@ from surelabel.cli._train import follow
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
-    from surelabel.estimator import UPSClassifier
-    from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
-    from surelabel.settings import UPSConfig
+    from surelabel.learners.settings import TorchLearnerSettings
+    from surelabel.settings import FitSettings, RunSettings
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -77,27 +77,22 @@ def command(
         options.check_pretrained(pretrained)
     reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
-    run_parts(given, "multi" if len(reference.labels) > 1 or separator is not None else "single", 2)
+    run_settings(given, reference, "single", 2)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     loaded = reference.load()
     options.check_task(given, loaded.task)
     check_data(loaded, reference.path, separator)
-
-    from surelabel.runs.session import start
-    from surelabel.settings import RunSettings
-
-    learner, config = run_parts(given, loaded.task, len(loaded.classes))
-    often = {} if checkpoint_minutes is None else {"checkpoint_minutes": checkpoint_minutes}
-    with settings_from_options():
-        settings = RunSettings(config=config, learner=learner, data=pinned, **often)
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes))
     if estimator is None:
         check_network(settings.network, loaded, data)
         if model is None:
             warn_of_flattening(loaded)
+    from surelabel.runs.session import start
+
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
-        config,
+        settings.config,
         held_out={part: len(pair[1]) for part in ("validation", "test") if (pair := getattr(loaded, part)) is not None},
         quiet=quiet,
     )
@@ -157,47 +152,37 @@ def table_reference(given: dict[str, Any]) -> "TableData":
         )
 
 
-def run_parts(
-    given: dict[str, Any], task: "Task", num_classes: int
-) -> "tuple[TorchLearnerSettings | SklearnLearnerSettings, UPSConfig]":
-    """Return the settings that `UPSClassifier` would run with: its defaults, changed by the options that are given."""
-    from surelabel.estimator import UPSClassifier
+def fit_settings(given: dict[str, Any]) -> "FitSettings":
+    """Return what the options say, and the defaults of the others."""
+    from surelabel.settings import FitSettings
 
-    parameters = UPSClassifier().get_params(deep=False)
-    changes = {name: value for name, value in given.items() if name in parameters}
-    for reference in ("model", "estimator", "unlabeled"):
-        changes.pop(reference, None)
+    values = {field.name: given[field.name] for field in dataclasses.fields(FitSettings) if field.name in given}
     if "no_negatives" in given:
-        changes["negatives"] = False
+        values["negatives"] = False
     if "rounds" in given:
-        changes["max_rounds"] = given["rounds"]
+        values["max_rounds"] = given["rounds"]
     if "hidden" in given:
-        changes["hidden"] = options.parse_hidden(given["hidden"])
+        values["hidden"] = options.parse_hidden(given["hidden"])
     if "balance" in given:
-        changes["balance"] = None if given["balance"] == options.Balance.NONE else given["balance"].value
-    classifier = UPSClassifier().set_params(**changes)
+        values["balance"] = None if given["balance"] == options.Balance.NONE else given["balance"].value
     if "device" in given:
         options.check_device(given["device"])
+    return FitSettings(**values)
+
+
+def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_classes: int) -> "RunSettings":
+    """Return the settings of the run that the options ask for."""
+    from surelabel.settings import RunSettings
+
+    fit, model = fit_settings(given), given.get("model")
+    parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
+    often = {name: given[name] for name in ("checkpoint_minutes",) if name in given}
     with settings_from_options():
-        config = classifier.config(task, num_classes, given.get("seed", 0))
-        return _learner_settings(given, classifier, task), config
-
-
-def _learner_settings(
-    given: dict[str, Any], classifier: "UPSClassifier", task: "Task"
-) -> "TorchLearnerSettings | SklearnLearnerSettings":
-    from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
-
-    parameters = classifier.get_params(deep=False)
-    if "estimator" in given:
-        return SklearnLearnerSettings(
-            estimator=given["estimator"], members=parameters["passes"], temperature=parameters["temperature"]
+        return RunSettings(
+            config=fit.config(task, num_classes, given.get("seed", 0)),
+            learner=fit.ensemble(given["estimator"])
+            if "estimator" in given
+            else fit.network(task, model=model, model_parameters=parameters),
+            data=data,
+            **often,
         )
-    of_our_network = {"hidden", "dropout", "noise"} if "model" in given else set()
-    names = set(TorchLearnerSettings.model_fields) - {"model", "stochastic_layers"} - of_our_network
-    return TorchLearnerSettings(
-        model=given.get("model"),
-        model_parameters={"pretrained": str(given["pretrained"])} if "pretrained" in given else {},
-        training=classifier.training(task),
-        **{name: parameters[name] for name in names if name in parameters},
-    )

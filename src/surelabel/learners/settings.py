@@ -180,15 +180,29 @@ class TorchLearnerSettings(Settings):
         """How many networks a round trains: one, but for an ensemble; which layers are random plays no part."""
         return self.replace(stochastic_layers=(), layer_hashes=())._estimator("single").members
 
-    def build(self, task: Task, progress: Progress | None = None) -> "TorchLearner":
-        """Return the learner; refuse a file.py, or a file of weights, whose content has changed."""
+    def build(
+        self,
+        task: Task,
+        progress: Progress | None = None,
+        *,
+        make: "ModelFactory | None" = None,
+        layers: tuple[type, ...] | None = None,
+    ) -> "TorchLearner":
+        """Return the learner; refuse a file.py, or a file of weights, whose content has changed.
+
+        Args:
+            task: "single" or "multi".
+            progress: called as training and labeling go on.
+            make: a factory in memory, in place of the network that the settings name.
+            layers: types in memory, in place of the stochastic layers that they name.
+        """
         from surelabel.learners.network import TorchLearner
 
         self._warn_of_ignored()
         return TorchLearner(
-            self._factory(),
+            make or self._factory(),
             training=self.training,
-            uncertainty=self._estimator(task),
+            uncertainty=self._estimator(task, layers),
             negative_weight=self.negative_weight,
             predict_batch_size=self.predict_batch_size,
             device=self.device,
@@ -234,7 +248,7 @@ class TorchLearnerSettings(Settings):
 
         return path if path.endswith(SUFFIXES) else None
 
-    def _estimator(self, task: Task) -> "UncertaintyEstimator":
+    def _estimator(self, task: Task, layers: tuple[type, ...] | None = None) -> "UncertaintyEstimator":
         from surelabel.uncertainty import check_estimator
 
         make = self._estimator_class()
@@ -242,7 +256,7 @@ class TorchLearnerSettings(Settings):
         takes = inspect.signature(make).parameters
         told = {name: value for name, value in shared.items() if name in takes}
         if "stochastic_layers" in takes:
-            told["stochastic_layers"] = self._layers()
+            told["stochastic_layers"] = self._layers() if layers is None else layers
         given = self.uncertainty_parameters
         made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters={given}"
         check_call(made, make, given, told=told)
