@@ -375,7 +375,7 @@ def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
 def _record(number: int, pool: object) -> sl.RoundRecord:
     from surelabel.records import describe
 
-    rest = {"balanced": False, "negatives_use": "loss", "validation_score": None, "test_score": None}
+    rest = {"balanced": False, "negatives_use": "loss"}
     return describe(number, None, None, num_classes=2, minutes=0.0, stop=None, pool=pool, **rest)
 
 

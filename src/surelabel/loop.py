@@ -7,6 +7,7 @@ Every round is a pure function of (settings, seed, round, previous selection): t
 rounds that are done, without their weights.
 """
 
+import contextlib
 import math
 import time
 import warnings
@@ -19,10 +20,10 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
 from surelabel.data.source import Source
-from surelabel.data.training_set import HeldOut, Problem, make_problem
+from surelabel.data.training_set import HeldOut, Problem, TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.protocol import Learner, ScoringLearner
-from surelabel.records import RoundRecord, describe, scores
+from surelabel.records import RoundRecord, StopReason, Truth, describe, scores
 from surelabel.settings import UPSConfig
 
 Callback = Callable[[RoundRecord], object]
@@ -85,48 +86,92 @@ def rounds(
     held_out = problem.held_out("validation", validation), problem.held_out("test", test)
     pool_truth = problem.pool_truth(truth)
     _warn_when_uneven(problem, config)
+    return _loop(learner, problem, config, held_out, pool_truth, done, callbacks)
 
-    def loop() -> Iterator[RoundRecord]:
-        counts = [record.num_selected_before for record in done]
-        minutes, pool = (done[-1].minutes, done[-1].pool) if done else (0.0, None)
-        if done and config.stop_reason(counts, problem.num_classes, minutes):
+
+def _loop(
+    learner: Learner,
+    problem: Problem,
+    config: UPSConfig,
+    held_out: tuple[HeldOut | None, HeldOut | None],
+    truth: Truth | None,
+    done: Sequence[RoundRecord],
+    callbacks: Sequence[Callback],
+) -> Iterator[RoundRecord]:
+    past = _Past(config, problem.num_classes, done)
+    pool = done[-1].pool if done else None
+    for number in past.rounds_left():
+        with past.timed(learner):
+            learned_from = pool
+            learner.fit(_training_set(problem, pool, number), seed=seed_for(config.seed, number, "fit"))
+            pool = label_pool(learner, problem, config, number + 1)
+            judged = _judged(learner, problem, held_out, config, number)
+        record = describe(
+            number,
+            learned_from,
+            truth,
+            num_classes=problem.num_classes,
+            balanced=0 < number <= config.num_balanced_rounds(problem.num_classes),
+            negatives_use=getattr(learner, "negatives_use", "loss"),
+            minutes=past.minutes,
+            stop=past.stop_reason(learned_from) if pool else "no_unlabeled",
+            pool=pool,
+            **judged,
+        )
+        answers = [callback(record) for callback in callbacks]
+        if True in answers and record.stop is None:
+            record = record.replace(stop="interrupted")
+        yield record
+        if record.stop:
             return
-        for number in range(len(done), config.max_rounds + 1):
-            started = time.monotonic()
-            # Not kept in a name: labeling needs the memory of the targets.
-            entries, seed = pool.entries if pool else None, seed_for(config.seed, number, "fit")
-            learner.fit(problem.training_set(entries, number), seed=seed)
-            learned_from, pool = pool, label_pool(learner, problem, config, number + 1)
-            parts = zip(("validation", "test"), held_out, strict=True)
-            held_out_scores = [_scores(learner, name, part, config, number) for name, part in parts]
-            validation_labels = None
-            if held_out[0]:
-                validation_labels = _label(learner, held_out[0].source, problem.num_classes, config, number)
-            counts.append(learned_from.num_selected_before if learned_from else 0)
-            # A fit that another run has made took its time there.
-            minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
-            record = describe(
-                number,
-                learned_from,
-                pool_truth,
-                num_classes=problem.num_classes,
-                balanced=0 < number <= config.num_balanced_rounds(problem.num_classes),
-                negatives_use=getattr(learner, "negatives_use", "loss"),
-                minutes=minutes,
-                stop=config.stop_reason(counts, problem.num_classes, minutes) if pool else "no_unlabeled",
-                pool=pool,
-                validation=validation_labels,
-                **held_out_scores[0],
-                **held_out_scores[1],
-            )
-            answers = [callback(record) for callback in callbacks]
-            if True in answers and record.stop is None:
-                record = record.replace(stop="interrupted")
-            yield record
-            if record.stop:
-                return
 
-    return loop()
+
+class _Past:
+    """The rounds that are done, here or before a resume: how many labels they selected, and how long they took."""
+
+    def __init__(self, config: UPSConfig, num_classes: int, done: Sequence[RoundRecord]) -> None:
+        self.config, self.num_classes = config, num_classes
+        self.counts = [record.num_selected_before for record in done]
+        self.minutes = done[-1].minutes if done else 0.0
+
+    def rounds_left(self) -> range:
+        """Return the numbers of the rounds that may follow."""
+        over = self.counts and self.config.stop_reason(self.counts, self.num_classes, self.minutes)
+        return range(0) if over else range(len(self.counts), self.config.max_rounds + 1)
+
+    def stop_reason(self, learned_from: PoolLabels | None) -> StopReason | None:
+        """Count a round's selection, and say why the rounds end with it, or None."""
+        self.counts.append(learned_from.num_selected_before if learned_from else 0)
+        return self.config.stop_reason(self.counts, self.num_classes, self.minutes)
+
+    @contextlib.contextmanager
+    def timed(self, learner: Learner) -> Iterator[None]:
+        """Add the time of a round; a fit that another run or an earlier process has made took its time there."""
+        started = time.monotonic()
+        yield
+        self.minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
+
+
+def _training_set(problem: Problem, pool: PoolLabels | None, number: int) -> TrainingSet:
+    return problem.training_set(pool.entries if pool else None, number)
+
+
+def _judged(
+    learner: Learner,
+    problem: Problem,
+    held_out: tuple[HeldOut | None, HeldOut | None],
+    config: UPSConfig,
+    number: int,
+) -> dict[str, Any]:
+    """Return what held-out samples say of a round's network, by the names that the record has for it."""
+    validation, test = held_out
+    parts = [
+        _scores(learner, name, part, config, number) for name, part in (("validation", validation), ("test", test))
+    ]
+    found: dict[str, Any] = {**parts[0], **parts[1], "scores": {**parts[0]["scores"], **parts[1]["scores"]}}
+    if validation is not None:
+        found["validation"] = _label(learner, validation.source, problem.num_classes, config, number)
+    return found
 
 
 def label_pool(learner: Learner, problem: Problem, config: UPSConfig, round: int) -> PoolLabels | None:
@@ -154,7 +199,7 @@ def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig
 
 def _scores(learner: Learner, name: str, part: HeldOut | None, config: UPSConfig, number: int) -> dict[str, Any]:
     if part is None:
-        return {f"{name}_score": None}
+        return {"scores": {}}
     if isinstance(learner, ScoringLearner):
         p = np.asarray(learner.predict_proba(part.source))
     else:

@@ -1,8 +1,9 @@
 """The record of a round: what its network learned from, how good that was where the truth is known, its scores."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 Amount = Annotated[float, Field(ge=0, lt=2**53)]
 Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
 """A mean of shares may be rounded beyond 0 and 1."""
+
+Metric: TypeAlias = Callable[[npt.NDArray[np.floating], npt.NDArray[np.bool_], npt.NDArray[np.bool_]], float | None]
 
 ClassScores = list[Annotated[list[Share], Field(min_length=2, max_length=2)] | None]
 """Of each class its average precision, uninterpolated and over eleven points; None where it has no known positive."""
@@ -50,12 +53,10 @@ class RoundRecord:
         ece: expected calibration error of the selected labels, where the truth is known; None without one.
         positive_accuracy: share of the positives that are right, where the truth is known.
         negative_accuracy: share of the negatives that are right, where the truth is known.
-        validation_score: accuracy of this round's network; multi-label: mean average precision, uninterpolated.
-        test_score: the same on the test set.
         minutes: time since the run began.
         stop: why the rounds end here, or None.
-        validation_score_11: multi-label: mean average precision over eleven points, as VOC2007 has it.
-        test_score_11: the same on the test set.
+        scores: of this round's network on the held-out sets, such as "validation accuracy" and "test accuracy"; see
+            `METRICS` for their names.
         validation_class_scores: multi-label: both average precisions of each class; None for a class that has no
             known positive, which the means leave out.
         test_class_scores: the same on the test set.
@@ -79,16 +80,37 @@ class RoundRecord:
     ece: Share | None
     positive_accuracy: Share | None
     negative_accuracy: Share | None
-    validation_score: Share | None
-    test_score: Share | None
     minutes: Amount
     stop: StopReason | None
-    validation_score_11: Share | None = None
-    test_score_11: Share | None = None
+    scores: dict[str, Share] = field(default_factory=dict)
     validation_class_scores: ClassScores | None = None
     test_class_scores: ClassScores | None = None
     pool: PoolLabels | None = field(default=None, repr=False, compare=False)
     validation: PoolLabels | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def validation_score(self) -> float | None:
+        """The accuracy on the validation set; multi-label: the mean average precision, uninterpolated."""
+        return self._score("validation", 0)
+
+    @property
+    def test_score(self) -> float | None:
+        """The same on the test set."""
+        return self._score("test", 0)
+
+    @property
+    def validation_score_11(self) -> float | None:
+        """Multi-label: the mean average precision on the validation set over eleven points, as VOC2007 has it."""
+        return self._score("validation", 1)
+
+    @property
+    def test_score_11(self) -> float | None:
+        """The same on the test set."""
+        return self._score("test", 1)
+
+    def _score(self, part: str, place: int) -> float | None:
+        names = (list(metrics)[place] for metrics in METRICS.values() if place < len(metrics))
+        return next((self.scores[f"{part} {name}"] for name in names if f"{part} {name}" in self.scores), None)
 
     @property
     def num_selected_before(self) -> int:
@@ -108,7 +130,7 @@ class RoundRecord:
 def scores(
     part: str, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_], task: Task
 ) -> dict[str, Any]:
-    """Return the scores of a held-out part, by their names in the record.
+    """Return the scores of a held-out part, and for task "multi" those of its classes, as the record has them.
 
     Args:
         part: "validation" or "test".
@@ -118,17 +140,49 @@ def scores(
         task: "single" or "multi".
 
     >>> scores("test", np.array([[0.9, 0.1]]), np.array([[True, False]]), np.array([[True, True]]), "multi")
-    {'test_score': 1.0, 'test_score_11': 1.0, 'test_class_scores': [[1.0, 1.0], None]}
+    {'scores': {'test mAP': 1.0, 'test mAP, 11 points': 1.0}, 'test_class_scores': [[1.0, 1.0], None]}
     """
+    found = {f"{part} {name}": metric(p, y, g) for name, metric in METRICS[task].items()}
+    known = {"scores": {name: value for name, value in found.items() if value is not None}}
     if task == "single":
-        return {f"{part}_score": accuracy(p, y)}
+        return known
     classes = class_average_precisions(p, y, g)
-    mean = mean_over_classes(classes)
-    return {
-        f"{part}_score": None if mean is None else mean.uninterpolated,
-        f"{part}_score_11": None if mean is None else mean.eleven_point,
-        f"{part}_class_scores": [None if one is None else list(one) for one in classes],
+    return {**known, f"{part}_class_scores": [None if one is None else list(one) for one in classes]}
+
+
+def _mean_average_precision(place: int) -> Metric:
+    def metric(p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]) -> float | None:
+        mean = mean_over_classes(class_average_precisions(p, y, g))
+        return None if mean is None else mean[place]
+
+    return metric
+
+
+METRICS: dict[Task, dict[str, Metric]] = {
+    "single": {"accuracy": lambda p, y, g: accuracy(p, y)},
+    "multi": {"mAP": _mean_average_precision(0), "mAP, 11 points": _mean_average_precision(1)},
+}
+"""What held-out sets are scored by, from p, y and g (N, C) each. The first of a task is *the* score."""
+
+
+def with_scores(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a record; those of an earlier version had their few scores as fields.
+
+    >>> with_scores({"round": 0, "test_score": 0.5, "validation_score": None, "test_class_scores": None})
+    {'round': 0, 'test_class_scores': None, 'scores': {'test accuracy': 0.5}}
+    """
+    if "scores" in entry:
+        return entry
+    multi = any(entry.get(f"{part}_class_scores") for part in ("validation", "test"))
+    names = list(METRICS["multi" if multi else "single"])
+    fields = {
+        f"{part}_score{end}": f"{part} {name}"
+        for part in ("validation", "test")
+        for end, name in zip(("", "_11"), names, strict=False)
     }
+    old = {f"{part}_score{end}" for part in ("validation", "test") for end in ("", "_11")}
+    found = {name: entry[key] for key, name in fields.items() if entry.get(key) is not None}
+    return {**{key: value for key, value in entry.items() if key not in old}, "scores": found}
 
 
 def describe(

@@ -263,7 +263,9 @@ def test_runs_of_different_networks_are_not_compared(pair: NetworkPair) -> None:
     assert isinstance(ups.settings.learner, TorchLearnerSettings)
     shorter = ups.settings.learner.replace(training=ups.settings.learner.training.replace(epochs=1))
     spatial = ups.settings.learner.replace(uncertainty="mc-spatial-dropout")
-    scored = RunFolder(ups.path, ups.settings, ups.version, [{**ups.entries[0], "test_score": 0.5}, *ups.entries[1:]])
+    scored = RunFolder(
+        ups.path, ups.settings, ups.version, [{**ups.entries[0], "scores": {"test accuracy": 0.5}}, *ups.entries[1:]]
+    )
     for other, problem in (
         (changed(ups, fingerprint="other"), "their data differ"),
         (changed(ups, config=ups.settings.config.replace(seed=1)), "their seeds differ"),

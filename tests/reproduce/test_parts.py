@@ -29,8 +29,8 @@ from tests.reproduce.test_experiment import small as small
 
 def test_the_last_networks_score_is_shown_and_not_the_best(tmp_path: Path) -> None:
     made = scripted_run(tmp_path / "run", held_out=True)
-    scores = ({"test_score": 0.9, "validation_score": 0.8}, {"test_score": 0.5, "validation_score": 0.25})
-    entries = [{**entry, **score} for entry, score in zip(made.entries, scores, strict=True)]
+    scores = ({"test accuracy": 0.9, "validation accuracy": 0.8}, {"test accuracy": 0.5, "validation accuracy": 0.25})
+    entries = [{**entry, "scores": score} for entry, score in zip(made.entries, scores, strict=True)]
     run = RunFolder(made.path, made.settings, made.version, entries)
     assert [percent(run, metric) for metric in ("error", "accuracy", "validation error")] == [50, 50, 75]
 

@@ -15,15 +15,18 @@ from small_runs import CONFIG, LEARNER, assert_same_pool, blobs, contents, diffe
 import surelabel.runs
 import surelabel.runs.shared_fits
 from surelabel.core.selection import Selection
-from surelabel.data.run_data import RunData
+from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import ArraySource
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import make_problem
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.records import RoundRecord
+from surelabel.report.html import write_report
 from surelabel.runs import RunFolder, environment
 from surelabel.runs.checks import complete, split_of
+from surelabel.runs.files import read_json, write_json
+from surelabel.runs.layout import HISTORY, RUN
 from surelabel.runs.session import resume, run, start
 from surelabel.runs.shared_fits import SharedFits
 from surelabel.settings import RunSettings
@@ -57,6 +60,37 @@ def test_records_settings_and_environment_are_read_back(finished: tuple[Path, li
     (entry,) = folder.environment
     assert set(entry["versions"]) >= {"python", "surelabel", "torch", "numpy", "scikit-learn"}
     assert entry["device"] == "cpu"
+
+
+def test_a_folder_of_the_first_version_is_read_resumed_and_shown(tmp_path: Path) -> None:
+    """Its scores were fields of a round, its data function had another name, it was not signed."""
+    data = FunctionData(function="surelabel.reproduce.digits:digits", arguments={"labels_per_class": 4})
+    settings = small_settings(tmp_path).replace(data=data, config=CONFIG.replace(max_rounds=1, num_classes=None))
+    made = list(start(tmp_path / "run", settings))
+    for name, change in ((HISTORY, _as_first_history), (RUN, _as_first_settings)):
+        write_json(tmp_path / "run" / name, change(read_json(tmp_path / "run" / name)))
+    folder = RunFolder.open(tmp_path / "run")
+    assert [record.test_score for record in folder.records()] == [record.test_score for record in made]
+    assert made[0].test_score is not None
+    assert folder.settings.data == data
+    assert [record.round for record in resume(tmp_path / "run", max_rounds=2)] == [2]
+    write_report([RunFolder.open(tmp_path / "run")], tmp_path / "report.html")
+
+
+def _as_first_history(content: dict[str, Any]) -> dict[str, Any]:
+    rounds = []
+    for entry in content["rounds"]:
+        scores = entry.pop("scores")
+        none = dict.fromkeys(("validation_score", "validation_score_11", "test_score_11"))
+        rounds.append({**entry, **none, "test_score": scores["test accuracy"]})
+    return {"rounds": rounds}
+
+
+def _as_first_settings(content: dict[str, Any]) -> dict[str, Any]:
+    content.pop("signature")
+    content["settings"]["data"]["function"] = "surelabel.recipes.demo:digits"
+    content["settings"].pop("checkpoint_minutes")
+    return {name: value for name, value in content.items() if name != "checksum"}
 
 
 def test_the_split_is_kept_with_its_hash(finished: tuple[Path, list[RoundRecord]]) -> None:

@@ -20,11 +20,11 @@ from typing import Any
 from surelabel.errors import ChangedFileError, InvalidInputError, SurelabelError
 
 MOVED = {
-    "surelabel.data.sets:cifar10": "surelabel.data.sets:cifar10",
-    "surelabel.data.sets:cifar100": "surelabel.data.sets:cifar100",
-    "surelabel.data.sets:ucf101": "surelabel.data.sets:ucf101",
-    "surelabel.data.sets:voc2007": "surelabel.data.sets:voc2007",
-    "surelabel.reproduce.digits:digits": "surelabel.reproduce.digits:digits",
+    "surelabel.recipes.datasets:cifar10": "surelabel.data.sets:cifar10",
+    "surelabel.recipes.datasets:cifar100": "surelabel.data.sets:cifar100",
+    "surelabel.recipes.datasets:ucf101": "surelabel.data.sets:ucf101",
+    "surelabel.recipes.datasets:voc2007": "surelabel.data.sets:voc2007",
+    "surelabel.recipes.demo:digits": "surelabel.reproduce.digits:digits",
 }
 """What runs of earlier versions call our own code, and what it is called now."""
 
@@ -34,7 +34,7 @@ _PREFIX = "surelabel_reference_"
 def current_name(reference: str) -> str:
     """Return what a reference of an earlier version is called now.
 
-    >>> current_name("surelabel.data.sets:cifar10"), current_name("math:sqrt")
+    >>> current_name("surelabel.recipes.datasets:cifar10"), current_name("math:sqrt")
     ('surelabel.data.sets:cifar10', 'math:sqrt')
     """
     return MOVED.get(reference, reference)
@@ -44,7 +44,7 @@ def first_name(reference: str) -> str:
     """Return what a reference was called when runs first named it: hashes of settings keep to that.
 
     >>> first_name("surelabel.data.sets:cifar10"), first_name("math:sqrt")
-    ('surelabel.data.sets:cifar10', 'math:sqrt')
+    ('surelabel.recipes.datasets:cifar10', 'math:sqrt')
     """
     return next((first for first, now in MOVED.items() if now == reference), reference)
 

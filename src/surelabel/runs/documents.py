@@ -1,6 +1,7 @@
 """What the JSON files of a run folder hold, checked once, when one is read: a checksum tells damage, not nonsense."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from surelabel._version import __version__
 from surelabel.base.text import shown
 from surelabel.errors import DamagedFileError, RunError
-from surelabel.records import RoundRecord
+from surelabel.records import RoundRecord, with_scores
 from surelabel.runs.files import RESTORE, read_json
 
 Entry = dict[str, Any]
@@ -68,7 +69,7 @@ class _Split(_Content):
 
 def read_history(path: Path, num_classes: int) -> list[Entry]:
     """Return the finished rounds, in their order, each with its own files."""
-    rounds: list[Entry] = _read(path, _History)["rounds"]
+    rounds: list[Entry] = _read(path, _History, _current)["rounds"]
     for number, entry in enumerate(rounds):
         folder = f"rounds/{number:03d}/"
         counts = len(entry["class_counts"]), len(entry["class_counts_before"])
@@ -102,8 +103,18 @@ def damaged(path: Path, reason: object) -> DamagedFileError:
     return DamagedFileError(f"File '{path}' is damaged: {shown(reason, quote=False, limit=300).rstrip('.')}. {RESTORE}")
 
 
-def _read(path: Path, kind: type[_Content]) -> dict[str, Any]:
-    content = read_json(path)
+def _current(content: dict[str, Any]) -> dict[str, Any]:
+    """Return a history as this version writes it; nonsense stays as it is, to be named."""
+    rounds = content.get("rounds")
+    if not isinstance(rounds, list) or not all(isinstance(entry, dict) for entry in rounds):
+        return content
+    return {**content, "rounds": [with_scores(entry) for entry in rounds]}
+
+
+def _read(
+    path: Path, kind: type[_Content], current: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content
+) -> dict[str, Any]:
+    content = current(read_json(path))
     try:
         kind.model_validate(content)
     except ValidationError as error:
