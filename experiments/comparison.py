@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 
 from surelabel import UPSClassifier
 from surelabel.core.metrics import paired_difference
-from surelabel.methods.ups import samples_trained_on
+from surelabel.methods.ups import UPSMethod
 from surelabel.reproduce.record import settings_file
 from surelabel.reproduce.results import append_rows, read_rows
 from surelabel.runs.environment import describe_environment
@@ -112,9 +112,9 @@ def epochs_done(classifier: Any, num_labels: int) -> int | None:
     """Return the epochs of all rounds of a UPSClassifier, None for other methods."""
     if not isinstance(classifier, UPSClassifier):
         return None
-    training = classifier.learner_.training
+    method = UPSMethod("single", classifier.learner_.training)
     return sum(
-        samples_trained_on(num_labels, record.num_positive, record.num_negative_only, training, record.round)[0]
+        method.samples_in_round(num_labels, record.num_positive, record.num_negative_only, record.round)[0]
         for record in classifier.history_
     )
 

@@ -14,7 +14,7 @@ The rows of all kept ones go to `--results`, once. `--tiny` shows that it works:
 import argparse
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -123,7 +123,8 @@ TRIALS = {
 }
 
 
-class Consistency:
+@dataclasses.dataclass(frozen=True)
+class Consistency(Method):
     """CE(labels) + mean of w(q) CE(argmax q, p(strong view)), q the teacher's answer to the weak view.
 
     w is 1[max q >= tau], or SoftMatch's exp(-min(max q - m, 0)² / (2 v / 4)) with m and v the running mean and variance
@@ -132,17 +133,12 @@ class Consistency:
 
     teacher = True
 
-    def __init__(self, trial: Trial, num_classes: int, device: torch.device) -> None:
-        self.trial = trial
-        uniform = torch.full((num_classes,), 1 / num_classes, device=device)
-        self.answers = uniform.clone()
-        """The running mean of the teacher's answers."""
-        self.mean, self.variance = uniform[0].clone(), torch.ones((), device=device)
-        """Of the largest probability, also running."""
+    trial: Trial
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what runs along with the steps."""
-        return {"answers": self.answers, "mean": self.mean, "variance": self.variance}
+    def tensors(self, num_rows: int, num_classes: int) -> dict[str, Tensor]:
+        """Return running means: of the teacher's answers, of the largest probability in them, and its variance."""
+        uniform = torch.full((num_classes,), 1 / num_classes)
+        return {"answers": uniform, "mean": uniform[0].clone(), "variance": torch.ones(())}
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         """Return a stream of labeled pictures, and one of all, without labels."""
@@ -156,38 +152,48 @@ class Consistency:
         """Return the loss of a batch."""
         assert teacher is not None
         trial, weak, strong = self.trial, Augment(WEAK), Augment(STRONG)
-        first = batch.sizes[0]
-        known, others = slice(0, first), slice(first, None)
-        views = [(strong if trial.strong_labels else weak)(batch.samples[known], batch.draws.rows(known))]
+        known = batch.stream(0)
+        views = [known.view(strong if trial.strong_labels else weak)]
         if trial.labels:
-            samples, draws = batch.samples[others], batch.draws.rows(others)
-            views += [strong(samples, draws.named(f"strong {number}")) for number in range(trial.views)]
+            others = batch.stream(1)
+            views += [others.view(strong, f"strong {number}") for number in range(trial.views)]
             with torch.no_grad():
-                q = teacher(channels_last(weak(samples, draws))).float().softmax(dim=1)
-                weight, label = self.judged(q)
+                q = teacher(channels_last(others.view(weak))).float().softmax(dim=1)
+                weight, label = self.judged(q, batch.state)
         logits = network(channels_last(torch.cat(views))).float()
-        loss = cross_entropy(logits[known], batch.y[known].float())
+        first = batch.sizes[0]
+        loss = cross_entropy(logits[:first], known.y.float())
         if trial.labels:
-            each = cross_entropy(logits[others], label.repeat(trial.views), reduction="none")
+            each = cross_entropy(logits[first:], label.repeat(trial.views), reduction="none")
             loss = loss + (weight.repeat(trial.views) * each).mean()
         return loss
 
-    def judged(self, q: Tensor) -> tuple[Tensor, Tensor]:
+    def judged(self, q: Tensor, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the weight of each of the teacher's answers and its label."""
-        self.answers.lerp_(q.mean(dim=0), 0.01)
+        answers, mean, variance = state["answers"], state["mean"], state["variance"]
+        answers.lerp_(q.mean(dim=0), 0.01)
         if self.trial.align:
-            q = q / self.answers
+            q = q / answers
             q = q / q.sum(dim=1, keepdim=True)
         confidence, label = q.max(dim=1)
-        self.mean.lerp_(confidence.mean(), 0.01)
-        self.variance.lerp_(confidence.var(), 0.01)
+        mean.lerp_(confidence.mean(), 0.01)
+        variance.lerp_(confidence.var(), 0.01)
         if self.trial.gate == "fixed":
             weight = confidence >= self.trial.tau
         elif self.trial.gate == "free":
-            weight = confidence >= self.mean * self.answers[label] / self.answers.max()
+            weight = confidence >= mean * answers[label] / answers.max()
         else:
-            weight = torch.exp(-((confidence - self.mean).clamp(max=0) ** 2) / (2 * self.variance / 4))
+            weight = torch.exp(-((confidence - mean).clamp(max=0) ** 2) / (2 * variance / 4))
         return weight.float(), label
+
+    def samples_in_step(self, max_rounds: int) -> int:
+        """Return those that the network sees."""
+        return self.trial.labeled + (self.trial.views * self.trial.unlabeled if self.trial.labels else 0)
+
+    def samples_in_round(self, num_labeled: int, *others: object) -> tuple[int, int]:
+        """Return the epochs over the labels, and what the network sees in all."""
+        steps = self.trial.steps
+        return round(steps * self.trial.labeled / num_labeled), steps * self.samples_in_step(0)
 
 
 class BatchNorm(nn.BatchNorm2d):
@@ -207,7 +213,7 @@ class ConsistencyLearner(TorchLearner):
 
     def __init__(self, trial: Trial, width: int = 128) -> None:
         self.trial, self.width = trial, width
-        super().__init__(self._network, training=training_of(trial))
+        super().__init__(self._network, training=training_of(trial), method=lambda *_: Consistency(trial))
 
     def _network(self, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         network = cnn13(sample_shape, num_classes, dropout=self.trial.dropout, width=self.width)
@@ -215,10 +221,6 @@ class ConsistencyLearner(TorchLearner):
             if self.trial.batch_statistics and type(layer) is nn.BatchNorm2d:
                 layer.__class__ = BatchNorm
         return network
-
-    def method(self, training_set: TrainingSet, shared: bool) -> Method:
-        """Return a fresh one."""
-        return Consistency(self.trial, training_set.num_classes, self.device)
 
 
 def training_of(trial: Trial) -> TrainingSettings:
@@ -327,7 +329,7 @@ def estimate_statistics(learner: TorchLearner, data: RunData) -> None:
 
 def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minutes: float) -> dict[str, Any]:
     labeled, environment = len(data.labeled[1]), describe_environment(learner)
-    seen = trial.steps * (trial.labeled + (trial.views * trial.unlabeled if trial.labels else 0))
+    epochs, seen = Consistency(trial).samples_in_round(labeled)
     assert data.validation is not None
     return {
         "experiment": EXPERIMENT,
@@ -339,7 +341,7 @@ def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minute
         "seed": trial.seed,
         "paper": None,
         "rounds": 0,
-        "epochs": round(trial.steps * trial.labeled / labeled),
+        "epochs": epochs,
         "images_seen": seen,
         "minutes": minutes,
         "device": f"{environment['device']}: {environment['processor']}",

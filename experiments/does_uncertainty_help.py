@@ -33,7 +33,7 @@ from surelabel.data.sets.cifar import CIFAR10_CLASSES
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.order import num_steps
 from surelabel.errors import RunError
-from surelabel.methods.ups import samples_trained_on
+from surelabel.methods.ups import UPSMethod
 from surelabel.report.equal_counts import most_confident
 from surelabel.reproduce.cifar import CIFAR10, paper_recipe
 from surelabel.reproduce.record import settings_file
@@ -185,7 +185,8 @@ class Round1:
 
     def _row(self, row: str, number: int, minutes: float) -> dict[str, Any]:
         labeled, environment = len(self.data.labeled[1]), describe_environment(self.learner)
-        epochs, seen = samples_trained_on(labeled, number, 0, self.learner.training, 1)
+        method = UPSMethod("single", self.learner.training)
+        epochs, seen = method.samples_in_round(labeled, number, 0, 1)
         return {
             "experiment": EXPERIMENT,
             "row": ROWS[row],

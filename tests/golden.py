@@ -57,7 +57,7 @@ def losses(device: torch.device) -> list[float]:
     rows = problem.training_set(Selection(positive, negative))
     # In TF32, which is a GPU's default, another order of sums changes the fourth digit within 20 steps.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        trainer.train(network, rows, UPSMethod("single", 1.0, SETTINGS), seed=0)
+        trainer.train(network, rows, UPSMethod("single", SETTINGS), seed=0)
     return seen
 
 

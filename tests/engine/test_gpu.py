@@ -65,7 +65,7 @@ def assert_same(first: torch.nn.Module, second: torch.nn.Module) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_captured_step_agrees_with_the_plain_loop(optimizer: str) -> None:
     settings = SETTINGS.replace(optimizer=optimizer, learning_rate=0.05 if optimizer == "sgd" else 0.003)
-    training_set, method, reference = rows(), UPSMethod("single", 1.0, settings), network()
+    training_set, method, reference = rows(), UPSMethod("single", settings), network()
     train_plainly(reference, training_set, method, settings, seed=5, device=CUDA)
     trainer = Trainer(settings, CUDA, compiled=True)
     for seed in (4, 5):  # the second round takes the first one's step
@@ -77,7 +77,7 @@ def test_a_captured_step_agrees_with_the_plain_loop(optimizer: str) -> None:
 
 def test_captured_steps_of_several_shapes_do_not_disturb_each_other() -> None:
     settings = SETTINGS.replace(negative_batch_size=None)
-    trainer, method = Trainer(settings, CUDA, compiled=True), UPSMethod("single", 1.0, settings)
+    trainer, method = Trainer(settings, CUDA, compiled=True), UPSMethod("single", settings)
     sets = [PROBLEM.training_set(None), rows()]
     for index in (0, 1, 0, 1):
         reference = network()
@@ -105,7 +105,7 @@ def test_samples_that_stream_are_those_on_the_device() -> None:
     for on_device in (True, False):
         settings = SETTINGS.replace(data_on_device=on_device, workers=0 if on_device else 2)
         trainer = Trainer(settings, CUDA, compiled=True)
-        networks.append(trainer.train(network(), training_set, UPSMethod("single", 1.0, settings), seed=1))
+        networks.append(trainer.train(network(), training_set, UPSMethod("single", settings), seed=1))
         assert trainer.samples is not None
         assert (trainer.samples.store is not None) == on_device
     assert_same(*networks)
@@ -151,7 +151,7 @@ def test_the_average_of_the_weights_is_the_same_in_a_graph() -> None:
     for graph in (True, False):
         settings = SETTINGS.replace(ema_decay=0.9, cuda_graph=graph)
         trainer = Trainer(settings, CUDA, compiled=graph)
-        averages.append(trainer.train(network(), rows(), UPSMethod("single", 1.0, settings), seed=0))
+        averages.append(trainer.train(network(), rows(), UPSMethod("single", settings), seed=0))
     assert_same(*averages)
 
 
@@ -168,7 +168,7 @@ def test_a_network_that_cannot_be_captured_trains_without_a_graph(caplog: pytest
     settings = SETTINGS.replace(compile=False)
     trainer = Trainer(settings, CUDA)
     with caplog.at_level(logging.WARNING, logger="surelabel"):
-        trainer.train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", 1.0, settings), seed=0)
+        trainer.train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", settings), seed=0)
     assert "waits for the GPU" in caplog.text
     assert trainer.last_loss > 0
     # Dropout draws as before: the attempt leaves no trace.
@@ -190,7 +190,7 @@ def test_draws_on_the_host_are_not_frozen_into_a_graph(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, logger="surelabel"):
         for made in (network(dropout=0.3), DrawsOnTheHost().to(CUDA)):
             trainer = Trainer(settings, CUDA)
-            trainer.train(made, rows(), UPSMethod("single", 1.0, settings), seed=0)
+            trainer.train(made, rows(), UPSMethod("single", settings), seed=0)
             assert trainer._step is not None
             graphs.append(trainer._step._graph)
     assert graphs[0] is not None  # dropout draws on the device
@@ -201,7 +201,7 @@ def test_draws_on_the_host_are_not_frozen_into_a_graph(caplog: pytest.LogCapture
 def test_a_graph_that_is_asked_for_and_cannot_be_had_is_an_error() -> None:
     settings = SETTINGS.replace(compile=False, cuda_graph=True)
     with pytest.raises(InvalidInputError, match="waits for the GPU"):
-        Trainer(settings, CUDA).train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", 1.0, settings), seed=0)
+        Trainer(settings, CUDA).train(LooksAtItsInput().to(CUDA), rows(), UPSMethod("single", settings), seed=0)
 
 
 def test_bfloat16_learns() -> None:
@@ -212,5 +212,5 @@ def test_bfloat16_learns() -> None:
     x = (IMAGES[:32].astype(np.float32) / 255) + y[:, None, None, None]
     training_set = make_problem((x, y), x, "single").training_set(None)
     trainer = Trainer(settings, CUDA, compiled=True)
-    trainer.train(network(), training_set, UPSMethod("single", 1.0, settings), seed=0)
+    trainer.train(network(), training_set, UPSMethod("single", settings), seed=0)
     assert trainer.last_loss < 0.5

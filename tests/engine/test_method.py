@@ -1,9 +1,13 @@
 """What a method is given and may rely on, and UPS as one of them."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
@@ -18,7 +22,10 @@ from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.method import Batch, Method, Stream, sizes_of
 from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.step import Step
 from surelabel.engine.train import Trainer
+from surelabel.errors import ChangedFileError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.methods.ups import UPSMethod
 
 CPU = torch.device("cpu")
@@ -43,7 +50,7 @@ def pictures() -> TrainingSet:
 
 def batch_of(samples: Tensor, y: Tensor, g: Tensor) -> Batch:
     draws = Draws(torch.tensor(5), torch.arange(len(samples)), torch.zeros(len(samples), dtype=torch.int64))
-    return Batch(samples, y, g, draws, torch.tensor(0.0), (len(samples),))
+    return Batch(samples, y, g, draws, torch.tensor(0.0), (len(samples),), torch.arange(len(samples)), {})
 
 
 def test_views_of_other_names_are_other_draws_of_the_same_samples() -> None:
@@ -65,8 +72,18 @@ def test_a_view_does_not_depend_on_the_batch() -> None:
     assert torch.equal(some.view(AUGMENT, "second"), batch.view(AUGMENT, "second")[:5])
 
 
+class OwnMethod(Method):
+    """What the methods below have in common: how many samples they take is not asked for."""
+
+    def samples_in_step(self, max_rounds: int) -> int:
+        raise NotImplementedError
+
+    def samples_in_round(self, *counts: object) -> tuple[int, int]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class MeanTeacher:
+class MeanTeacher(OwnMethod):
     """Cross-entropy on labels, and agreement of two views by network and teacher, which counts more and more."""
 
     batch_size: int
@@ -74,9 +91,6 @@ class MeanTeacher:
     augment: Augment = AUGMENT
 
     teacher = True
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         labeled = training_set.g.all(axis=1)
@@ -119,25 +133,25 @@ def test_a_mean_teacher_learns_without_a_change_of_the_engine() -> None:
         Trainer(settings.replace(ema_decay=0.0), CPU).train(picture_network(), pictures(), method, seed=0)
 
 
-def test_a_learner_of_another_method_says_which() -> None:
+def test_a_learner_takes_another_method() -> None:
     asked = []
 
-    class MeanTeacherLearner(sl.TorchLearner):
-        def method(self, training_set: TrainingSet, shared: bool) -> Method:
-            asked.append(shared)
-            return MeanTeacher(self.training.batch_size)
+    def make(task: str, training: TrainingSettings) -> Method:
+        asked.append(task)
+        return MeanTeacher(training.batch_size)
 
     settings = TrainingSettings(
         batch_size=4, steps=60, ema_decay=0.9, learning_rate=0.1, augment=AugmentSettings(flip=True)
     )
-    learner = MeanTeacherLearner(lambda shape, classes: picture_network(classes), training=settings, device="cpu")
+    model = lambda shape, classes: picture_network(classes)  # noqa: E731
+    learner = sl.TorchLearner(model, training=settings, method=make, device="cpu")
     learner.fit(pictures(), seed=0)
-    assert asked == [False]
+    assert set(asked) == {"single"}
     p = learner.predict_proba(ArraySource(pictures().source[np.arange(32)]))
     assert (p.argmax(axis=1) == np.arange(32) % 2).mean() > 0.9
 
 
-class Watcher:
+class Watcher(OwnMethod):
     """Remembers what its batches say."""
 
     teacher = True
@@ -147,9 +161,6 @@ class Watcher:
         self.sizes: set[tuple[int, ...]] = set()
         self.progress: list[float] = []
         self.modes: set[bool] = set()
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         return self._streams
@@ -208,7 +219,7 @@ def test_a_seed_may_be_any_number_of_64_bits() -> None:
     for seed in (2**63 + 5, 5 - 2**63, 5):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
-        Trainer(settings, CPU).train(network, pictures(), UPSMethod("single", 1.0, settings), seed=seed)
+        Trainer(settings, CPU).train(network, pictures(), UPSMethod("single", settings), seed=seed)
         weights.append(network.state_dict()["1.weight"])
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -216,22 +227,22 @@ def test_a_seed_may_be_any_number_of_64_bits() -> None:
 
 def test_a_stream_that_joins_another_leaves_the_shape_to_their_sum() -> None:
     """So one compiled step serves the rounds with negatives and those without."""
-    method = UPSMethod("single", 1.0, TrainingSettings(batch_size=2, negative_batch_size=2))
+    method = UPSMethod("single", TrainingSettings(batch_size=2, negative_batch_size=2))
     sizes = [sizes_of(method.streams(training_set(with_negatives))) for with_negatives in (False, True)]
     assert sizes == [(4,), (4,)]
 
 
 def test_mixup_refuses_rows_that_have_no_label_to_mix() -> None:
-    mixed = UPSMethod("single", 1.0, TrainingSettings(augment=AugmentSettings(mixup=0.5)))
+    mixed = UPSMethod("single", TrainingSettings(augment=AugmentSettings(mixup=0.5)))
     with pytest.raises(ValueError, match="negatives=False"):
         mixed.streams(training_set(with_negatives=True))
     with pytest.raises(ValueError, match="one label a sample"):
-        UPSMethod("multi", 1.0, TrainingSettings(label_smoothing=0.1))
+        UPSMethod("multi", TrainingSettings(label_smoothing=0.1))
 
 
 def test_label_smoothing_is_torchs() -> None:
     settings = TrainingSettings(label_smoothing=0.2)
-    method, rows = UPSMethod("single", 1.0, settings), training_set()
+    method, rows = UPSMethod("single", settings), training_set()
     network = torch.nn.Linear(3, 2)
     x, y, g = torch.from_numpy(X[:4]), torch.from_numpy(rows.y[:4]), torch.from_numpy(rows.g[:4])
     expected = torch.nn.functional.cross_entropy(network(x), torch.from_numpy(Y[:4]), label_smoothing=0.2)
@@ -255,8 +266,127 @@ def test_the_methods_loss_is_the_learning_rule(kinds: str, weight: float) -> Non
         "negatives": ~y,
         "nothing": torch.zeros_like(y),
     }[kinds]
-    value = UPSMethod("single", weight, TrainingSettings()).loss(Logits(), batch_of(logits, y, g), None)
+    value = UPSMethod("single", TrainingSettings(), weight).loss(Logits(), batch_of(logits, y, g), None)
     expected = learning_rule(logits, y, g, negative_weight=weight)
     torch.testing.assert_close(value, expected)
     gradients = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in (value, expected)]
     torch.testing.assert_close(*gradients)
+
+
+OWN = """
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from surelabel.engine.method import Method, Stream
+
+
+class Pair(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.second = first, nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.first(x)
+
+
+@dataclass(frozen=True)
+class Own(Method):
+    task: str
+    settings: object
+    weight: float = 1.0
+
+    looks = 3
+
+    def prepare(self, network):
+        return Pair(network)
+
+    def tensors(self, num_rows, num_classes):
+        return {"visits": torch.zeros(num_rows), "classes": torch.full((num_classes,), 0.5)}
+
+    def streams(self, training_set):
+        labeled = np.flatnonzero(training_set.g.all(axis=1))
+        return [Stream(labeled, 2), Stream(np.arange(len(training_set.y)), 3)]
+
+    def look(self, look, training_set, state):
+        state["classes"].copy_(look(np.arange(len(training_set.y))).softmax(dim=1).mean(dim=0))
+
+    def loss(self, network, batch, teacher):
+        known, others = batch.stream(0), batch.stream(1)
+        batch.state["visits"].index_add_(0, others.rows, torch.ones(3))
+        agreement = (network(others.samples) - network.second(others.samples)).square().mean()
+        supervised = cross_entropy(network(known.samples), known.y.float())
+        return supervised + self.weight * agreement * batch.state["classes"].max()
+
+    def samples_in_step(self, max_rounds):
+        return 5
+
+    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number):
+        return 1, 5
+"""
+
+
+def own_settings(folder: Path, **changes: object) -> TorchLearnerSettings:
+    (folder / "own.py").write_text(OWN)
+    values = {"training": TrainingSettings(steps=7), "device": "cpu", "hidden": (4,), **changes}
+    return TorchLearnerSettings(method=f"{folder / 'own.py'}:Own", **values)
+
+
+def test_a_method_in_a_file_has_tensors_looks_at_the_pool_and_brings_a_network_of_its_own(tmp_path: Path) -> None:
+    learner = own_settings(tmp_path, method_parameters={"weight": 0.5}).build("single")
+    seen: list[dict[str, Tensor]] = []
+    begin = Step.begin
+
+    def noted(step: Step, *arguments: Any) -> None:
+        begin(step, *arguments)
+        seen.append({name: value.clone() for name, value in step.state.items()})
+        seen.append(step.state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Step, "begin", noted)
+        for number in range(2):
+            learner.fit(training_set(), seed=number)
+    first, after, second, _ = seen
+    assert first["visits"].sum() == second["visits"].sum() == 0  # set back for each round
+    assert after["visits"].sum() == 7 * 3
+    assert after["classes"].tolist() != [0.5, 0.5]
+    assert after["classes"].sum().item() == pytest.approx(1)
+    assert learner.method(training_set(), shared=False).weight == 0.5  # type: ignore[attr-defined]
+    names = set(safetensors.torch.load(learner.to_bytes()))
+    assert {"second.weight", "first.mean"} & names >= {"second.weight"}
+    again = own_settings(tmp_path).build("single")
+    again.from_bytes(learner.to_bytes(), sample_shape=(3,), num_classes=2)
+    assert np.array_equal(again.predict_proba(ArraySource(X)), learner.predict_proba(ArraySource(X)))
+
+
+def test_a_method_of_ones_own_is_pinned_named_and_refused_when_it_changes(tmp_path: Path) -> None:
+    settings = own_settings(tmp_path).pinned()
+    assert settings.method_hash is not None
+    assert [reference.name for reference in settings.references()] == [settings.method]
+    (tmp_path / "own.py").write_text(OWN + "\n")
+    with pytest.raises(ChangedFileError, match="own.py' has changed since the run began"):
+        settings.build("single")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "fixmatch"}, "'method' setting must be one of 'ups', or the reference"),
+        ({"method": "math:sqrt"}, "must name a class of methods. Got 'math:sqrt'"),
+        ({"method_parameters": {"nonsense": 1}}, "cannot be made with method_parameters={'nonsense': 1}"),
+    ],
+)
+def test_methods_that_cannot_be_made_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TorchLearnerSettings(**changes).build("single").fit(training_set(), seed=0)
+
+
+def test_the_part_of_a_batch_that_a_stream_has() -> None:
+    batch = batch_of(torch.arange(5.0), torch.zeros(5, 2), torch.zeros(5, 2))._replace(sizes=(2, 3))
+    second = batch.stream(1)
+    assert second.samples.tolist() == second.rows.tolist() == [2, 3, 4]
+    assert second.sizes == (3,)
+    assert torch.equal(second.draws.uniform("flip"), batch.draws.uniform("flip")[2:])

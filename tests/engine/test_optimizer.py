@@ -49,7 +49,7 @@ def test_the_rate_grows_with_the_rows_that_a_batch_really_has() -> None:
     rows = make_problem((x[:20], np.arange(20) % 2), x[20:], "single").training_set(None)
     settings = TrainingSettings(batch_size=512, reference_batch_size=128, learning_rate=0.5, schedule="constant")
     trainer = Trainer(settings.replace(epochs=1), CPU)
-    trainer.train(nn.Linear(3, 2), rows, UPSMethod("single", 1.0, settings), seed=0)
+    trainer.train(nn.Linear(3, 2), rows, UPSMethod("single", settings), seed=0)
     assert trainer._step is not None
     assert trainer._step.rate.item() == pytest.approx(0.5 * 20 / 128)
 
@@ -62,7 +62,7 @@ def test_labels_on_top_count_for_the_rate_in_every_round() -> None:
     settings = TrainingSettings(batch_size=8, labeled_batch_size=8, reference_batch_size=8, schedule="constant")
     for selection in (None, Selection(positive, ~positive & False)):
         trainer = Trainer(settings.replace(epochs=1), CPU)
-        trainer.train(nn.Linear(3, 2), problem.training_set(selection), UPSMethod("single", 1.0, settings), seed=0)
+        trainer.train(nn.Linear(3, 2), problem.training_set(selection), UPSMethod("single", settings), seed=0)
         assert trainer._step is not None
         assert trainer._step.rate.item() == pytest.approx(0.03 * 16 / 8)
 
@@ -148,7 +148,7 @@ def test_the_engine_agrees_with_the_plain_loop_on_cnn13_weight_by_weight(optimiz
     for _ in range(2):
         torch.manual_seed(0)
         networks.append(CNN13((3, 16, 16), 4, width=8, dropout=0.0, weight_norm=True))
-    method = UPSMethod("single", 1.0, settings)
+    method = UPSMethod("single", settings)
     train_plainly(networks[0], rows, method, settings, seed=0, device=CPU)
     Trainer(settings, CPU).train(networks[1], rows, method, seed=0)
     for reference, trained in zip(networks[0].parameters(), networks[1].parameters(), strict=True):

@@ -63,7 +63,7 @@ class Parts(UPSMethod):
 
 def test_a_step_is_used_again_when_its_shape_comes_back(made: list[Step], caplog: pytest.LogCaptureFixture) -> None:
     settings = TrainingSettings(batch_size=2, epochs=2)
-    trainer, method = Trainer(settings, CPU), UPSMethod("single", 1.0, settings)
+    trainer, method = Trainer(settings, CPU), UPSMethod("single", settings)
     weights = []
     with caplog.at_level(logging.INFO, logger="surelabel"):
         for round, with_negatives in enumerate((False, True, False, True)):
@@ -80,7 +80,7 @@ def test_a_step_is_used_again_when_its_shape_comes_back(made: list[Step], caplog
 
 def test_steps_are_made_for_the_size_of_each_stream_and_the_last_few_are_kept(made: list[Step]) -> None:
     settings = TrainingSettings(steps=1)
-    trainer, method = Trainer(settings, CPU), Parts("single", 1.0, settings)
+    trainer, method = Trainer(settings, CPU), Parts("single", settings)
 
     def steps_made(parts: tuple[int, ...]) -> int:
         object.__setattr__(method, "parts", parts)
@@ -93,7 +93,7 @@ def test_steps_are_made_for_the_size_of_each_stream_and_the_last_few_are_kept(ma
 
 def test_other_samples_leave_no_step_behind(made: list[Step]) -> None:
     settings = TrainingSettings(batch_size=2, epochs=1)
-    trainer, method = Trainer(settings, CPU), UPSMethod("single", 1.0, settings)
+    trainer, method = Trainer(settings, CPU), UPSMethod("single", settings)
     trainer.train(nn.Linear(3, 2), training_set(), method, seed=0)
     other = make_problem((X[:4], Y[:4]), X[4:], "single").training_set(None)
     trainer.train(nn.Linear(3, 2), other, method, seed=0)
@@ -105,12 +105,12 @@ def test_a_network_of_the_wrong_width_is_named() -> None:
     rows = make_problem((X[:4], np.arange(4)), X[4:], "single").training_set(None)
     settings = TrainingSettings()
     with pytest.raises(ValueError, match=r"one logit for each of the 4 classes.*Got \(4, 2\)"):
-        Trainer(settings, CPU).train(nn.Linear(3, 2), rows, UPSMethod("single", 1.0, settings), seed=0)
+        Trainer(settings, CPU).train(nn.Linear(3, 2), rows, UPSMethod("single", settings), seed=0)
 
 
 def test_a_step_whose_making_is_interrupted_is_made_again(made: list[Step], monkeypatch: pytest.MonkeyPatch) -> None:
     settings = TrainingSettings(batch_size=2, epochs=1)
-    trainer, method = Trainer(settings, CPU), UPSMethod("single", 1.0, settings)
+    trainer, method = Trainer(settings, CPU), UPSMethod("single", settings)
     first = trainer.train(nn.Linear(3, 2), training_set(), method, seed=0)
 
     def interrupted(step: Step) -> None:
@@ -130,7 +130,7 @@ def test_a_finished_step_is_freed_without_the_garbage_collector() -> None:
     trainer = Trainer(settings, CPU)
     gc.disable()
     try:
-        trainer.train(nn.Linear(3, 2), training_set(), UPSMethod("single", 1.0, settings), seed=0)
+        trainer.train(nn.Linear(3, 2), training_set(), UPSMethod("single", settings), seed=0)
         step, samples = weakref.ref(trainer._step), weakref.ref(trainer.samples)
         del trainer
         assert step() is None
@@ -154,7 +154,7 @@ def test_a_network_that_cannot_learn_is_named() -> None:
     network = nn.Linear(3, 2).requires_grad_(False)
     settings = TrainingSettings()
     with pytest.raises(ValueError, match="no parameter that learns"):
-        Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+        Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", settings), seed=0)
 
 
 HOST_DRAWS: dict[str, Callable[[], object]] = {
@@ -194,7 +194,7 @@ def test_what_cannot_be_captured_is_a_warning_or_where_a_graph_was_asked_for_an_
     for dropout in (0.0, 0.5):  # whose masks are drawn on the host, here
         trainer = Trainer(settings, CPU)
         network = nn.Sequential(nn.Linear(3, 2), nn.Dropout(dropout))
-        trainer.train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+        trainer.train(network, training_set(), UPSMethod("single", settings), seed=0)
         step = trainer._step
         assert step is not None
         with caplog.at_level(logging.WARNING, logger="surelabel"):
@@ -286,7 +286,7 @@ def test_lazy_modules_have_to_be_given_their_shapes() -> None:
     message = r"Got the lazy weight, bias instead; run the network on a batch where it is made"
     settings = TrainingSettings()
     with pytest.raises(InvalidInputError, match=message):
-        Trainer(settings, CPU).train(nn.LazyLinear(2), training_set(), UPSMethod("single", 1.0, settings), seed=0)
+        Trainer(settings, CPU).train(nn.LazyLinear(2), training_set(), UPSMethod("single", settings), seed=0)
     with pytest.raises(InvalidInputError, match="Got the lazy 0.weight"):
         fit_pictures(lambda: conv_network(nn.LazyConv2d(4, 3)), PICTURES.astype(np.float32), channels_last=True)
 

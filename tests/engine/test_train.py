@@ -24,7 +24,7 @@ from surelabel.engine.order import BatchOrder, num_steps
 from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
-from surelabel.methods.ups import UPSMethod, batch_sizes, samples_trained_on
+from surelabel.methods.ups import UPSMethod, batch_sizes
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
@@ -52,7 +52,7 @@ def training_set(selection: Selection | None = None) -> TrainingSet:
 def fit(settings: TrainingSettings, selection: Selection | None = None, seed: int = 0, **options: Any) -> Recorder:
     torch.manual_seed(0)
     network, rows = Recorder(), training_set(selection)
-    Trainer(settings, CPU, **options).train(network, rows, UPSMethod("single", 1.0, settings), seed=seed)
+    Trainer(settings, CPU, **options).train(network, rows, UPSMethod("single", settings), seed=seed)
     return network
 
 
@@ -120,7 +120,12 @@ def test_rounds_grow_also_after_a_run_was_resumed() -> None:
     assert ends == [4, 6, 9, 14]
     list(sl.self_train(learner, (X[:4], Y[:4]), X[4:], config, resume_from=records[:2]))
     assert ends[4:] == [9, 14]
-    assert [samples_trained_on(4, 0, 0, learner.training, number)[1] for number in range(4)] == [16, 24, 36, 56]
+    assert [UPSMethod("single", learner.training).samples_in_round(4, 0, 0, number)[1] for number in range(4)] == [
+        16,
+        24,
+        36,
+        56,
+    ]
 
 
 def test_labeled_and_positive_rows_come_in_proportion_and_negative_ones_on_top() -> None:
@@ -152,7 +157,7 @@ def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int
     sizes = batch_sizes(labeled, 0, negative, settings)
     assert sizes == (min(64, labeled), 0, expected)
     steps = max(math.ceil(3 * labeled / sizes.first), 11)
-    epochs, seen = samples_trained_on(labeled, 0, negative, settings)
+    epochs, seen = UPSMethod("single", settings).samples_in_round(labeled, 0, negative, 0)
     assert seen == steps * sum(sizes)
     assert (epochs - 1) * labeled < steps * sizes.first <= epochs * labeled
 
@@ -162,12 +167,13 @@ def test_labels_on_top_are_as_many_in_every_batch_however_many_pseudo_labels_the
     batches = fit(settings, a_selection()).batches
     assert {kinds_of(batch) for batch in batches} == {(3, 2, 1)}
     assert len(batches) == 8  # four epochs over the four positives
-    assert samples_trained_on(4, 4, 2, settings) == (4, 48)
+    assert UPSMethod("single", settings).samples_in_round(4, 4, 2, 0) == (4, 48)
 
 
 def test_a_round_of_few_pseudo_labels_is_no_shorter_for_labels_on_top() -> None:
     settings = TrainingSettings(batch_size=128, labeled_batch_size=128, epochs=100)
-    without, few, many = (samples_trained_on(4000, number, 0, settings)[1] for number in (0, 3, 50_000))
+    method = UPSMethod("single", settings)
+    without, few, many = (method.samples_in_round(4000, number, 0, 0)[1] for number in (0, 3, 50_000))
     assert without <= few < many
 
 
@@ -175,19 +181,19 @@ def test_a_round_of_few_pseudo_labels_is_no_shorter_for_labels_on_top() -> None:
 def test_without_pseudo_labels_labels_take_the_places_of_what_comes_on_top(task: Task, size: int) -> None:
     settings = TrainingSettings(batch_size=2, labeled_batch_size=1, negative_batch_size=1)
     data = replace(training_set(), task=task)
-    assert [(len(stream.rows), stream.size) for stream in UPSMethod(task, 1.0, settings).streams(data)] == [(4, size)]
+    assert [(len(stream.rows), stream.size) for stream in UPSMethod(task, settings).streams(data)] == [(4, size)]
 
 
 def test_with_several_labels_a_sample_all_pseudo_labels_are_one_stream_beside_the_labels() -> None:
     settings = TrainingSettings(batch_size=4, labeled_batch_size=2)
     data = replace(training_set(a_selection()), task="multi")
-    streams = UPSMethod("multi", 1.0, settings).streams(data)
+    streams = UPSMethod("multi", settings).streams(data)
     assert [(sorted(stream.rows), stream.size) for stream in streams] == [(list(range(4, 10)), 4), (list(range(4)), 2)]
     assert sizes_of(streams) == (6,)
 
 
 def test_negatives_of_no_weight_are_not_drawn() -> None:
-    streams = UPSMethod("single", 0.0, TrainingSettings()).streams(training_set(a_selection()))
+    streams = UPSMethod("single", TrainingSettings(), 0.0).streams(training_set(a_selection()))
     assert [sorted(stream.rows) for stream in streams] == [list(range(8))]
 
 
@@ -273,7 +279,7 @@ def largest_difference(first: torch.nn.Module, second: torch.nn.Module) -> float
 def test_the_engine_agrees_with_the_plain_loop(optimizer: str) -> None:
     settings = AUGMENTED.replace(optimizer=optimizer, learning_rate=0.05 if optimizer == "sgd" else 0.003)
     settings = settings.replace(round_growth=1.5)
-    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", settings)
     reference, network = small_network(), small_network()
     train_plainly(reference, rows, method, settings, seed=5, device=CPU)
     Trainer(settings, CPU).train(network, rows, method, seed=5)
@@ -286,7 +292,7 @@ def test_a_compiled_step_agrees_with_the_plain_loop_and_is_used_again(monkeypatc
     # Traced as ever, but without the compiler of machine code, which takes a minute.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     settings = AUGMENTED.replace(epochs=4)
-    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", settings)
     reference = small_network()
     train_plainly(reference, rows, method, settings, seed=5, device=CPU)
     torch._dynamo.reset()
@@ -299,7 +305,7 @@ def test_a_compiled_step_agrees_with_the_plain_loop_and_is_used_again(monkeypatc
 
 def test_loader_processes_bring_the_same_samples() -> None:
     settings = AUGMENTED.replace(epochs=2)
-    rows, method = pictures_with_a_selection(), UPSMethod("single", 1.0, settings)
+    rows, method = pictures_with_a_selection(), UPSMethod("single", settings)
     networks = [
         Trainer(settings.replace(workers=workers), CPU).train(small_network(), rows, method, seed=1)
         for workers in (0, 2)
@@ -343,7 +349,7 @@ def test_counters_of_the_average_are_those_of_the_network() -> None:
 
     torch.manual_seed(0)
     network = Counting()
-    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", settings), seed=0)
     assert average is not network
     assert (average.calls.item(), average.calls.dtype) == (network.calls.item(), torch.int64)
     assert network.calls.item() > 4
@@ -360,7 +366,7 @@ def test_the_average_of_the_weights_is_what_the_recurrence_says() -> None:
 
     torch.manual_seed(0)
     network = Watched()
-    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", 1.0, settings), seed=0)
+    average = Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", settings), seed=0)
     after = [*weights[1:], network.linear.weight.detach()]
     expected = after[0]
     for step, value in enumerate(after[1:], start=1):

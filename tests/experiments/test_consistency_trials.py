@@ -20,18 +20,17 @@ def test_each_trial_is_run_once_and_recorded_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gate", "weights"), [("fixed", [1, 0, 0]), ("free", [1, 1, 0])])
 def test_a_gate_lets_confident_answers_through(gate: str, weights: list[int]) -> None:
-    method = Consistency(Trial(gate=gate), 2, torch.device("cpu"))
-    method.mean.fill_(0.7)
-    weight, label = method.judged(torch.tensor([[0.98, 0.02], [0.2, 0.8], [0.6, 0.4]]))
+    method = Consistency(Trial(gate=gate))
+    state = method.tensors(3, 2) | {"mean": torch.tensor(0.7)}
+    weight, label = method.judged(torch.tensor([[0.98, 0.02], [0.2, 0.8], [0.6, 0.4]]), state)
     assert weight.tolist() == weights
     assert label.tolist() == [0, 1, 0]
 
 
 def test_the_soft_gate_weighs_answers_below_the_mean() -> None:
-    method = Consistency(Trial(gate="soft"), 2, torch.device("cpu"))
-    method.mean.fill_(0.8)
-    method.variance.fill_(0.04)
-    weight, _ = method.judged(torch.tensor([[0.9, 0.1], [0.7, 0.3]]))
-    mean, variance = method.mean.item(), method.variance.item()
+    method = Consistency(Trial(gate="soft"))
+    state = method.tensors(2, 2) | {"mean": torch.tensor(0.8), "variance": torch.tensor(0.04)}
+    weight, _ = method.judged(torch.tensor([[0.9, 0.1], [0.7, 0.3]]), state)
+    mean, variance = state["mean"].item(), state["variance"].item()
     assert weight[0] == 1
     assert weight[1].item() == pytest.approx(torch.tensor(-((0.7 - mean) ** 2) / (2 * variance / 4)).exp().item())

@@ -14,6 +14,7 @@ from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.methods.ups import UPSMethod
 from surelabel.models.table import TableNetwork
 from surelabel.uncertainty import (
     DeepEnsemble,
@@ -81,7 +82,8 @@ def test_everything_else_reaches_the_learner() -> None:
     learner = settings.build("multi", progress)
     assert learner.training == training
     assert learner.uncertainty == MCDropout(passes=4, temperature=1.5, task="multi")
-    assert (learner.negative_weight, learner.predict_batch_size, learner.task) == (0.5, 7, "multi")
+    assert (learner.predict_batch_size, learner.task) == (7, "multi")
+    assert learner.make_method("multi", training) == UPSMethod("multi", training, 0.5)
     assert learner.device == torch.device("cpu")
     assert learner.progress is progress
     plain = settings.replace(uncertainty="none", passes=10).build("single")

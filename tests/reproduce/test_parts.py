@@ -12,7 +12,7 @@ from report_support import scripted_run
 
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
-from surelabel.methods.ups import samples_trained_on
+from surelabel.methods.ups import UPSMethod
 from surelabel.report.first_selection import NetworkPair
 from surelabel.reproduce import budget, plans, variants
 from surelabel.reproduce.budget import Cut, Speed, measure
@@ -88,7 +88,7 @@ def test_speed_is_that_of_the_second_round_and_of_all_members(
     settings = Plans(None, Options(device="cpu")).settings(entry, 0)
     clock = iter([0.0, 90.0, 190.0, 200.0, 202.0, 206.0])  # training and labeling: 90 and 100 seconds, then 2 and 4
     monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    _, samples = samples_trained_on(60, 0, 0, settings.network.training.replace(steps=2))
+    _, samples = UPSMethod("single", settings.network.training.replace(steps=2)).samples_in_round(60, 0, 0, 0)
     assert measure(settings, settings.data.load()) == (settings.network.members * samples / 2, 40 / 4)
 
 

@@ -461,16 +461,12 @@ class Memory:
 class Counting(MeanTeacher):
     """A method with a tensor of its own, which its loss depends on and changes."""
 
-    def __init__(self, count: Tensor) -> None:
-        super().__init__(4)
-        object.__setattr__(self, "count", count)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"count": self.count}  # type: ignore[attr-defined]
+    def tensors(self, num_rows: int, num_classes: int) -> dict[str, Tensor]:
+        return {"seen": torch.zeros(num_rows)}
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
-        self.count.add_(1)  # type: ignore[attr-defined]
-        return super().loss(network, batch, teacher) * (1 + 0.1 * self.count)  # type: ignore[attr-defined]
+        seen = batch.state["seen"].index_add_(0, batch.rows, torch.ones(len(batch.rows)))
+        return super().loss(network, batch, teacher) * (1 + 0.1 * seen[batch.rows].mean())
 
 
 def test_a_teacher_and_a_methods_own_tensors_are_kept() -> None:
@@ -478,12 +474,13 @@ def test_a_teacher_and_a_methods_own_tensors_are_kept() -> None:
 
     def train(store: Memory | None, progress: Kill | None = None) -> list[Tensor]:
         torch.manual_seed(0)
-        method: Method = Counting(torch.zeros(()))
+        method: Method = Counting(4)
         network = picture_network()
         checkpoint = None if store is None else FitCheckpoint(store, 0, {"seed": 1}, torch.device("cpu"))
         trainer = Trainer(training, torch.device("cpu"), progress=progress)
         average = trainer.train(network, pictures(), method, seed=0, checkpoint=checkpoint)
-        return [*average.state_dict().values(), *method.tensors().values()]
+        assert trainer._step is not None
+        return [*average.state_dict().values(), *trainer._step.state.values()]
 
     store = Memory()
     with pytest.raises(Killed):

@@ -89,6 +89,12 @@ class Samples:
         rows = np.resize(np.arange(len(self.source)), size)
         return read(self.source, rows, self.exact).to(self.device)
 
+    def at(self, rows: Index) -> Tensor:
+        """Return the samples of these rows, on the device."""
+        if self.store is not None:
+            return self.store.index_select(0, torch.from_numpy(rows).to(self.device))
+        return read(self.source, rows, self.exact).to(self.device)
+
     def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
         """Yield the samples of each step's rows, on the device; only for samples that stream."""
         assert self._loader is not None

@@ -5,8 +5,9 @@ draw unlabeled samples as a stream of their own, ask its batch for a weak and a 
 average of the network's weights, for their labels.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +76,8 @@ class Batch(NamedTuple):
         draws: the random numbers of each sample, for its augmentation.
         progress: the share of the round's steps that are done, in [0, 1), 0-d: for what grows or falls in a round.
         sizes: how many rows each stream has: `torch.split(logits, batch.sizes)` is the logits of each.
+        rows: of the training set, shape (B,): the places in tensors of the method's own that have one for each sample.
+        state: the method's own tensors (`Method.tensors`), which its loss may change in place.
     """
 
     samples: Tensor
@@ -83,32 +86,89 @@ class Batch(NamedTuple):
     draws: Draws
     progress: Tensor
     sizes: tuple[int, ...]
+    rows: Tensor
+    state: Mapping[str, Tensor]
 
     def view(self, augment: Augment | None, name: str = "") -> Tensor:
         """Return the samples, each augmented by its own draws; views of other names are drawn independently."""
         return self.samples if augment is None else augment(self.samples, self.draws.named(name))
 
+    def stream(self, number: int) -> "Batch":
+        """Return the part of the batch that one stream has."""
+        start = sum(self.sizes[:number])
+        part = slice(start, start + self.sizes[number])
+        samples, y, g, rows = (whole[part] for whole in (self.samples, self.y, self.g, self.rows))
+        return self._replace(
+            samples=samples, y=y, g=g, rows=rows, draws=self.draws.rows(part), sizes=(self.sizes[number],)
+        )
 
-class Method(Protocol):
-    """What `train` asks of a method.
+
+Look: TypeAlias = Callable[[Index], Tensor]
+"""Rows of the training set to their logits, (N, C), by the average of the weights or else the network, as it is now."""
+
+
+class Method(ABC):
+    """How one network learns within a round: which samples a step takes, and what the loss is.
+
+    A method of your own derives from this one, is called with (task, training settings, parameters of its own by name),
+    and is named by settings as "file.py:Class", or handed to `TorchLearner(method=...)`.
 
     On a GPU, rounds share a step that was compiled and captured for one method: a method that is made anew each round
-    has to be equal (==) to the last one, as frozen dataclasses of equal fields are, or the step is made again. Making
-    it takes trial steps, after which network, average and optimizer are set anew; tensors of the method's own are not,
-    and a loss that changes some finds them changed.
+    has to be equal (==) to the last one, as frozen dataclasses of equal fields are, or the step is made again.
     """
 
-    teacher: bool
+    teacher: bool = False
     """Whether the loss asks a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """Return the tensors that steps change beside the network, for checkpoints; they stay where they are."""
+    looks: int = 0
+    """How many times in a round the method looks at samples, at equal distances, first before step 0."""
 
+    @abstractmethod
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
         """Return where each batch's samples come from; epochs are passes over the first stream, and all `counted`."""
 
+    @abstractmethod
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the scalar loss of a batch; compiled, so free of anything that looks at a tensor's values."""
+
+    def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
+        """Return what the method keeps between steps, as it is when a round begins; per sample, class, or as it likes.
+
+        The engine owns copies on the device: set back for each round, kept in checkpoints, in `Batch.state`.
+        """
+        return {}
+
+    def look(self, look: Look, training_set: TrainingSet, state: Mapping[str, Tensor]) -> None:
+        """Ask the network about any samples, and change the method's own tensors in place; for `looks` above 0."""
+        raise NotImplementedError
+
+    def prepare(self, network: nn.Module) -> nn.Module:
+        """Return what is trained in the place of a fresh network: with a second head, or a second network beside it.
+
+        Called without a gradient's need for more, it returns the logits that predictions are made of.
+        """
+        return network
+
+    def for_round(self, training_set: TrainingSet, shared: bool) -> "Method":
+        """Return the method of a round; `shared` rounds should have an equal one, as making a step takes long."""
+        return self
+
+    @abstractmethod
+    def samples_in_step(self, max_rounds: int) -> int:
+        """Return how many samples a step takes at most in a run of so many rounds; budgets are planned by it."""
+
+    @abstractmethod
+    def samples_in_round(
+        self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
+    ) -> tuple[int, int]:
+        """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all.
+
+        Args:
+            num_labeled: samples with a label.
+            num_positive: samples with a selected positive.
+            num_negative: samples with negatives only; None: several labels a sample, where they are positives too.
+            round_number: of the round.
+        """
 
 
 def check_logits(logits: Tensor, num_rows: int, num_classes: int) -> Tensor:

@@ -46,6 +46,7 @@ def train_plainly(
     size = sum(stream.size for stream in counted(streams))
     keys = sample_keys(training_set.source.ids)
     optimizer = _optimizer(network, settings)
+    state = {name: value.to(device, copy=True) for name, value in method.tensors(*training_set.y.shape).items()}
     network.train()
     for step in range(total if steps is None else steps):
         chosen = [_rows(stream, keys[stream.rows], seed, step) for stream in streams]
@@ -57,7 +58,8 @@ def train_plainly(
         )
         y, g = (torch.from_numpy(part[rows]).to(device) for part in (training_set.y, training_set.g))
         progress = torch.tensor(step / total, device=device)
-        batch = Batch(read(training_set.source, rows).to(device), y, g, draws, progress, sizes_of(streams))
+        samples, places = read(training_set.source, rows).to(device), torch.from_numpy(rows).to(device)
+        batch = Batch(samples, y, g, draws, progress, sizes_of(streams), places, state)
         for group in optimizer.param_groups:
             # Of float32, as it is on a device.
             group["lr"] = float(np.float32(learning_rate(settings, step, total, size)))

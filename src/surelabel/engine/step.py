@@ -9,7 +9,7 @@ import copy
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -111,6 +111,9 @@ class Step:
         self.averaging = torch.zeros((), device=device)
         self.progress = torch.zeros((), device=device)
         self.value = torch.zeros((), device=device)
+        initial = method.tensors(*targets.y.shape)
+        self._initial = {name: value.to(device, copy=True) for name, value in initial.items()}
+        self.state = {name: value.clone() for name, value in self._initial.items()}
         self.average = make_average(network) if settings.ema_decay > 0 else None
         self.optimizer = make_optimizer(network, settings, self.rate)
         # A code object of its own: torch counts recompilations by code object, and all steps would share a limit.
@@ -172,6 +175,8 @@ class Step:
         if self.average is not None:
             copy_state(fresh, self.average)
         self.targets.copy_(targets)
+        for name, value in self.state.items():
+            value.copy_(self._initial[name])
         self.seed.fill_(signed(seed))
         for state in self.optimizer.state.values():
             for value in state.values():
@@ -182,12 +187,11 @@ class Step:
         parts: dict[str, Iterable[Tensor]] = {"network": state_tensors(self.network), "loss": [self.value]}
         if self.average is not None:
             parts["average"] = state_tensors(self.average)
-        parts["method"] = self.method.tensors().values()
         tensors = {f"{part}.{i}": value for part, values in parts.items() for i, value in enumerate(values)}
         learning = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
         for i, parameter in enumerate(learning):
             tensors |= {f"optimizer.{i}.{name}": value for name, value in self.optimizer.state[parameter].items()}
-        return tensors
+        return tensors | {f"method.{name}": value for name, value in self.state.items()}
 
     def _step(self) -> None:
         samples = self.samples if self.store is None else self.store.index_select(0, self.rows)
@@ -198,7 +202,18 @@ class Step:
         drawn = self.seed, keys, self.epochs
         with kind_named(samples, self.settings):
             loss = self._loss(
-                self.network, self.average, self.method, half, samples, y, g, *drawn, self.progress, self.sizes
+                self.network,
+                self.average,
+                self.method,
+                half,
+                samples,
+                y,
+                g,
+                *drawn,
+                self.progress,
+                self.sizes,
+                self.rows,
+                self.state,
             )
         loss.backward()
         if self.settings.gradient_clip is not None:
@@ -222,9 +237,11 @@ def batch_loss(
     epochs: Tensor,
     progress: Tensor,
     sizes: tuple[int, ...],
+    rows: Tensor,
+    state: Mapping[str, Tensor],
 ) -> Tensor:
     """Return the loss of a batch: augmentation, network and loss, which are compiled together."""
-    batch = Batch(samples, y, g, Draws(seed, keys, epochs), progress, sizes)
+    batch = Batch(samples, y, g, Draws(seed, keys, epochs), progress, sizes, rows, state)
     if not half:
         return method.loss(network, batch, teacher)
     # Without the cache of cast weights: a captured graph would keep those of its first run.

@@ -4,8 +4,10 @@ The host only queues work: nothing inside a round waits for the device, and the 
 """
 
 import contextlib
+import functools
 import itertools
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,18 +16,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from surelabel.augment.chain import Augment
 from surelabel.base.system import Progress
 from surelabel.data.draws import sample_keys
+from surelabel.data.source import Index
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples
+from surelabel.engine.memory_format import channels_last
 from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import BatchOrder, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
 from surelabel.errors import InvalidInputError
+from surelabel.models.stochastic import evaluation_mode
+from surelabel.uncertainty.plan import generators_restored
 
+_LOOKED_AT_ONCE = 2048
 _STEPS_KEPT = 2
 """Of shared steps, the last that were used: making one takes long, and each has memory of its own."""
 
@@ -96,8 +104,11 @@ class Trainer:
         with self._on_device(), algorithms(self.settings.deterministic):
             step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)
             first = 0 if checkpoint is None else checkpoint.restore(step, steps)
+            looks = {number * steps // method.looks for number in range(method.looks)}
             with checkpoint or contextlib.nullcontext():
                 for done, inputs in enumerate(self._inputs(streams, keys, seed, first, steps), start=first + 1):
+                    if done - 1 in looks:
+                        method.look(functools.partial(self._looked, step), training_set, step.state)
                     step.run(inputs)
                     if checkpoint is not None:
                         checkpoint.after(step, done)
@@ -187,6 +198,20 @@ class Trainer:
             for t in range(len(numbers)):
                 yield Inputs._make([*(part[t] for part in parts), None if batches is None else next(batches)])
             done = numbers.stop
+
+    def _looked(self, step: Step, rows: Index) -> Tensor:
+        """Return the logits of samples without augmentation, by the average of the weights or else the network."""
+        assert self.samples is not None
+        network = step.network if step.average is None else step.average
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16")
+        augment = None if self.settings.augment is None else Augment(self.settings.augment)
+        parts = []
+        with torch.no_grad(), half, evaluation_mode(network), generators_restored(self.device):
+            for some in np.array_split(rows, math.ceil(len(rows) / _LOOKED_AT_ONCE)):
+                samples = self.samples.at(some)
+                shown = samples if augment is None else augment.plain(samples)
+                parts.append(network(channels_last(shown) if self.settings.channels_last else shown).float())
+        return torch.cat(parts)
 
     def _upload(self, array: npt.NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -6,6 +6,7 @@ another, each from a seed of its own, and kept as one `Ensemble`.
 
 import contextlib
 import dataclasses
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from surelabel.core.labels import Task
 from surelabel.data.draws import sample_keys, seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
-from surelabel.data.training_set import NEGATIVE, TrainingSet
+from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, digest
 from surelabel.engine.feed import Loaders, kind_named
 from surelabel.engine.memory_format import channels_last, to_channels_last
@@ -39,6 +40,9 @@ from surelabel.models.ensemble import Ensemble
 from surelabel.models.table import TableNetwork, table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, check_estimator, predict_proba
 
+MethodFactory = Callable[[Task, TrainingSettings], Method]
+"""(task, training settings) to a method."""
+
 ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
 
@@ -50,7 +54,9 @@ class TorchLearner:
         model: a factory of networks; None: `TableNetwork`, standardized by all samples, labeled or not.
         training: how a network is trained.
         uncertainty: how p and u come about, and how many networks that takes; None: MC-dropout with ten passes.
-        negative_weight: the weight of the negative learning term.
+        negative_weight: the weight of the negative learning term, of UPS's learning rule.
+        method: how a network learns within a round: a class of methods, or what makes one of (task, training); None:
+            UPS's learning rule.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
         threads: of a CPU; other numbers may round sums in another way. None: one for a table's small network, for
@@ -73,6 +79,7 @@ class TorchLearner:
         training: TrainingSettings | None = None,
         uncertainty: UncertaintyEstimator | None = None,
         negative_weight: float = 1.0,
+        method: MethodFactory | None = None,
         predict_batch_size: int | None = None,
         device: str | torch.device | None = None,
         threads: int | None = None,
@@ -91,7 +98,7 @@ class TorchLearner:
                 f"num_classes) -> Module. Got a {type(model).__name__}; pass lambda shape, classes: "
                 f"{type(model).__name__}(...)."
             )
-        self.negative_weight = negative_weight
+        self.make_method = method or functools.partial(UPSMethod, negative_weight=negative_weight)
         self.predict_batch_size = predict_batch_size
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if self.device.type == "cuda" and not torch.cuda.is_available():
@@ -136,7 +143,7 @@ class TorchLearner:
     def _checkpoint(self, training_set: TrainingSet, seed: int, network: torch.nn.Module) -> FitCheckpoint | None:
         if self.checkpoints is None:
             return None
-        settings = self.training.model_dump_json(), self.task, str(self.negative_weight), str(self.uncertainty.members)
+        settings = self.training.model_dump_json(), self.task, repr(self._method()), str(self.uncertainty.members)
         arrays = sample_keys(training_set.source.ids), training_set.y, training_set.g
         made_for: dict[str, int | str] = {
             "seed": seed,
@@ -221,16 +228,16 @@ class TorchLearner:
         return self.device.type == "cuda" and not is_for_tables(network)
 
     def method(self, training_set: TrainingSet, shared: bool) -> Method:
-        """Return what a network is trained by: UPS. A learner of another method derives from this one and says which.
+        """Return what the networks of a round are trained by.
 
         Args:
             training_set: of the round.
             shared: whether rounds share a step, which is costly to make again for a method that is not equal (==).
         """
-        # Without rows to learn negatives from, their part of the loss is 0; leaving it out saves half the loss's time,
-        # but a shared step would have to be made again in the round that has some.
-        needed = shared or bool((training_set.kind == NEGATIVE).any())
-        return UPSMethod(self.task, self.negative_weight if needed else 0.0, self.training)
+        return self._method().for_round(training_set, shared)
+
+    def _method(self) -> Method:
+        return self.make_method(self.task, self.training)
 
     def build(self, sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
         """Return a new network on the device, with what the estimator changes in it."""
@@ -241,6 +248,7 @@ class TorchLearner:
             )
         check_initialized(network)
         self.uncertainty.prepare(network)
+        network = self._method().prepare(network)
         if self.training.channels_last:
             to_channels_last(network)
         return network.to(self.device)

@@ -4,7 +4,7 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
@@ -39,7 +39,7 @@ from surelabel.errors import InvalidInputError
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from surelabel.learners.network import ModelFactory, TorchLearner
+    from surelabel.learners.network import MethodFactory, ModelFactory, TorchLearner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
 
@@ -54,6 +54,12 @@ ESTIMATORS = {
     "none": "surelabel.uncertainty:Deterministic",
 }
 """What settings call our estimators of p and u."""
+
+METHODS = {"ups": "surelabel.methods.ups:UPSMethod"}
+"""What settings call our methods."""
+
+LATER: dict[str, Any] = {"method": "ups", "method_hash": None, "method_parameters": {}}
+"""Settings that came after the first version, with their defaults; where they have these, runs have the old hashes."""
 
 _OF_ALL_ESTIMATORS = ("passes", "temperature", "stochastic_layers")
 """Settings that reach every estimator that has an argument of this name; so does the task."""
@@ -82,7 +88,10 @@ class TorchLearnerSettings(Settings):
         temperature: of the softened probabilities.
         stochastic_layers: references to layer classes, beside dropout, that are random in training mode.
         layer_hashes: content hashes of their files, None for a module's.
-        negative_weight: the weight of the negative learning term.
+        negative_weight: the weight of the negative learning term, of UPS's learning rule.
+        method: how a network learns within a round: "ups", or a `Method` of your own, "file.py:Class".
+        method_hash: content hash of that file.
+        method_parameters: what the method alone is made with, by name.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
         threads: of a CPU; None: one for the default network, else as torch is set.
@@ -105,6 +114,9 @@ class TorchLearnerSettings(Settings):
     stochastic_layers: tuple[str, ...] = ()
     layer_hashes: tuple[str | None, ...] = ()
     negative_weight: float = Field(1.0, ge=0, le=1e6)
+    method: str = "ups"
+    method_hash: str | None = None
+    method_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
     predict_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
     device: Device | None = None
     threads: int | None = Field(None, ge=1, le=MOST_PROCESSES)
@@ -115,6 +127,11 @@ class TorchLearnerSettings(Settings):
             raise ValueError(
                 f"The 'uncertainty' setting must be one of {', '.join(map(repr, ESTIMATORS))}, or the reference "
                 f"'file.py:Class' of your own estimator. Got {self.uncertainty!r} instead"
+            )
+        if self.method not in METHODS and ":" not in self.method:
+            raise ValueError(
+                f"The 'method' setting must be one of {', '.join(map(repr, METHODS))}, or the reference "
+                f"'file.py:Class' of your own method. Got {self.method!r} instead"
             )
         shared = [name for name in (*_OF_ALL_ESTIMATORS, "task") if name in self.uncertainty_parameters]
         if shared:
@@ -140,6 +157,8 @@ class TorchLearnerSettings(Settings):
             yield Reference(self.model, NETWORKS)
         if self.uncertainty not in ESTIMATORS:
             yield Reference(self.uncertainty, LISTED_ESTIMATORS)
+        if self.method not in METHODS:
+            yield Reference(self.method, ())
         yield from (Reference(layer, LAYERS) for layer in self.stochastic_layers)
 
     def pinned(self) -> Self:
@@ -154,6 +173,9 @@ class TorchLearnerSettings(Settings):
         if self.uncertainty not in ESTIMATORS:
             changes["uncertainty"] = absolute_reference(self.uncertainty)
             changes["uncertainty_hash"] = self.uncertainty_hash or reference_hash(self.uncertainty)
+        if self.method not in METHODS:
+            changes["method"] = absolute_reference(self.method)
+            changes["method_hash"] = self.method_hash or reference_hash(self.method)
         changes["stochastic_layers"] = tuple(absolute_reference(layer) for layer in self.stochastic_layers)
         changes["layer_hashes"] = self.layer_hashes or tuple(reference_hash(layer) for layer in self.stochastic_layers)
         return self.replace(**changes)
@@ -173,7 +195,7 @@ class TorchLearnerSettings(Settings):
             labeling |= {"uncertainty", "uncertainty_hash", "uncertainty_parameters"}
         if not trains or self.uncertainty in ESTIMATORS:
             labeling |= {*_OF_ALL_ESTIMATORS, "layer_hashes"}
-        return self.model_dump(mode="json", exclude=labeling)
+        return self.model_dump(mode="json", exclude=labeling | {name for name in LATER if self.method == "ups"})
 
     @property
     def members(self) -> int:
@@ -204,12 +226,34 @@ class TorchLearnerSettings(Settings):
             training=self.training,
             uncertainty=self._estimator(task, layers),
             negative_weight=self.negative_weight,
+            method=self.make_method(),
             predict_batch_size=self.predict_batch_size,
             device=self.device,
             threads=self.threads,
             progress=progress,
             task=task,
         )
+
+    def make_method(self) -> "MethodFactory":
+        """Return what makes the method of (task, training settings)."""
+        from surelabel.engine.method import Method
+
+        found = resolve(METHODS.get(self.method, self.method), self.method_hash)
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise InvalidInputError(
+                f"The 'method' setting must name a class of methods. Got {self.method!r} instead, which is {found!r}; "
+                "derive a class from surelabel.engine.method.Method, and name that."
+            )
+        create: Callable[..., Method] = found
+        given = self.method_parameters | ({"negative_weight": self.negative_weight} if self.method == "ups" else {})
+        made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
+
+        def make(task: Task, training: TrainingSettings) -> Method:
+            check_call(made, found, given, told={"task": task, "settings": training})
+            with failing(made, "Correct the parameters."):
+                return create(task=task, settings=training, **given)
+
+        return make
 
     def for_trained_network(self) -> Self:
         """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""

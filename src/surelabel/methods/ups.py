@@ -1,7 +1,7 @@
 """UPS as a method of the engine: labels and positives in proportion, negatives on top, and the learning rule."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from surelabel.core.losses import masked_binary_cross_entropy, negative_cross_en
 from surelabel.data.source import Index
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
 from surelabel.engine.memory_format import channels_last
-from surelabel.engine.method import Batch, Stream, check_logits
+from surelabel.engine.method import Batch, Method, Stream, check_logits
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
@@ -67,25 +67,6 @@ def batch_sizes(
     return BatchSizes(first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
 
 
-def samples_trained_on(
-    num_labeled: int,
-    num_positive: int,
-    num_negative: int | None,
-    settings: TrainingSettings,
-    round_number: int = 0,
-) -> tuple[int, int]:
-    """Return the epochs over the first stream, begun ones counted, and the samples that a round sees in all.
-
-    >>> samples_trained_on(60, 40, 50, TrainingSettings(batch_size=32, epochs=10))
-    (11, 1536)
-    """
-    sizes = batch_sizes(num_labeled, num_positive, num_negative, settings)
-    labeled, positive = np.arange(num_labeled), np.arange(num_positive)
-    first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
-    steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), settings, round_number)
-    return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
-
-
 def _streams(sizes: BatchSizes, first: Index, labeled: Index, negative: Index) -> list[Stream]:
     streams = [Stream(first, sizes.first)]
     if sizes.labeled:
@@ -96,22 +77,25 @@ def _streams(sizes: BatchSizes, first: Index, labeled: Index, negative: Index) -
 
 
 @dataclass(frozen=True)
-class UPSMethod:
+class UPSMethod(Method):
     """Cross-entropy of labels and positives, equation 3 of negatives; several labels a sample: equation 4.
 
     Args:
         task: "single" or "multi".
-        negative_weight: the weight of the negative part.
         settings: batch sizes, augmentation, label smoothing, memory format.
+        negative_weight: the weight of the negative part.
+
+    Example:
+        >>> method = UPSMethod("single", TrainingSettings(batch_size=32, epochs=10))
+        >>> method.samples_in_round(60, 40, 50, 0)
+        (11, 1536)
     """
 
     task: Task
-    negative_weight: float
     settings: TrainingSettings
+    negative_weight: float = 1.0
     _augment: Augment | None = field(init=False, compare=False, repr=False)
     _mixup: float = field(init=False, compare=False, repr=False)
-
-    teacher = False
 
     def __post_init__(self) -> None:
         augment = self.settings.augment
@@ -120,9 +104,36 @@ class UPSMethod:
         if self.task == "multi" and (self._mixup or self.settings.label_smoothing):
             raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return nothing: the rule keeps nothing between steps."""
-        return {}
+    def for_round(self, training_set: TrainingSet, shared: bool) -> "UPSMethod":
+        """Return the method without the negative part where no sample needs it, which saves half the loss's time.
+
+        A shared step would have to be made again in the round that needs it.
+        """
+        if shared or (training_set.kind == NEGATIVE).any():
+            return self
+        return replace(self, negative_weight=0.0)
+
+    def samples_in_step(self, max_rounds: int) -> int:
+        """Return how many samples a step takes at most: without a number, there are as many negatives as labels.
+
+        A run without rounds has no negatives to add, but fills the places that have a number. Several labels a sample:
+        negatives are learned together with the positives.
+        """
+        fixed = self.settings.negative_batch_size
+        with_label = self.settings.batch_size + self.settings.labeled_batch_size
+        if self.task == "multi" or (fixed is None and max_rounds == 0):
+            return with_label
+        return with_label + (fixed or self.settings.batch_size)
+
+    def samples_in_round(
+        self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
+    ) -> tuple[int, int]:
+        """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all."""
+        sizes = batch_sizes(num_labeled, num_positive, num_negative, self.settings)
+        labeled, positive = np.arange(num_labeled), np.arange(num_positive)
+        first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
+        steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), self.settings, round_number)
+        return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""

@@ -15,6 +15,7 @@ from surelabel.base.text import visible
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.data.run_data import Codes
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import LATER
 from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
@@ -186,6 +187,8 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
         values.pop(name)
     for name in ("seed", *others):
         values["config"].pop(name)
+    if (values["learner"] or {}).get("method") == LATER["method"]:
+        values["learner"] = {name: value for name, value in values["learner"].items() if name not in LATER}
     ((values["data"] or {}).get("arguments") or {}).pop("seed", None)
     return json.dumps(values, sort_keys=True)
 

@@ -18,7 +18,6 @@ from surelabel.data.run_data import RunData
 from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
-from surelabel.methods.ups import samples_trained_on
 from surelabel.settings import RunSettings
 
 LEAST_SAMPLES = 3_000_000
@@ -138,7 +137,7 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     y = np.zeros((len(problem.source), problem.num_classes), dtype=bool)
     y[:, 0] = True
     training_set = TrainingSet(problem.source, y, np.ones_like(y), len(y), data.task)
-    _, samples = samples_trained_on(len(y), 0, 0, learner.training)
+    _, samples = learner.method(training_set, shared=True).samples_in_round(len(y), 0, 0, 0)
     times = []
     for seed in range(2):  # the first round compiles
         started = time.perf_counter()
@@ -151,18 +150,9 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
 
 
 def batch_of(settings: RunSettings) -> int:
-    """Return how many samples a step sees at most: without a number, there are as many negatives as labels at most.
-
-    A run without rounds has no negatives to add, but fills the places that have a number. Several labels a sample:
-    negatives are learned together with the positives.
-    """
-    training = settings.network.training
-    with_label = training.batch_size + training.labeled_batch_size
-    if settings.config.task == "multi":
-        return with_label
-    if training.negative_batch_size is None and settings.config.max_rounds == 0:
-        return with_label
-    return with_label + (training.negative_batch_size or training.batch_size)
+    """Return how many samples a step sees at most."""
+    learner = settings.network
+    return learner.make_method()(settings.config.task, learner.training).samples_in_step(settings.config.max_rounds)
 
 
 def _length(settings: RunSettings) -> str:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from surelabel.base.portable import portable_settings
 from surelabel.learners.settings import ESTIMATORS, TorchLearnerSettings
-from surelabel.methods.ups import samples_trained_on
 from surelabel.records import RoundRecord
 from surelabel.reproduce.outcome import slug
 from surelabel.reproduce.results import append_rows, read_rows
@@ -141,5 +140,6 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
         # are drawn alike. One that is labeled in part, and has an entry selected too, counts twice.
         with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
         num_positive, num_negative = with_positive + record.num_negative_only, None
-    epochs, samples = samples_trained_on(num_labels, num_positive, num_negative, learner.training, record.round)
+    method = learner.make_method()(run.settings.config.task, learner.training)
+    epochs, samples = method.samples_in_round(num_labels, num_positive, num_negative, record.round)
     return learner.members * epochs, learner.members * samples
