@@ -103,7 +103,7 @@ def test_label_says_how_many_labels_are_selected_and_that_they_were_not_checked(
     number = sum(row["selected"] == "positive" for row in rows(result.out))
     assert result.err == (
         f"{number} of 60 labels are selected.\nHow often selected labels are right was not checked: the run has no "
-        "held-out labels; 'surelabel fit --validation 0.2' holds some out.\n"
+        "validation labels; 'surelabel fit --validation 0.2' holds some out.\n"
     )
 
 
