@@ -64,7 +64,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
-        negative_weight: the weight of the negative learning term.
+        method: how a network learns within a round: "ups", or "file.py:Class", a `surelabel.engine.method.Method`.
+        negative_weight: the weight of the negative learning term, of UPS's learning rule.
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
@@ -119,6 +120,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         hidden: Sequence[int] = FitDefaults.hidden,
         dropout: float = FitDefaults.dropout,
         noise: float = FitDefaults.noise,
+        method: str = FitDefaults.method,
         negative_weight: float = FitDefaults.negative_weight,
         optimizer: Literal["adamw", "sgd"] = FitDefaults.optimizer,
         learning_rate: float = FitDefaults.learning_rate,
@@ -152,6 +154,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.hidden = hidden
         self.dropout = dropout
         self.noise = noise
+        self.method = method
         self.negative_weight = negative_weight
         self.optimizer = optimizer
         self.learning_rate = learning_rate

@@ -31,6 +31,7 @@ class FitDefaults:
     hidden: tuple[int, ...] = (128, 128)
     dropout: float = 0.5
     noise: float = 0.5
+    method: str = "ups"
     negative_weight: float = 1.0
     optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 0.01

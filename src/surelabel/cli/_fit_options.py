@@ -149,6 +149,10 @@ Estimator = Annotated[
         "MODULE:CLASS",
     ),
 ]
+Method = Annotated[
+    str | None,
+    _setting("--method", "method", "How a network learns within a round; FILE.py:CLASS names one of yours.", _MODEL),
+]
 Hidden = Annotated[
     str | None, _setting("--hidden", "hidden", "Widths of the network's hidden layers, by commas.", _MODEL)
 ]
@@ -182,6 +186,7 @@ Quiet = Annotated[bool, _option(_RUN, "--quiet", "Print nothing but warnings and
 _OF_NETWORKS = (
     "model",
     "pretrained",
+    "method",
     "hidden",
     "dropout",
     "noise",

@@ -55,6 +55,7 @@ def command(
     model: options.Model = None,
     pretrained: options.Pretrained = None,
     estimator: options.Estimator = None,
+    method: options.Method = None,
     hidden: options.Hidden = None,
     dropout: options.Dropout = None,
     noise: options.Noise = None,

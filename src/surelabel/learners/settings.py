@@ -39,6 +39,7 @@ from surelabel.errors import InvalidInputError
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from surelabel.engine.method import Method
     from surelabel.learners.network import MethodFactory, ModelFactory, TorchLearner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
@@ -244,16 +245,9 @@ class TorchLearnerSettings(Settings):
                 f"The 'method' setting must name a class of methods. Got {self.method!r} instead, which is {found!r}; "
                 "derive a class from surelabel.engine.method.Method, and name that."
             )
-        create: Callable[..., Method] = found
         given = self.method_parameters | ({"negative_weight": self.negative_weight} if self.method == "ups" else {})
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
-
-        def make(task: Task, training: TrainingSettings) -> Method:
-            check_call(made, found, given, told={"task": task, "settings": training})
-            with failing(made, "Correct the parameters."):
-                return create(task=task, settings=training, **given)
-
-        return make
+        return functools.partial(_make_method, found, given, made)
 
     def for_trained_network(self) -> Self:
         """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
@@ -396,6 +390,15 @@ class SklearnLearnerSettings(Settings):
 def _make(problem: str, make: "ModelFactory", sample_shape: tuple[int, ...], num_classes: int) -> "Module":
     with failing(problem, "Correct the parameters."):
         return make(sample_shape, num_classes)
+
+
+def _make_method(
+    create: "Callable[..., Method]", given: dict[str, Any], made: str, task: Task, training: TrainingSettings
+) -> "Method":
+    told = {"task": task, "settings": training}
+    check_call(made, create, given, told=told)
+    with failing(made, "Correct the parameters."):
+        return create(**told, **given)
 
 
 def _make_from_weights(
