@@ -3,11 +3,16 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from soak import __main__ as soak
 from update_documents import beside_alone, main, reliability, rerun, updated
 
 from benchmarks import results as bench
+from surelabel.data.source import ArraySource
+from surelabel.data.training_set import make_problem
+from surelabel.engine.settings import TrainingSettings
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce import results as runs
 from surelabel.runs.rows import append
 
@@ -71,3 +76,15 @@ def test_links_inside_the_documents_lead_to_files() -> None:
     for document in documents:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_method_in_the_documents_learns(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    training = TrainingSettings(batch_size=8, steps=150, ema_decay=0.9, learning_rate=0.1)
+    settings = TorchLearnerSettings(method=f"{tmp_path / 'mine.py'}:MeanTeacher", training=training, device="cpu")
+    y = np.arange(200) % 2
+    x = (np.random.default_rng(0).normal(size=(200, 4)) + 2 * y[:, None]).astype(np.float32)
+    learner = settings.build("single")
+    learner.fit(make_problem((x[:8], y[:8]), x[8:], "single").training_set(None), seed=0)
+    assert (learner.predict_proba(ArraySource(x)).argmax(axis=1) == y).mean() > 0.9
