@@ -5,7 +5,6 @@ another, each from a seed of its own, and kept as one `Ensemble`.
 """
 
 import contextlib
-import dataclasses
 import functools
 import re
 import threading
@@ -37,7 +36,7 @@ from surelabel.learners.protocol import NegativesUse
 from surelabel.learners.settings import warn_of_changed
 from surelabel.methods.ups import UPSMethod
 from surelabel.models.ensemble import Ensemble
-from surelabel.models.table import TableNetwork, table_network
+from surelabel.models.table import table_network
 from surelabel.uncertainty import MCDropout, UncertaintyEstimator, check_estimator, predict_proba
 
 MethodFactory = Callable[[Task, TrainingSettings], Method]
@@ -178,8 +177,10 @@ class TorchLearner:
         if checkpoint is not None and checkpoint.finished(fresh):
             return fresh
         with self._reproducible(seed_for(seed, "train"), fresh):
-            if isinstance(fresh, TableNetwork):
-                fresh.standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
+            for part in fresh.modules():
+                standardize: Any = getattr(part, "standardize", None)
+                if standardize is not None:
+                    standardize(lambda: (chunk for _, chunk in self._chunks(training_set.source, fresh)))
             method = self.method(training_set, trainer.shares)
             trained = trainer.train(fresh, training_set, method, seed=seed, checkpoint=checkpoint)
         if trainer.shares:
@@ -257,19 +258,14 @@ class TorchLearner:
         """Label a source or an array chunk by chunk; refuse a network whose passes do not differ."""
         network, source = self._fitted(), as_source("source", source)
         estimator = self.uncertainty
-        if isinstance(estimator, MCDropout):
-            estimator = self._for_chunks(estimator, source, network)
+        if hasattr(estimator, "for_chunks"):
+            estimator = estimator.for_chunks(self._compiles(network), self._chunk_size(source))
         for start, batch in self._chunks(source, network):
             with self._reproducible(seed_for(seed, start), network), self._arithmetic(batch):
                 estimate = estimator.estimate(network, batch, check=start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
                 self.progress("label", start + len(batch), len(source))
-
-    def _for_chunks(self, estimator: MCDropout, source: Source, network: torch.nn.Module) -> MCDropout:
-        """Return the estimator with what it leaves open: whether it compiles, and one shape for all chunks."""
-        compile = self._compiles(network) if estimator.compile is None else estimator.compile
-        return dataclasses.replace(estimator, compile=compile, rows=estimator.rows or self._chunk_size(source))
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
@@ -385,9 +381,8 @@ class TorchLearner:
 
 
 def is_for_tables(network: torch.nn.Module) -> bool:
-    """Tell whether a network, or each of an ensemble, is a `TableNetwork`: small, and exact about its input."""
-    first = network.networks[0] if isinstance(network, Ensemble) else network
-    return isinstance(first, TableNetwork)
+    """Tell whether a network, or a part of it, is for tables: small, and exact about its input."""
+    return any(getattr(part, "for_tables", False) for part in network.modules())
 
 
 @contextlib.contextmanager

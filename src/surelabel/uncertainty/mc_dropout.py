@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,11 @@ class MCDropout(UncertaintyEstimator):
         require_count("chunk", self.chunk, 1, remedy="1 runs plain passes, 10 is the default")
         if self.rows is not None:
             require_count("rows", self.rows, 1, remedy="None takes those of each batch")
+
+    def for_chunks(self, compile: bool, rows: int) -> Self:
+        """Return the estimator for many chunks, with what it leaves open: whether it compiles, and one shape."""
+        chosen = compile if self.compile is None else self.compile
+        return replace(self, compile=chosen, rows=self.rows or rows)
 
     # Not inference_mode: no later training could use its tensors, nor those that a network caches in itself.
     @torch.no_grad()
