@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rooms import PACKAGE, ROOMS
 from soak import __main__ as soak
 from update_documents import beside_alone, main, reliability, rerun, updated
 
 from benchmarks import results as bench
+from surelabel.base.references import resolve
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
@@ -88,3 +90,17 @@ def test_the_method_in_the_documents_learns(tmp_path: Path) -> None:
     learner = settings.build("single")
     learner.fit(make_problem((x[:8], y[:8]), x[8:], "single").training_set(None), seed=0)
     assert (learner.predict_proba(ArraySource(x)).argmax(axis=1) == y).mean() > 0.9
+
+
+def test_every_call_of_the_walks_is_there() -> None:
+    names = re.findall(r"`(surelabel\.[\w.]+:[\w.]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(names) > 20
+    for name in names:
+        resolve(name)
+
+
+def test_the_map_has_every_room_and_floor() -> None:
+    rooms = [path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    assert sorted(rooms) == sorted([*ROOMS, "__init__", "__main__", "_version"])
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    assert list(ROOMS) == re.findall(r"^\| `(\w+)/?` \|.*\|.*\|.*\|$", text, flags=re.MULTILINE)
