@@ -326,6 +326,21 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
     return ", ".join(sorted({f"{row['commit'][:7]} ({row['device']})" for row in rows}))
 
 
+def consistency(results: Path) -> str:
+    """Return the trials of consistency with their scores on held-out training pictures."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
+    lines = ["| trial | labels | validation error % | pictures | minutes |", "|---|---|---|---|---|"]
+    for row in rows:
+        if row["metric"] == "validation error %":
+            seen = f"{int(row['images_seen']) / 1e6:.1f} million"
+            lines.append(
+                f"| {row['row']} | {row['labels']} | {float(row['value']):.2f} | {seen} | {float(row['minutes']):.1f} |"
+            )
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
+    end = f"`results/runs.csv`, experiment `consistency-trials`, seed 0, one H200, commits {commits}."
+    return "\n".join([*lines, "", end])
+
+
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "tables": tables,
     "demo": demo,
@@ -342,6 +357,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
     "reliability": reliability,
+    "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
 
