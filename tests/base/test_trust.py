@@ -145,6 +145,7 @@ ATTACKS: dict[str, tuple[str, Callable[[dict[str, Any], Path], str]]] = {
     "data": ("network", by_function),
     "an estimator of uncertainty": ("network", by_file("uncertainty")),
     "a network": ("network", by_file("model")),
+    "a method": ("network", by_file("method")),
     "an import": ("network", by_module),
     "a place to write to": ("network", by_place),
     "large pictures": ("network", by_size("voc2007", "side")),
@@ -536,11 +537,11 @@ def texts_within(kind: Any) -> bool:
     return kind is str or (get_origin(kind) is not Literal and any(map(texts_within, get_args(kind))))
 
 
-REFERENCES = {"model", "uncertainty", "stochastic_layers", "estimator", "function"}
+REFERENCES = {"model", "uncertainty", "method", "stochastic_layers", "estimator", "function"}
 PLAIN_TEXTS = {
-    *("model_hash", "pretrained_hash", "uncertainty_hash", "layer_hashes", "estimator_hash", "sha256"),
+    *("model_hash", "pretrained_hash", "uncertainty_hash", "method_hash", "layer_hashes", "estimator_hash", "sha256"),
     *("labels_sha256", "test_sha256", "validation_sha256", "fingerprint"),
-    *("model_parameters", "uncertainty_parameters", "parameters", "arguments"),
+    *("model_parameters", "uncertainty_parameters", "method_parameters", "parameters", "arguments"),
     *("device", "name", "classes", "feature_names"),
     *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled"),
 }
@@ -557,6 +558,7 @@ OWN = """
 import torch
 from sklearn.linear_model import LogisticRegression
 from surelabel.data.run_data import RunData
+from surelabel.methods.ups import UPSMethod
 from surelabel.uncertainty import MCDropout
 
 def model(sample_shape, num_classes, pretrained=None):
@@ -572,6 +574,9 @@ class uncertainty(MCDropout):
     pass
 
 class stochastic_layers(torch.nn.Module):
+    pass
+
+class method(UPSMethod):
     pass
 """
 
@@ -591,6 +596,7 @@ def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: p
         model=own["model"],
         model_parameters={"pretrained": f"{tmp_path}/weights.pth"},
         uncertainty=own["uncertainty"],
+        method=own["method"],
         stochastic_layers=(own["stochastic_layers"],),
         device="cpu",
     ).pinned()

@@ -150,7 +150,7 @@ def test_a_report_shows_every_name(runs: list[RunFolder], tmp_path: Path) -> Non
     assert r"<title>\ud800</title>" in page
 
 
-@pytest.mark.parametrize("form", ["svg", "pdf"])
+@pytest.mark.parametrize("form", ["svg", pytest.param("pdf", marks=pytest.mark.slow)])
 def test_every_figure_of_the_paper_is_drawn_with_any_name(runs: list[RunFolder], tmp_path: Path, form: str) -> None:
     letters = ("1-a", "1-b", "1-c", "3-a", "3-b", "3-c", "3-d", "4")
     expected = [*(f"figure-{letter}" for letter in letters), "first-selection"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from surelabel.base.portable import portable_settings
-from surelabel.learners.settings import ESTIMATORS, TorchLearnerSettings
+from surelabel.learners.settings import ESTIMATORS, METHODS, TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.reproduce.outcome import slug
 from surelabel.reproduce.results import append_rows, read_rows
@@ -128,8 +128,8 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     learner = run.settings.learner
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
-    if learner.uncertainty not in ESTIMATORS:
-        run.check_code()  # the class says how many networks it trains
+    if learner.uncertainty not in ESTIMATORS or learner.method not in METHODS:
+        run.check_code()  # these classes say how many networks are trained, and on how many samples
     num_negative: int | None
     if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
         num_positive, num_negative = 0, 0 if run.settings.config.task == "single" else None
