@@ -1,4 +1,4 @@
-"""Five labels a class, everything else unlabeled: UPS as a scikit-learn estimator."""
+"""UPS as a scikit-learn estimator: five labels per class, everything else unlabeled."""
 
 import numpy as np
 from sklearn.datasets import load_wine

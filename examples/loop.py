@@ -1,4 +1,4 @@
-"""Algorithm 1 by hand: drive the loop, look at each round, and judge the labels where the truth is known."""
+"""Algorithm 1 by hand: drive the loop, look at each round, and check the labels against the truth."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -26,8 +26,8 @@ def main() -> None:
         test=(X[test], y[test]),
         truth=y_train[pool],
     ):
-        right = "" if record.positive_accuracy is None else f" ({record.positive_accuracy:.1%} right)"
-        print(f"round {record.round}: {record.num_positive} labels{right}, test accuracy {record.test_score:.3f}")
+        correct = "" if record.positive_accuracy is None else f" ({record.positive_accuracy:.1%} correct)"
+        print(f"round {record.round}: {record.num_positive} labels{correct}, test accuracy {record.test_score:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""UPS with any scikit-learn classifier: the uncertainty is the spread of a bootstrap ensemble of it."""
+"""UPS with any scikit-learn classifier: the uncertainty is the spread of a bootstrap ensemble."""
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -19,7 +19,7 @@ def main() -> None:
     alone = own.fit(X[labeled], y_few[labeled]).score(X[test], y[test])
     classifier = sl.UPSClassifier(own, passes=5, max_rounds=3, random_state=0).fit(X[~test], y_few[~test])
     print(f"negative labels are used by {classifier.history_[-1].negatives_use}")
-    # Not every classifier gains: compare before you choose.
+    # Not every classifier gains from UPS: compare before you choose.
     print(f"test accuracy: {alone:.3f} alone, {classifier.score(X[test], y[test]):.3f} with UPS")
 
 

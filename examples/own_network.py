@@ -1,4 +1,4 @@
-"""A network of your own: any nn.Module with dropout, made by a function of (sample shape, number of classes)."""
+"""Your own network: any nn.Module with dropout, made by a function of (sample shape, number of classes)."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""From picture files to a label for each: a folder for every class, and one of files that nobody has labeled."""
+"""Label image files: one folder per class, and one folder of unlabeled files."""
 
 import tempfile
 from pathlib import Path
@@ -15,7 +15,7 @@ from surelabel.models.image import small_image_network
 
 
 def write_files(root: Path) -> None:
-    """Files such as you have: root/7/0012.png, and root/unlabeled/0013.png."""
+    """Write example files: root/7/0012.png, and root/unlabeled/0013.png."""
     digits = load_digits()
     for number, (image, label) in enumerate(zip(digits.images[:900], digits.target, strict=False)):
         folder = root / (str(label) if number % 9 == 0 else "unlabeled")
@@ -30,7 +30,7 @@ def main() -> None:
 
         files = sorted(root.rglob("*.png"))
         names = [str(path.relative_to(root)) for path in files]
-        # Decoded once, mapped from disk afterwards: the pictures need not fit into memory.
+        # Decoded once, then mapped from disk, so the images need not fit into memory.
         pictures = cached_pictures(root / "decoded", names, files, side=16, on_error="skip")
 
         folder = np.array([Path(name).parent.name for name in pictures.ids.tolist()])
@@ -42,8 +42,8 @@ def main() -> None:
             optimizer="adamw", learning_rate=0.003, batch_size=64, steps=200, augment=augment
         )
         learner = sl.TorchLearner(small_image_network, training=training)
-        # Every finished round is kept in the folder; `surelabel report` reads it, and with validation=(samples, labels)
-        # `surelabel thresholds` too.
+        # The folder keeps every finished round for `surelabel report`. With validation=(samples, labels),
+        # `surelabel thresholds` works too.
         for record in sl.run(
             root / "run",
             learner,
@@ -57,7 +57,7 @@ def main() -> None:
         table = sl.RunFolder.open(root / "run").pool_table()
         for row in table.select(["id", "label", "confidence", "uncertainty", "selected"]).slice(0, 5).to_pylist():
             print(row)
-        # The learner has the last network: files that come later, decoded in the same way, get their classes from it.
+        # The learner keeps the last network. It can label new files that are decoded in the same way.
         print(classes[learner.predict_proba(Subset(pictures, pool[:5])).argmax(axis=1)])
 
 

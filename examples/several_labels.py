@@ -1,4 +1,4 @@
-"""Several labels a sample, many of them unknown: -1 marks an unknown entry, and every entry is judged on its own."""
+"""Multi-label data with many unknown entries (-1): every entry is pseudo-labeled and selected on its own."""
 
 import numpy as np
 from sklearn.datasets import make_multilabel_classification
@@ -13,7 +13,7 @@ def main() -> None:
 
     classifier = sl.UPSClassifier(max_rounds=3, random_state=0).fit(X[:450], Y_partly[:450])
     print(f"entries known: {known[:450].mean():.0%}, learned from: {(classifier.transduction_ >= 0).mean():.0%}")
-    print(f"right entries on new samples: {(classifier.predict(X[450:]) == Y[450:]).mean():.3f}")
+    print(f"correct entries on new samples: {(classifier.predict(X[450:]) == Y[450:]).mean():.3f}")
 
 
 if __name__ == "__main__":

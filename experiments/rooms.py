@@ -17,24 +17,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "surelabel"
 ROOMS = {
-    "errors": "the exceptions that a user can meet",
-    "base": "the base of all settings, references to code and whether they are trusted, this machine",
+    "errors": "the exceptions a user can get",
+    "base": "the base of all settings, references to code and whether they are trusted, facts about this machine",
     "core": "the equations: labels (1), selection (2, 5), losses (3, 4), calibration (6), thresholds, metrics",
     "data": "sources, readers, splits, the training set; `sets/`: CIFAR, VOC2007, UCF-101",
     "augment": "batched augmentations on the device",
     "models": "networks",
-    "uncertainty": "a network and a batch to p and u, one estimator a file",
+    "uncertainty": "from a network and a batch to p and u, one estimator per file",
     "records": "the record of a round, and its scores",
-    "engine": "training and prediction; it takes a method and knows none",
-    "methods": "how one network learns within a round, one file a method",
-    "learners": "what the loop can drive: networks, scikit-learn classifiers",
+    "engine": "training and prediction; it takes any method",
+    "methods": "how one network learns within a round, one file per method",
+    "learners": "what the loop drives: networks, scikit-learn classifiers",
     "settings": "the settings of a fit and of a run, with all defaults",
     "loop": "Algorithm 1",
     "runs": "a run's folder; `session` starts and resumes",
     "estimator": "`UPSClassifier`",
     "report": "tables, figures and HTML from run folders; imports nothing that trains",
-    "reproduce": "the paper: recipes, budgets, tables, the record of results",
-    "cli": "the command line, one file a command",
+    "reproduce": "the paper's experiments: recipes, budgets, tables, the record of results",
+    "cli": "the command line, one file per command",
 }
 
 

@@ -15,9 +15,9 @@ from surelabel.reproduce.results import read_rows
 
 NOT_YET = "Not run yet."
 LEAST = 0.7
-"""Points of test error; a smaller difference shows nothing."""
+"""Points of test error. A smaller difference is not counted as shown."""
 
-HEADER = ("row", "labels", "right, %", "test error, %", "A minus it", "shown", "steps", "pictures", "minutes", "seeds")
+HEADER = ("row", "labels", "correct, %", "test error, %", "A minus it", "shown", "steps", "images", "minutes", "seeds")
 
 BySeed = dict[int, float]
 
@@ -71,10 +71,10 @@ def _figures() -> tuple[tuple[str, str, float], ...]:
     first = "first labels by confidence"
     return (
         ("test error, %", "test error %", supervised[0]),
-        ("labels right, of all, %", f"{first}, no tau_p, accuracy %", 100 * paper["confidence"][0]),
-        ("labels right, p ≥ 0.7, %", f"{first}, tau_p 0.7, accuracy %", 100 * paper["confidence"][0.7]),
+        ("correct labels, all, %", f"{first}, no tau_p, accuracy %", 100 * paper["confidence"][0]),
+        ("correct labels, p ≥ 0.7, %", f"{first}, tau_p 0.7, accuracy %", 100 * paper["confidence"][0.7]),
         ("UPS's labels", "first selection, positives before balancing", PAPER["positives"]),
-        ("UPS's labels right, %", "first selection, accuracy % before balancing", 100 * paper["UPS"][0.7]),
+        ("correct labels, UPS, %", "first selection, accuracy % before balancing", 100 * paper["UPS"][0.7]),
     )
 
 

@@ -20,14 +20,14 @@ from surelabel.reproduce.results import read_rows
 ROOT = Path(__file__).resolve().parents[1]
 CHOICE = "choose defaults"
 RERUN = ("table1", "table5", "tin100", "coco18", "ucf3")
-"""Experiments of the paper, and on what stands in for its data sets, whose rows are shown."""
+"""Experiments whose rows are shown: the paper's, and those on stand-ins for its data sets."""
 
 Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
 
 
 def latest(experiment: str, path: Path, metric: str | None = None) -> tuple[Values, dict[str, str]]:
-    """Return the values of the experiment's newest settings and commit, and one of its rows; of one metric."""
+    """Return the values of an experiment's newest settings and commit, for one metric, and its last row."""
     rows = [row for row in read_rows(path) if row["experiment"] == experiment and metric in (None, row["metric"])]
     last = rows[-1]
     values: Values = {}
@@ -45,7 +45,7 @@ def num_seeds(values: Values) -> int:
 
 
 def table(values: Values, ups: str) -> list[str]:
-    """Return a Markdown table: a row a method, a column a data set; the mean, and UPS minus it with its interval."""
+    """Return a Markdown table of means, and of UPS minus each with its interval: methods by data sets."""
     datasets = list(values)
     lines = ["| | " + " | ".join(datasets) + " |", "|---|" + "---|" * len(datasets)]
     for row in values[datasets[0]]:
@@ -69,9 +69,10 @@ def tables(results: Path) -> str:
     seeds = num_seeds(values)
     return "\n".join(
         [
-            f"Five labels per class on small tables, test accuracy in %, mean over {seeds} seeds; in brackets UPS",
-            "minus the method, paired, with its 95 % interval. `UPSClassifier` runs with its defaults, which were",
-            "chosen on other data sets; that earlier ones fell short here is why that search went on.",
+            f"Small tables with five labels per class: test accuracy in %, mean over {seeds} seeds. In brackets: UPS",
+            "minus the method, paired by seed, with its 95 % confidence interval. `UPSClassifier` runs with its",
+            "defaults. They were chosen on other data sets. We kept searching because earlier defaults fell short on",
+            "digits and wine ([docs/defaults.md](docs/defaults.md)).",
             "",
             *table(values, "UPS"),
             "",
@@ -85,8 +86,8 @@ def demo(results: Path) -> str:
     values, origin = latest("demo", results / "runs.csv")
     return "\n".join(
         [
-            f"The demo, {origin['labels']} labeled digits as pictures, test accuracy in %, mean over",
-            f"{num_seeds(values)} seeds; brackets as above:",
+            f"The demo, {origin['labels']} labeled images of digits: test accuracy in %, mean over {num_seeds(values)}",
+            "seeds, brackets as above.",
             "",
             *table(values, "UPS"),
             "",
@@ -96,14 +97,14 @@ def demo(results: Path) -> str:
 
 
 def mulan(results: Path) -> str:
-    """Return the comparison on Mulan's tables, with several labels a row, in both mean average precisions."""
+    """Return the comparison on Mulan's multi-label tables, in both mean average precisions."""
     lines = []
-    for metric, name in (("test mAP %", "uninterpolated"), ("test mAP, 11 points %", "over eleven points")):
+    for metric, name in (("test mAP %", "uninterpolated"), ("test mAP, 11 points %", "11-point")):
         values, origin = latest("mulan", results / "runs.csv", metric)
         seeds = num_seeds(values)
         lines += [
-            f"Mean average precision in %, {name}, {origin['labels']} labeled rows, mean over {seeds} seeds; in",
-            "brackets UPS minus the method, paired, with its 95 % interval.",
+            f"Mean average precision in % ({name}), {origin['labels']} labeled rows, mean over {seeds} seeds. In",
+            "brackets: UPS minus the method, paired by seed, with its 95 % confidence interval.",
             "",
             *table(values, "UPS"),
             "",
@@ -112,7 +113,7 @@ def mulan(results: Path) -> str:
 
 
 def choice(results: Path) -> str:
-    """Return the comparison of candidates over all data sets, with 95 % intervals over the data sets."""
+    """Return the comparison of candidate defaults, with 95 % intervals over the data sets."""
     values, origin = latest(CHOICE, results / "defaults.csv")
     means = {
         name: {row: np.mean(list(by_seed.values())) for row, by_seed in rows.items()} for name, rows in values.items()
@@ -121,7 +122,7 @@ def choice(results: Path) -> str:
     candidates = [row for row in rows if f"{row}: round 0" in rows]
     baselines = [row for row in rows if row not in candidates and not row.endswith(": round 0")]
     lines = [
-        "| candidate | round 0 | last round | gain | sets it gains on | against the best baseline of each set |",
+        "| candidate | round 0 | last round | gain | data sets with a gain | minus each data set's best baseline |",
         "|---|---|---|---|---|---|",
     ]
     for row in candidates:
@@ -136,7 +137,8 @@ def choice(results: Path) -> str:
         )
     seeds = num_seeds(values)
     head = [
-        f"Test accuracy in %, mean over {len(means)} data sets with {seeds} seeds each; intervals over the data sets:",
+        f"Test accuracy in %, mean over {len(means)} data sets with {seeds} seeds each. The 95 % confidence",
+        "intervals are over the data sets.",
         "",
     ]
     return "\n".join([*head, *lines, "", f"`results/defaults.csv`, commit {origin['commit'][:7]}."])
@@ -153,7 +155,7 @@ def newest(path: Path) -> list[dict[str, str]]:
 def speeds(results: Path) -> str:
     """Return the newest bench on each device, as a Markdown table."""
     lines = [
-        "| device, network | what | batch | engine | plain way | published-like way | of the peak |",
+        "| device, network | what | batch | engine | plain | published-like | of peak |",
         "|---|---|---|---|---|---|---|",
     ]
     rows = [row for row in newest(results / "bench.csv") if row["model"] and "beside" not in row["what"]]
@@ -167,7 +169,7 @@ def speeds(results: Path) -> str:
 
 
 def beside_alone(results: Path) -> str:
-    """Return the engine's speed on the networks for pictures and clips, beside the same network alone."""
+    """Return the engine's speed on the networks for images and clips, beside the same network alone."""
     rows = [row for row in newest(results / "bench.csv") if "beside" in row["what"]]
     if not rows:
         return "Not run."
@@ -181,14 +183,14 @@ def beside_alone(results: Path) -> str:
 def selection(results: Path) -> str:
     """Return the time of the functions on arrays, in units of one comparison-and-sum."""
     rows = [row for row in newest(results / "bench.csv") if not row["model"]]
-    lines = ["| function | times one comparison-and-sum over p |", "|---|---|"]
+    lines = ["| function | time relative to one comparison-and-sum over p |", "|---|---|"]
     lines += [f"| {row['what']} | {float(row['ratio']):.1f} |" for row in rows]
     return "\n".join([*lines, "", f"`results/bench.csv`, commit {_commits(rows)}."])
 
 
 def kernels(results: Path) -> str:
     """Return the newest profile, as a Markdown table."""
-    lines = ["| what | kernels | ns an image | share | launches a batch |", "|---|---|---|---|---|"]
+    lines = ["| what | kernels | ns per image | share | launches per batch |", "|---|---|---|---|---|"]
     rows = newest(results / "profile.csv")
     for row in rows:
         launches = float(row["launches"]) * int(row["batch"])
@@ -198,7 +200,7 @@ def kernels(results: Path) -> str:
 
 
 def rerun(results: Path, dataset: str) -> str:
-    """Return the paper's tables on a data set, as far as they were run: of each row, the newest settings' runs."""
+    """Return the rows of the paper's tables that were run on a data set, each with the runs of its newest settings."""
     rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset and row["experiment"] in RERUN]
     scores = [row for row in rows if row["metric"].startswith("test ") and row["metric"].endswith(" %")]
     if not scores:
@@ -220,7 +222,7 @@ def rerun(results: Path, dataset: str) -> str:
         head = [experiment, name, labels, metric.removeprefix("test "), paper]
         lines.append("| " + " | ".join([*head, *ours, runs[-1]["commit"][:7]]) + " |")
     devices = ", ".join(sorted({row["device"].partition(":")[0] for row in scores}))
-    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, the last network's, {devices}."])
+    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, last network, {devices}."])
 
 
 def first_labels(results: Path, experiment: str) -> str:
@@ -246,7 +248,7 @@ def first_labels(results: Path, experiment: str) -> str:
     origin = sorted({f"{row['experiment']}, seed {row['seed']}, commit {row['commit'][:7]}" for row in newest.values()})
     return "\n".join(
         [
-            "| labels | balancing | positive labels | right (%) | against confidence | against confidence (Cal.) |",
+            "| labels | balancing | positive labels | correct (%) | minus confidence | minus confidence (Cal.) |",
             "|---|---|---|---|---|---|",
             *lines,
             "",
@@ -256,7 +258,7 @@ def first_labels(results: Path, experiment: str) -> str:
 
 
 def first_labels_by_tau(results: Path, experiment: str) -> str:
-    """Return how many of a first network's labels are right, and of how many, by method and tau_p."""
+    """Return the accuracy and the number of a first network's labels, by method and tau_p."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
     pattern = re.compile(r"first labels by (?P<method>.*), (?P<tau>(?:no )?tau_p.*), (?P<what>number|accuracy %)")
     found = [(row, match) for row in rows if (match := pattern.fullmatch(row["metric"]))]
@@ -271,9 +273,9 @@ def first_labels_by_tau(results: Path, experiment: str) -> str:
     taus = list(next(iter(cells.values())))
     lines = ["| | " + " | ".join(taus) + " |", "|---|" + "---|" * len(taus)]
     for method, by_tau in cells.items():
-        # Of no label at all no share is right, and there is no row for it.
+        # Without any label there is no accuracy, and no row for it.
         texts = [
-            f"{cell['accuracy %']:.2f} of {cell['number']:,.0f}" if "accuracy %" in cell else "none"
+            f"{cell['accuracy %']:.2f} % of {cell['number']:,.0f}" if "accuracy %" in cell else "none"
             for cell in (by_tau[tau] for tau in taus)
         ]
         lines.append(f"| {method} | " + " | ".join(texts) + " |")
@@ -283,7 +285,7 @@ def first_labels_by_tau(results: Path, experiment: str) -> str:
 
 
 def trials(results: Path, experiment: str) -> str:
-    """Return the scores on a validation set that a recipe was chosen by."""
+    """Return the validation scores by which a recipe was chosen."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
     if not rows:
         return "Not run."
@@ -304,7 +306,7 @@ def reliability(results: Path) -> str:
     last = rows[-1]
     rows = [row for row in rows if all(row[name] == last[name] for name in ("commit", "seed", "machine"))]
     faults = ("unexpected", "tracebacks", "hangs", "differences", "outside")
-    lines = [f"| what | number | of these | {' | '.join(faults)} |", "|---|---|---|" + "---|" * len(faults)]
+    lines = [f"| test | count | outcomes | {' | '.join(faults)} |", "|---|---|---|" + "---|" * len(faults)]
     for row in rows:
         cells = [row["what"], f"{int(row['count']):,}", row["details"], *(row[name] for name in faults)]
         lines.append("| " + " | ".join(cells) + " |")
@@ -327,9 +329,9 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
 
 
 def consistency(results: Path) -> str:
-    """Return the trials of consistency with their scores on held-out training pictures."""
+    """Return the consistency trials with their scores on held-out training images."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
-    lines = ["| trial | labels | validation error % | pictures | minutes |", "|---|---|---|---|---|"]
+    lines = ["| trial | labels | validation error % | images | minutes |", "|---|---|---|---|---|"]
     for row in rows:
         if row["metric"] == "validation error %":
             seen = f"{int(row['images_seen']) / 1e6:.1f} million"
@@ -363,7 +365,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
 
 
 def updated(text: str, blocks: Mapping[str, str]) -> str:
-    """Return a document with its marked blocks filled in; a mark without its other half or its block is an error."""
+    """Return a document with its marked blocks filled in; an unpaired mark or an unknown block is an error."""
     pattern = re.compile(r"(<!-- results:([\w-]+) -->\n).*?(<!-- /results:\2 -->)", re.DOTALL)
     marks, pairs = re.findall(r"<!-- /?results:.*?-->", text), pattern.findall(text)
     if len(marks) != 2 * len(pairs):

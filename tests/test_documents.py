@@ -46,7 +46,7 @@ def test_a_table_has_the_newest_settings_of_each_row_and_all_of_their_seeds(tmp_
     )
     lines = rerun(tmp_path, "coco18").splitlines()
     assert lines[2:3] == ["| coco18 | UPS | 500 | mAP % |  | 32.00 ± 2.83 | 2 | 4 | 2.0 | abcdefg |"]
-    assert lines[-1] == "`results/runs.csv`, coco18, the last network's, cuda (H200)."
+    assert lines[-1] == "`results/runs.csv`, coco18, last network, cuda (H200)."
 
 
 def test_the_network_alone_stands_beside_the_engine(tmp_path: Path) -> None:
