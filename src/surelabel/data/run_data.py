@@ -20,13 +20,12 @@ from surelabel.base.references import (
     resolve,
 )
 from surelabel.base.settings import Seed, Settings
+from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
-from surelabel.data._cells import stated
-from surelabel.data._columns import check_separator
 from surelabel.data._counting import counting_columns, without
-from surelabel.data._limits import check_size
 from surelabel.data.draws import draw, sample_keys
+from surelabel.data.encoding import LabelMarks, stated
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
@@ -117,7 +116,7 @@ class TableData(Settings):
         lone = [hash_name for name, hash_name in _FILES.items() if getattr(self, hash_name) and not getattr(self, name)]
         if lone:
             raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
-        check_separator(self.labels, self.separator, self.none, self.unlabeled)
+        LabelMarks(self.unlabeled, self.separator, self.none).check(self.labels)
         if self.validation and self.validation_path is not None:
             raise ValueError(
                 f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."

@@ -14,11 +14,11 @@ from surelabel.base.references import file_hash
 from surelabel.base.system import write_whole
 from surelabel.base.text import check_file, damage_named, shown
 from surelabel.core.arrays import to_numpy
-from surelabel.data._collect import Table
-from surelabel.data._columns import Request, check_names, check_separator
 from surelabel.data._csv import read_csv
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._parquet import read_parquet
+from surelabel.data._table import Request, Table
+from surelabel.data.encoding import LabelMarks
 from surelabel.errors import DataError, InvalidInputError
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
@@ -45,8 +45,7 @@ def read_table(
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
-    CSV is read block by block: the extra memory stays below three times the file's size, as long as a row's
-    text is not shorter than its label and integer id in memory (8 bytes each).
+    CSV and Parquet are read block by block, so that little more memory is taken than the table itself needs.
 
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
@@ -74,10 +73,16 @@ def read_table(
     ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
     """
     path = Path(path)
-    names = None if features is None else check_names("features", features)
-    dropped, asked = check_names("drop", drop), check_names("labels", labels)
-    check_separator(asked, separator, none, unlabeled)
-    request = Request(asked, id_column, dropped, unlabeled, names, separator, none, labels_if_there)
+    names = None if features is None else _names("features", features)
+    request = Request(
+        _names("labels", labels),
+        id_column,
+        _names("drop", drop),
+        names,
+        LabelMarks(unlabeled, separator, none),
+        labels_if_there,
+    )
+    request.marks.check(request.labels)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":
@@ -139,6 +144,16 @@ def write_table(
     table = _arrow_table(columns)
     write_whole(path, lambda stream: _write(table, stream, path.suffix.lower(), excel_safe))
     return path
+
+
+def _names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return column names as a tuple; a lone string would be taken apart into letters, so it is refused."""
+    if isinstance(names, str):
+        raise InvalidInputError(
+            f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; "
+            f"write [{names!r}]."
+        )
+    return tuple(names)
 
 
 def _kind(path: Path) -> str:
