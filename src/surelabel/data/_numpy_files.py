@@ -6,22 +6,13 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from surelabel.base.text import check_file, check_size, damage_named, damaged, listed
-from surelabel.data._table import (
-    Array,
-    Request,
-    Table,
-    check_finite,
-    check_ids,
-    choose_columns,
-    label_values,
-    no_rows,
-    unknown_name,
-)
+from surelabel.data._cells import Array, Encoded, Place, ids_in, labels_in
+from surelabel.data._table import Request, Table, check_finite, choose_columns, no_rows, unknown_name
 from surelabel.data.source import native
 from surelabel.errors import DataError
 
@@ -181,21 +172,17 @@ def _features(path: Path, x: Array, request: Request) -> tuple[Array, tuple[str,
 
 
 def _ids(path: Path, ids: Array) -> Array:
+    import pyarrow as pa
+
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         raise DataError(
             f"File '{path}': ids must be integers or strings, shape (N,). Got {ids.dtype} of shape "
             f"{ids.shape}; convert them."
         )
-    if ids.dtype.kind == "U":
-        _check_text(path, "ids", ids)
-        if "" in ids:
-            row = int(np.argmax(ids == "")) + 1
-            raise DataError(f"File '{path}': row {row} of ids is empty; fill it in, or save it without ids.")
-        ids = ids.astype(object)
-    elif not (ids.dtype == np.uint64 and ids.max() >= 1 << 63):  # such ids do not fit into signed numbers
-        ids = ids.astype(np.int64)
-    check_ids(path, ids)
-    return ids
+    if ids.dtype.kind != "U":
+        return ids_in(Place(path, "ids"), [pa.array(ids)])
+    _check_text(Place(path, "ids"), ids)
+    return ids_in(Place(path, "ids"), [pa.array(ids.tolist(), pa.large_string())])
 
 
 def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, ...]]:
@@ -205,11 +192,10 @@ def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, .
             f"File '{path}': y must hold numbers or strings, shape (N,) or (N, C). Got {y.dtype} of "
             f"shape {y.shape} instead; convert it."
         )
-    if y.dtype.kind == "U":
-        _check_text(path, name, y)
     columns = y.reshape(len(y), -1)
     if columns.shape[1] == 1:
-        return label_values(path, [name], [_encode(columns[:, 0])], request.marks), (name,)
+        place = Place(path, name)
+        return labels_in([place], [_encode(place, columns[:, 0])], request.marks), (name,)
     if request.marks.separator is not None:
         raise DataError(
             f"File '{path}': a separator is for labels of shape (N,), several a cell. Got y of shape {y.shape}; "
@@ -217,27 +203,25 @@ def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, .
         )
     check_size(path, _NAME * columns.shape[1])
     names = tuple(map(str, range(columns.shape[1])))
-    places = [f"{name}[:, {column}]" for column in names]
-    return label_values(path, places, [_encode(column) for column in columns.T], request.marks), names
+    places = [Place(path, f"{name}[:, {column}]") for column in names]
+    return labels_in(places, list(map(_encode, places, columns.T)), request.marks), names
 
 
-def _encode(y: Array) -> tuple[list[Any], Array]:
+def _encode(place: Place, y: Array) -> Encoded:
     """Return the distinct cells and each row's place among them; an integer -1 (and NaN) is missing."""
+    if y.dtype.kind == "U":
+        _check_text(place, y)
     values, codes = np.unique(y, return_inverse=True)
     # Of a single float label, -1 may be a class.
     return [None if y.dtype.kind == "i" and value == -1 else value for value in values.tolist()], codes
 
 
-def _check_text(path: Path, name: str, texts: Array) -> None:
+def _check_text(place: Place, texts: Array) -> None:
     """Refuse what is no character, such as half a surrogate pair: no file or screen takes it."""
-    codes = np.ascontiguousarray(texts).view(np.uint32).reshape(texts.size, -1)
+    codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
     # Behind its end all of a text is 0; a NUL within it goes into no text file.
     wrong[:, :-1] |= (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
     if wrong.any():
-        cell, place = np.argwhere(wrong)[0].tolist()
-        row = cell * len(texts) // texts.size + 1
-        raise DataError(
-            f"File '{path}': row {row} of {name} holds U+{codes[cell, place]:04X}, which is no character; correct the "
-            "text."
-        )
+        row, letter = np.argwhere(wrong)[0].tolist()
+        raise place.problem(row, f"U+{codes[row, letter]:04X} is no character; correct the text.")

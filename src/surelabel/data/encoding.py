@@ -1,13 +1,7 @@
-"""Labels as people write them: arrays (numbers, strings, gaps) to class indices and back, and cells of files.
-
-In a cell a label is a string; an empty cell, or -1 among several columns, is unlabeled. With a separator one cell holds
-several labels, "cat|dog". What it does not name is absent. A question mark says that it is unknown whether a class is
-there: "cat|?dog" is a cat, perhaps with a dog, and nothing else. The separator alone, or a mark of one's own, is none
-of the classes; an empty cell is unlabeled.
-"""
+"""Labels as people write them (numbers, strings, gaps) to class indices, and back."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -16,20 +10,14 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import listed, shown
+from surelabel.base.text import listed
 from surelabel.core.labels import Task
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import InvalidInputError
 
 MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
 """What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""
 
-UNKNOWN = "?"
-"""Before the name of a class, among several labels in a cell: whether it is there is unknown."""
-
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
-"""A number in lower case."""
-_WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
-_STATES = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 
 
 @dataclass(frozen=True)
@@ -61,112 +49,6 @@ class EncodedLabels:
         """
         names = [name for name in self.classes.tolist() if isinstance(name, str)]
         return next((name for name in names if name.strip().lower() in MARKS), None)
-
-
-@dataclass(frozen=True)
-class LabelMarks:
-    """How the label cells of a file are read.
-
-    Attributes:
-        unlabeled: a label that means unlabeled, beside the empty cell.
-        separator: what stands between several labels in a cell; None: a cell is one label.
-        none: a label that means none of the classes, beside the separator alone.
-    """
-
-    unlabeled: str | None = None
-    separator: str | None = None
-    none: str | None = None
-
-    def check(self, labels: Sequence[str]) -> None:
-        """Refuse a separator, or a mark of none of the classes, that could not be told from something else."""
-        separator, none = self.separator, self.none
-        if separator is None:
-            if none is not None:
-                raise InvalidInputError(f"A mark of none of the classes ({none!r}) needs a separator; give one too.")
-            return
-        if not separator:
-            raise InvalidInputError("The separator between several labels in a cell is empty; give one, such as '|'.")
-        if len(labels) > 1:
-            raise InvalidInputError(
-                f"A separator ({separator!r}) is for one label column that holds several labels a cell. Got "
-                f"{len(labels)} label columns instead; leave the separator out, or name one column."
-            )
-        if not separator.strip() and none is None:
-            raise InvalidInputError(
-                f"The separator {separator!r} is blank, and so is a cell without labels, which is unlabeled; say with "
-                "a mark (none, --none) which cells mean none of the classes."
-            )
-        if none is not None and (
-            not none.strip() or separator in none or none.strip() == (self.unlabeled or "").strip()
-        ):
-            raise InvalidInputError(
-                "The mark of none of the classes must not be empty, hold the separator or mean unlabeled. Got "
-                f"{none!r} instead; choose another."
-            )
-
-    def class_of(self, cell: object) -> str | None:
-        """Return the class in a cell, None where it is unlabeled.
-
-        >>> LabelMarks(unlabeled="?").class_of(" cat"), LabelMarks(unlabeled="?").class_of("?")
-        ('cat', None)
-        """
-        missing = cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())
-        name = None if missing else class_name(cell)
-        return None if self.unlabeled is not None and name == class_name(self.unlabeled) else name
-
-    def state_of(self, cell: object) -> int:
-        """Return what the cell of one of several label columns says of its class: 1, 0 or -1 (unknown)."""
-        name = self.class_of(cell)
-        state = -1 if name is None else _STATES.get(name.lower())
-        if state is None:
-            raise DataError(
-                f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as each of several label columns must be; "
-                "correct it, name the mark of an unknown cell with --unlabeled, or give one label column."
-            )
-        return state
-
-    def classes_of(self, cell: object) -> tuple[str, ...] | None:
-        """Return the classes in a cell of several labels, () for none of them, None where it is unlabeled.
-
-        One of which it is unknown whether it is there keeps its question mark; `stated` tells them apart.
-
-        >>> LabelMarks(separator="|").classes_of("dog|?cat"), LabelMarks(separator="|").classes_of("|")
-        (('?cat', 'dog'), ())
-        """
-        name = self.class_of(cell)
-        if name is None:
-            return None
-        marks = [class_name(mark) for mark in (self.unlabeled, self.none) if mark and mark.strip()]
-        if self.none is not None and name == class_name(self.none):
-            return ()
-        # "cat|" and "cat||dog" name no class between their separators.
-        names = {_marked_name(part) for part in str(cell).split(self.separator)} - {""}
-        _check_several(cell, names, marks)
-        return tuple(sorted(names, key=lambda name: name.removeprefix(UNKNOWN)))
-
-
-def class_name(cell: object) -> str:
-    """Return the class that a cell names: a whole number loses its fraction, as in a float column with gaps.
-
-    Zero loses its sign with it. The rule looks at one cell alone, so that a class has one name in every file.
-
-    >>> class_name(3), class_name("3.0"), class_name(-0.0), class_name(2.5), class_name(" cat ")
-    ('3', '3', '0', '2.5', 'cat')
-    """
-    text = str(cell).strip()
-    whole = _WHOLE.fullmatch(text)
-    if whole is None:
-        return text
-    return "0" if whole[1] in ("-0", "+0") else whole[1]
-
-
-def stated(names: Iterable[str]) -> dict[str, int]:
-    """Return what a cell says of the classes that it names: 1, or -1 where it is unknown whether one is there.
-
-    >>> stated(("cat", "?dog"))
-    {'cat': 1, 'dog': -1}
-    """
-    return {name.removeprefix(UNKNOWN): -1 if name.startswith(UNKNOWN) else 1 for name in names}
 
 
 def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
@@ -319,28 +201,6 @@ def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list
         for verb, only in (("lack", present & ~absent), ("have", absent & ~present))
     }
     return [f"No row is known to {verb} {listed(found)}; label some that do." for verb, found in those.items() if found]
-
-
-def _marked_name(part: str) -> str:
-    name = class_name(part)
-    return UNKNOWN + class_name(name[1:]) if name.startswith(UNKNOWN) else name
-
-
-def _check_several(cell: object, names: Collection[str], marks: Iterable[str]) -> None:
-    beside = [mark for mark in marks if mark in names or UNKNOWN + mark in names]
-    if beside:
-        raise DataError(
-            f"{shown(str(cell))} has the mark {beside[0]!r} beside labels; a mark stands alone in its cell."
-        )
-    lone = [name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)]
-    if lone:
-        raise DataError(
-            f"{shown(lone[0])} is no class; one question mark stands before the name of a class that may be there, as "
-            "in ?cat. If it alone means unlabeled, say --unlabeled '?'."
-        )
-    twice = [name for name in names if UNKNOWN + name in names]
-    if twice:
-        raise DataError(f"it has {twice[0]!r} with and without a question mark; leave out one of them.")
 
 
 def _check_kind(values: npt.NDArray[Any]) -> None:

@@ -23,9 +23,9 @@ from surelabel.base.settings import Seed, Settings
 from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
+from surelabel.data._cells import LabelMarks, stated
 from surelabel.data._counting import counting_columns, without
 from surelabel.data.draws import draw, sample_keys
-from surelabel.data.encoding import LabelMarks, stated
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError

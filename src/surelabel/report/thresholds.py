@@ -16,9 +16,8 @@ from surelabel.base.system import write_whole
 from surelabel.base.text import check_size
 from surelabel.core.arrays import rounded_to
 from surelabel.core.thresholds import HeldOutLabels, judge
-from surelabel.data._csv import survey_text
+from surelabel.data._arrow_files import survey_text, unpacked_size
 from surelabel.data._numpy_files import read_arrays
-from surelabel.data._parquet import unpacked_size
 from surelabel.data._table import rows_differ
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError

@@ -1,21 +1,23 @@
-"""CSV and TSV, plain or gzipped, read block by block: the text of a file never lies in memory as a whole.
+"""CSV, TSV (also gzipped) and Parquet, which Arrow reads block by block; no file lies in memory as a whole.
 
-Python's csv module goes over the file first. It counts the rows and finds what is wrong with lines and quotes, so that
+Python's csv module goes over text first. It counts the rows and finds what is wrong with lines and quotes, so that
 Arrow, which is faster and less strict, can be held to its count.
 """
 
 import csv
 import gzip
 import io
+import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
-from surelabel.data._table import Column, Columns, Request, Table, build_table, choose_columns, no_rows
+from surelabel.data._cells import BETWEEN_LABELS, Cells, Place, holds_labels, no_number
+from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
@@ -24,6 +26,14 @@ _BLOCK = 1 << 18
 _COLUMN = 10_000
 # Arrow counts the bytes of a block, which holds a row at least, in 32 bits.
 _LARGEST_ROW = 1 << 30
+_CELLS_IN_BATCH = 1 << 18
+_BUFFER = 1 << 20
+# What a value takes once it is unpacked; of text, which is kept once, its number.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+# What says, beside each value in a list, where its list begins.
+_LEVELS = 4
+# A data frame's index, which pandas stores beside the columns; it is not a feature.
+_INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,56 @@ def read_csv(path: Path, request: Request) -> Table:
         if not survey.rows:
             raise no_rows(path)
         return build_table(path, columns, request.marks, survey.rows, _batches(path, columns, survey))
+
+
+def read_parquet(path: Path, request: Request) -> Table:
+    """Return the table in a Parquet file; numbers and booleans become float32, labels and ids strings."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    # Names of columns and labels in lists that are no UTF-8 are met as they are read.
+    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _opened(path) as file:
+        fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
+        columns = choose_columns(path, [field.name for field in fields], request)
+        if file.metadata.num_rows == 0:
+            raise no_rows(path)
+        kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+        for field in (fields[position] for position in columns.features):
+            if not any(is_kind(field.type) for is_kind in kinds):
+                place = Place(path, field.name)
+                raise place.problem(0, f"its type {field.type} is {no_number(place, columns.droppable)}")
+        marks = request.marks
+        if len(columns.labels) == 1 and holds_labels(fields[columns.labels[0]].type):
+            if marks.separator is not None:
+                raise DataError(f"File '{path}' has lists of labels, which need no separator; leave the separator out.")
+            marks = replace(marks, separator=BETWEEN_LABELS)
+        names = list(columns.named(columns.used))
+        size = max(1, _CELLS_IN_BATCH // len(names))
+        # Arrow does not read lists of distinct values beyond a group of rows.
+        groups = range(file.num_row_groups)
+        batches = (batch for group in groups for batch in file.iter_batches(size, row_groups=[group], columns=names))
+        rows = ([batch.column(name) for name in names] for batch in batches)
+        return build_table(path, columns, marks, file.metadata.num_rows, rows)
+
+
+def unpacked_size(metadata: Any) -> int:
+    """Return how many bytes all columns of a file take at least, before and after they are decoded."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size, packed = 0, sum(int(group.total_byte_size) for group in groups)
+    for position in range(len(metadata.schema)):
+        leaf = metadata.schema.column(position)
+        width = _WIDTHS.get(leaf.physical_type, leaf.length)
+        if leaf.max_repetition_level > 0:
+            size += (width + _LEVELS) * sum(group.column(position).num_values for group in groups)
+        else:
+            size += width * metadata.num_rows
+    return max(size, packed)
+
+
+def text_leaves(metadata: Any) -> list[str]:
+    """Return the columns of text, which Arrow can read as the file keeps them, each distinct value once."""
+    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
+    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
 
 
 def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
@@ -85,7 +145,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
     return Survey(header, header_record, rows, longest)
 
 
-def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[Column]]:
+def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[Cells]]:
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -167,6 +227,22 @@ class _Lines:
                     "it, or write the file again as UTF-8 text."
                 )
             yield line
+
+
+def _opened(path: Path) -> Any:
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(path)
+    check_size(path, unpacked_size(metadata))
+    return ParquetFile(
+        path,
+        metadata=metadata,
+        read_dictionary=text_leaves(metadata),
+        # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
+        pre_buffer=False,
+        buffer_size=_BUFFER,
+        page_checksum_verification=True,
+    )
 
 
 @contextmanager
