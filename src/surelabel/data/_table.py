@@ -1,8 +1,10 @@
 """Columns become a table: which are features, labels and ids. Here is what holds for every kind of file."""
 
 import difflib
+import shlex
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,11 @@ import numpy as np
 from surelabel.base.text import check_size, listed
 from surelabel.data._cells import Array, Cells, LabelMarks, Place, encoded, ids_in, labels_in, numbers_in, text_in
 from surelabel.errors import DataError
+
+# In fewer rows a feature can look as if it counted them by chance.
+_LEAST_ROWS = 10
+# Up to here 32 bits hold every whole number.
+_EXACT = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,33 @@ def check_finite(path: Path, x: Array, names: Sequence[str], droppable: bool, be
             raise place.problem(row, f"{problem} or {place.drop() if droppable else 'leave the row out'}.")
 
 
+def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, ...]]:
+    """Return a table without features that only count its rows (7, 8, 9, ...), and the names of these.
+
+    Such a column is a row's place in a file, not what is known of a sample. It may be in any order, since the rows may
+    have been shuffled after they were counted.
+
+    Args:
+        table: Where to look.
+        use: Features that stay, although they count the rows.
+    """
+    names = table.feature_names
+    for name in use:
+        if name not in names:
+            raise unknown_name(table.path, "feature column", name, names)
+    kept = [place for place, name in enumerate(names) if name in use or not _counts(table.x[:, place])]
+    found = tuple(name for place, name in enumerate(names) if place not in kept)
+    if not found:
+        return table, ()
+    remedy = f"say --use {shlex.quote(found[0])} if it is a feature."
+    if not kept:
+        raise DataError(
+            f"File '{table.path}' has no features: {listed(found)} only counts the rows; add some, or {remedy}"
+        )
+    warnings.warn(f"{listed(found)} of '{table.path}' only counts the rows and is left out; {remedy}", stacklevel=3)
+    return replace(table, x=table.x[:, kept], feature_names=tuple(names[place] for place in kept)), found
+
+
 def no_rows(path: Path) -> DataError:
     """The error for a table without rows."""
     return DataError(f"File '{path}' has no rows; add at least one sample.")
@@ -230,3 +264,14 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
     if not features:
         raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     return tuple(position[name] for name in features)
+
+
+def _counts(column: Array) -> bool:
+    rows, first, last = len(column), float(column.min()), float(column.max())
+    largest = max(abs(first), abs(last))
+    rounds = column.dtype == np.float32 and largest > _EXACT
+    rounding = float(np.spacing(np.float32(largest))) if rounds else 0.0
+    # Most columns are told by their least and largest value; rounding that hides the count says nothing.
+    if rows < _LEAST_ROWS or not first.is_integer() or abs(last - first - rows + 1) > rounding or 4 * rounding > rows:
+        return False
+    return bool((np.abs(np.sort(column) - (first + np.arange(rows))) <= rounding).all())

@@ -24,7 +24,7 @@ from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
 from surelabel.data._cells import LabelMarks, stated
-from surelabel.data._counting import counting_columns, without
+from surelabel.data._table import without_counts
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
@@ -174,9 +174,9 @@ class TableData(Settings):
         classes = self._classes(table, table.y)
         codes = self._codes(table, table.y, classes)
         task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
-        counting = counting_columns(table, self.use)
-        settled, table = self.replace(drop=(*self.drop, *counting)), without(table, counting) if counting else table
-        return replace(settled._assemble(table, codes, classes, task), left_out=counting)
+        table, left_out = without_counts(table, self.use)
+        settled = self.replace(drop=(*self.drop, *left_out))
+        return replace(settled._assemble(table, codes, classes, task), left_out=left_out)
 
     def _read(self, path: Path, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")

@@ -72,16 +72,16 @@ def read_table(
     ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
     """
     path = Path(path)
-    names = None if features is None else _names("features", features)
-    request = Request(
-        _names("labels", labels),
-        id_column,
-        _names("drop", drop),
-        names,
-        LabelMarks(unlabeled, separator, none),
-        labels_if_there,
-    )
-    request.marks.check(request.labels)
+    for argument, names in (("labels", labels), ("drop", drop), ("features", features)):
+        if isinstance(names, str):  # it would be taken apart into letters
+            raise InvalidInputError(
+                f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; write "
+                f"[{names!r}]."
+            )
+    marks = LabelMarks(unlabeled, separator, none)
+    marks.check(labels)
+    used = None if features is None else tuple(features)
+    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":
@@ -145,16 +145,6 @@ def write_table(
     return path
 
 
-def _names(argument: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return column names as a tuple; a lone string would be taken apart into letters, so it is refused."""
-    if isinstance(names, str):
-        raise InvalidInputError(
-            f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; "
-            f"write [{names!r}]."
-        )
-    return tuple(names)
-
-
 def _kind(path: Path) -> str:
     found = [ending for ending in _ENDINGS if path.name.lower().endswith(ending)]
     if not found:
@@ -185,18 +175,14 @@ def _arrow_column(name: str, values: Any) -> Any:
     try:
         name.encode()  # a lone surrogate, in a name or a value, cannot be written
         column = pa.array(to_numpy(values) if hasattr(values, "detach") else values)
+        if pa.types.is_nested(column.type):
+            raise pa.ArrowTypeError(str(column.type))
     except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
-        raise _not_a_column(name, shown(error, quote=False, limit=120)) from error
-    if pa.types.is_nested(column.type):
-        raise _not_a_column(name, str(column.type))
+        raise InvalidInputError(
+            f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
+            f"{shown(error, quote=False, limit=120)}; make it several columns or convert it."
+        ) from error
     return column
-
-
-def _not_a_column(name: str, got: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
-        f"{got}; make it several columns or convert it."
-    )
 
 
 def _write(table: Any, stream: BinaryIO, ending: str, excel_safe: bool) -> None:
