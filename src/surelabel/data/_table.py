@@ -108,8 +108,8 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
     else:
         features = _trained_features(path, names, request.features)
         named = [*taken, *features]
-    twice = next((position for position in named if named.count(position) > 1), None)
-    if twice is not None:
+    if len(set(named)) < len(named):
+        twice = next(position for position in named if named.count(position) > 1)
         raise DataError(
             f"File '{path}': column {names[twice]!r} is named more than once among the label, id, feature and dropped "
             "columns; name it once."
@@ -190,17 +190,18 @@ def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, 
     for name in use:
         if name not in names:
             raise unknown_name(table.path, "feature column", name, names)
-    kept = [place for place, name in enumerate(names) if name in use or not _counts(table.x[:, place])]
-    found = tuple(name for place, name in enumerate(names) if place not in kept)
+    counts = np.array([name not in use and _counts(table.x[:, place]) for place, name in enumerate(names)], dtype=bool)
+    found = tuple(name for name, is_count in zip(names, counts, strict=True) if is_count)
     if not found:
         return table, ()
     remedy = f"say --use {shlex.quote(found[0])} if it is a feature."
-    if not kept:
+    if counts.all():
         raise DataError(
             f"File '{table.path}' has no features: {listed(found)} only counts the rows; add some, or {remedy}"
         )
     warnings.warn(f"{listed(found)} of '{table.path}' only counts the rows and is left out; {remedy}", stacklevel=3)
-    return replace(table, x=table.x[:, kept], feature_names=tuple(names[place] for place in kept)), found
+    kept = tuple(name for name in names if name not in found)
+    return replace(table, x=table.x[:, ~counts], feature_names=kept), found
 
 
 def no_rows(path: Path) -> DataError:
