@@ -113,7 +113,7 @@ def test_question_marks_that_cannot_be_meant_are_told_with_their_place(
 ) -> None:
     # The cell is far behind the block that is read first.
     path = write_table(tmp_path / "t.csv", {"x": [0.0] * 100_001, "y": ["cat|?dog"] * 100_000 + [cell]})
-    with pytest.raises(ValueError, match=r"^File '.*', label column 'y', row 100001: ") as error:
+    with pytest.raises(ValueError, match=r"^File '.*', column 'y', row 100001: ") as error:
         read_table(path, labels=["y"], separator="|", **options)
     assert str(path) in str(error.value)
     assert problem in str(error.value)
@@ -122,7 +122,7 @@ def test_question_marks_that_cannot_be_meant_are_told_with_their_place(
 @pytest.mark.parametrize(("labels", "problem"), [(["?"], "'?' is no class"), (["a", "?a"], "it has 'a' with and")])
 def test_question_marks_in_lists_are_told_with_their_place(tmp_path: Path, labels: list[str], problem: str) -> None:
     pq.write_table(pa.table({"x": [0.0] * 2, "y": [["a", "?b"], labels]}), tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match=r"t.parquet', label column 'y', row 2: ") as error:
+    with pytest.raises(ValueError, match=r"t.parquet', column 'y', row 2: ") as error:
         read_table(tmp_path / "t.parquet", labels=["y"])
     assert problem in str(error.value)
 

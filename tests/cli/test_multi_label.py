@@ -315,7 +315,7 @@ def test_a_separator_that_cannot_be_meant_is_wrong_use(
 @pytest.mark.parametrize(
     ("cells", "options", "problem"),
     [
-        (["cat|?", "dog"], ("--unlabeled", "?"), "label column 'tags', row 1: 'cat|?' has the mark '?' beside labels"),
+        (["cat|?", "dog"], ("--unlabeled", "?"), "column 'tags', row 1: 'cat|?' has the mark '?' beside labels"),
         (["cat", "none|dog"], ("--none", "none"), "row 2: 'none|dog' has the mark 'none' beside labels; a mark stands"),
         (["|", "|"], (), "names no class in any labeled row; add rows that have one."),
         ([None] * 8, (), "has no labeled row; fill in the label of some rows of each class."),

@@ -224,7 +224,7 @@ TABLE = "label,truth,confidence,uncertainty\n"
         ("a.parquet", "nonsense", "cannot be read as a parquet table"),
         ("a.csv", "label,truth\n1,1\n", "has no column 'confidence'; it has label, truth"),
         ("a.csv", "class,label,truth,confidence\na,1,1,0.5\n", "has a row for each sample and class"),
-        ("a.csv", f"{TABLE}1,1,0.5\n", "cannot be read as a csv table"),
+        ("a.csv", f"{TABLE}1,1,0.5\n", "row 1 has 3 cells where the header has 4"),
         ("a.csv", "label,truth,conf\0idence\n1,1,0.5\n1,1,0.6\n", "line 1 holds a NUL character"),
         ("a.csv", f"{TABLE}1,1,high,0.1\n", "column 'confidence' must hold numbers"),
         ("a.csv", f"{TABLE}1,1,1.5,0.1\n", "column 'confidence' must hold numbers from 0 to 1. Got 1.5"),

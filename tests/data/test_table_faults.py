@@ -158,7 +158,7 @@ CSV_FAULTS = {
     "latin-1 label": (
         "a,label\n1,x\n2,é\n".encode("latin-1"),
         {"labels": ["label"]},
-        "File 't.csv', column 'label', row 2 is not UTF-8 text; save the file with the encoding UTF-8.",
+        "File 't.csv', column 'label', row 2: the text is not UTF-8; save the file with the encoding UTF-8.",
     ),
     "latin-1 header": (
         "é\n1\n".encode("latin-1"),
@@ -168,7 +168,8 @@ CSV_FAULTS = {
     "UTF-16": (
         TEXT.encode("utf-16"),
         {},
-        "File 't.csv': the header is not UTF-8 text; save the file with the encoding UTF-8.",
+        "File 't.csv', line 1 holds a NUL character, which text does not have; remove it, or write the file again as "
+        "UTF-8 text.",
     ),
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
@@ -191,24 +192,24 @@ CSV_FAULTS = {
     "duplicate ids": (
         "id,a\nu,1\nv,2\nw,3\nv,4\nu,5\n",
         {"id_column": "id"},
-        "File 't.csv': rows 2 and 4 have the same id 'v'; give every row an id of its own, or read it "
-        "without an id column.",
+        "File 't.csv', column 'id', row 4: the id 'v' is that of row 2 too; give every row an id of its own, or read "
+        "the file without ids.",
     ),
     "duplicate integer ids": (
         "id,a\n7,1\n7,2\n",
         {"id_column": "id"},
-        "File 't.csv': rows 1 and 2 have the same id 7; give every row an id of its own, or read it without "
-        "an id column.",
+        "File 't.csv', column 'id', row 2: the id 7 is that of row 1 too; give every row an id of its own, or read the "
+        "file without ids.",
     ),
     "empty id": (
         "id,a\n7,1\n,2\n",
         {"id_column": "id"},
-        "File 't.csv', id column 'id', row 2: the id is empty; fill it in or read the file without an id column.",
+        "File 't.csv', column 'id', row 2: the id is empty; fill it in or read the file without ids.",
     ),
     "multi-label value": (
         "a,p,q\n1,0,1\n2,1,2\n",
         {"labels": ["p", "q"]},
-        "File 't.csv', label column 'q', row 2: '2' is not 0, 1, -1 (unknown) or empty, as each of several label "
+        "File 't.csv', column 'q', row 2: '2' is not 0, 1, -1 (unknown) or empty, as each of several label "
         "columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column.",
     ),
     "lacks a trained feature": (
@@ -237,7 +238,7 @@ def test_faults_far_into_a_file_name_the_right_row(tmp_path):
 def test_multi_label_faults_far_into_a_file_name_the_right_row(tmp_path):
     good = "1,0,1\n" * 500_000
     message = fault(file(tmp_path, "t.csv", f"a,p,q\n{good}1,5,0\n"), labels=["p", "q"])
-    assert "label column 'p', row 500001: '5' is not 0, 1, -1 (unknown) or empty" in message
+    assert "column 'p', row 500001: '5' is not 0, 1, -1 (unknown) or empty" in message
 
 
 def test_long_values_are_shortened(tmp_path):
@@ -344,16 +345,18 @@ def test_a_table_larger_than_memory_is_named(tmp_path, monkeypatch):
 def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     path = parquet(tmp_path, {"a": [1.0, None], "b": ["Rome", "Oslo"], "y": ["u", "v"], "l": [[1.0], [2.0]]})
     assert fault(path, labels=["y"], drop=["l"]) == (
-        "File 't.parquet', column 'b', row 1: 'Rome' is not a number (its type is string); drop the column "
+        "File 't.parquet', column 'b', row 1: its type string is not a number; drop the column "
         "with --drop b or encode it as numbers."
     )
     assert "column 'a', row 2: the cell is empty or NaN" in fault(path, labels=["y"], drop=["b", "l"])
-    assert "column 'l' of type list<element: double> cannot hold labels" in fault(path, labels=["l"], features=["a"])
+    assert "column 'l', row 1: its type list<element: double> cannot hold labels" in fault(
+        path, labels=["l"], features=["a"]
+    )
     assert "did you mean 'y'" in fault(path, labels=["yy"])
     path = parquet(tmp_path, {"a": [1.0, float("inf")]})
     assert "column 'a', row 2: the value is infinite" in fault(path)
     assert "has no rows" in fault(parquet(tmp_path, {"a": pa.array([], pa.float32())}))
-    assert "rows 1 and 2 have the same id 4" in fault(parquet(tmp_path, {"a": [1, 2], "i": [4, 4]}), id_column="i")
+    assert "row 2: the id 4 is that of row 1 too" in fault(parquet(tmp_path, {"a": [1, 2], "i": [4, 4]}), id_column="i")
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), path)
     assert "columns 1 and 2 are both named 'a'" in fault(path)
 
@@ -362,7 +365,7 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
 def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
     path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
     assert fault(path, labels=["tags"]) == (
-        f"File 't.parquet', label column 'tags', row 2: {labels!r} must name each of its classes once, without a "
+        f"File 't.parquet', column 'tags', row 2: {labels!r} must name each of its classes once, without a "
         "NUL; correct it (0 and 1 for each class go into a column each)."
     )
     assert "need no separator; leave the separator out" in fault(path, labels=["tags"], separator="|")
@@ -371,9 +374,7 @@ def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
 def test_a_column_that_a_trained_model_needs_is_not_to_be_dropped(tmp_path):
     text = parquet(tmp_path, {"a": ["Rome"]})
     line = fault(text, features=["a"])
-    assert line.endswith(
-        "'Rome' is not a number (its type is string); the model needs this column: encode it as numbers."
-    )
+    assert line.endswith("its type string is not a number; the model needs this column: encode it as numbers.")
     line = fault(file(tmp_path, "t.csv", "a\nRome\n"), features=["a"])
     assert line.endswith("'Rome' is not a number; the model needs this column: encode it as numbers.")
     line = fault(file(tmp_path, "t.csv", "a,b\n1,2\n,3\n"), features=["a"])
@@ -474,7 +475,7 @@ NPZ_FAULTS = {
     "multi-label value": (
         {"x": np.eye(2), "y": [[0, 1], [3, 1]]},
         {},
-        "File 't.npz', label column 'y[:, 0]', row 2: '3' is not 0, 1, -1 (unknown) or empty, as each of several "
+        "File 't.npz', column 'y[:, 0]', row 2: '3' is not 0, 1, -1 (unknown) or empty, as each of several "
         "label columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one "
         "label column.",
     ),
@@ -487,8 +488,8 @@ NPZ_FAULTS = {
     "duplicate ids": (
         {"x": np.eye(3), "ids": [4, 5, 4]},
         {},
-        "File 't.npz': rows 1 and 3 have the same id 4; give every row an id of its own, or read it without "
-        "an id column.",
+        "File 't.npz', column 'ids', row 3: the id 4 is that of row 1 too; give every row an id of its own, or read "
+        "the file without ids.",
     ),
     "float ids": (
         {"x": np.eye(2), "ids": [0.5, 1.5]},
@@ -548,19 +549,20 @@ def test_an_encrypted_array_is_named(tmp_path):
 def test_what_is_no_character_is_named(tmp_path, part):
     np.savez(tmp_path / "t.npz", x=np.eye(2), **{part: np.array(["ok", "no\ud800"])})
     assert fault(tmp_path / "t.npz") == (
-        f"File 't.npz': row 2 of {part} holds U+D800, which is no character; correct the text."
+        f"File 't.npz', column '{part}', row 2: U+D800 is no character; correct the text."
     )
 
 
 def test_text_in_parquet_that_is_not_utf_8_is_named(tmp_path):
     text = pa.array([b"cat", b"d\xffg"]).view(pa.string())
     lists = pa.ListArray.from_arrays([0, 1, 2], text)
-    for labels in (text, lists):
-        line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": labels}), labels=["y"])
-        assert line == (
-            "File 't.parquet', column 'y' holds text that is not UTF-8; write the file again with UTF-8 text."
+    for part in ({"labels": ["y"]}, {"id_column": "y"}):
+        line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": text}), **part)
+        assert (
+            "File 't.parquet', column 'y', row 2: the text is not UTF-8; save the file with the encoding UTF-8" in line
         )
-    assert "column 'y' holds text" in fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": text}), id_column="y")
+    line = fault(parquet(tmp_path, {"a": [1.0, 2.0], "y": lists}), labels=["y"])
+    assert "File 't.parquet' is damaged or not really Parquet ('utf-8' codec can't decode byte 0xff" in line
 
 
 def test_a_file_whose_name_is_not_utf_8_is_named(tmp_path):

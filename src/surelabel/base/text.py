@@ -1,6 +1,7 @@
-"""Values and files in one-line errors: shortened, listed, and named where they are missing or damaged."""
+"""Values and files in one-line errors: values are shortened and listed; missing, damaged and huge files are named."""
 
 import lzma
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,10 +10,12 @@ from typing import Any
 from unicodedata import category
 from zipfile import BadZipFile
 
-from surelabel.errors import DataError
+from surelabel.errors import DataError, InvalidInputError
 
 SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
+MAX_BYTES = "SURELABEL_MAX_BYTES"
+"""The environment variable that says how many bytes of memory the content of a file may take."""
 
 _JOINERS = "\u200c\u200d"
 
@@ -62,6 +65,38 @@ def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
         f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "
         "again, or correct its ending."
     )
+
+
+def most_bytes(packed: int) -> int:
+    """Return how many bytes the content of a file of `packed` bytes may take in memory.
+
+    1 GiB or 100 times its size, unless the user says: tables shrink to a tenth or a fiftieth when they are packed, and
+    only nothing but zeros shrinks to a thousandth.
+    """
+    text = os.environ.get(MAX_BYTES, "")
+    if not text:
+        return max(1 << 30, 100 * packed)
+    if not (text.isdecimal() and len(text) < 20):
+        raise InvalidInputError(f"{MAX_BYTES} must be a whole number of bytes. Got {text!r} instead; correct it.")
+    return int(text)
+
+
+def excess(packed: int, size: int) -> str | None:
+    """Say that a file of `packed` bytes would take too many, if `size` is too many, and what to do about it."""
+    limit = most_bytes(packed)
+    if size <= limit:
+        return None
+    return (
+        f"of {packed:,} bytes would take {size:,} bytes of memory or more, and at most {limit:,} are allowed; if that "
+        f"is what it should hold, set {MAX_BYTES} to a larger number"
+    )
+
+
+def check_size(path: Path, size: int) -> None:
+    """Refuse content that is larger than allowed, before there is memory for it."""
+    problem = excess(path.stat().st_size, size)
+    if problem is not None:
+        raise DataError(f"File '{path}' {problem}.")
 
 
 def visible(text: str) -> str:

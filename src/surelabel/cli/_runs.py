@@ -15,9 +15,9 @@ from surelabel.cli._errors import WrongUse, existing_file
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
-    from surelabel.data._collect import Table
     from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
+    from surelabel.data.tables import Table
     from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
 

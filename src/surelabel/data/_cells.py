@@ -1,104 +1,166 @@
-"""What a label or id cell means: a label is a string; an empty cell, or -1 among several columns, is unlabeled.
+"""What the cells of a file say: numbers, text, ids and labels, with the errors that name a file, a column and a row.
 
-With a separator one cell holds several labels, "cat|dog". What it does not name is absent. A question mark says that
-it is unknown whether a class is there: "cat|?dog" is a cat, perhaps with a dog, and nothing else. The separator alone,
-or a mark of one's own, is none of the classes; an empty cell is unlabeled.
+A label is a string; an empty cell, or -1 among several columns, is unlabeled. With a separator one cell holds several
+labels, "cat|dog". What it does not name is absent. A question mark says that it is unknown whether a class is there:
+"cat|?dog" is a cat, perhaps with a dog, and nothing else. The separator alone, or a mark of one's own, is none of the
+classes; an empty cell is unlabeled.
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import shown
-from surelabel.data._columns import Request
-from surelabel.errors import DataError
+from surelabel.base.text import check_size, is_text, shown
+from surelabel.data.encoding import NUMBER
+from surelabel.errors import DataError, InvalidInputError
 
-Codes: TypeAlias = npt.NDArray[np.integer[Any]]
-Objects: TypeAlias = npt.NDArray[np.object_]
+Array: TypeAlias = npt.NDArray[Any]
+Cells: TypeAlias = Any
+"""A pyarrow Array; pyarrow is loaded only when a table is read."""
+Encoded: TypeAlias = tuple[Sequence[Any], Array]
+"""The distinct cells of a column, and each row's place among them, (N,)."""
 
-_WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
-_STATED = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 UNKNOWN = "?"
 """Before the name of a class, among several labels in a cell: whether it is there is unknown."""
+BETWEEN_LABELS = "\0"
+"""Joins the labels of a list until they are parted again; no name may have it, and it is no white space."""
+# About what a label in a list takes in Python's memory beside its text, and how often text is copied there.
+_LABEL_IN_LIST, _COPIES = 64, 4
+_WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
+_STATES = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
+# An integer that is written as Python writes it; "007" is a name, not the number 7.
+_PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+# What stands in a column of numbers beside plain ones.
+_NUMBERS = {"true": 1.0, "false": 0.0, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
+_MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none"})
+
+
+class Place(NamedTuple):
+    """Where cells are: the file, the column, and how many rows come before them."""
+
+    path: Path
+    column: str
+    before: int = 0
+
+    def problem(self, row: int, text: str) -> DataError:
+        """The error for one of the cells."""
+        return DataError(f"File '{self.path}', column {self.column!r}, row {self.before + row + 1}: {text}")
+
+    def drop(self) -> str:
+        """Say how to leave the column out."""
+        name = shlex.quote(self.column) if self.column.isprintable() else repr(self.column)
+        return f"drop the column with --drop {name}"
+
+
+@dataclass(frozen=True)
+class LabelMarks:
+    """How the label cells of a file are read.
+
+    Attributes:
+        unlabeled: a label that means unlabeled, beside the empty cell.
+        separator: what stands between several labels in a cell; None: a cell is one label.
+        none: a label that means none of the classes, beside the separator alone.
+    """
+
+    unlabeled: str | None = None
+    separator: str | None = None
+    none: str | None = None
+
+    def check(self, labels: Sequence[str]) -> None:
+        """Refuse a separator, or a mark of none of the classes, that could not be told from something else."""
+        separator, none, problem = self.separator, self.none, ""
+        if separator is None and none is not None:
+            problem = f"A mark of none of the classes ({none!r}) needs a separator; give one too."
+        elif separator == "":
+            problem = "The separator between several labels in a cell is empty; give one, such as '|'."
+        elif separator is not None and len(labels) > 1:
+            problem = (
+                f"A separator ({separator!r}) is for one label column that holds several labels a cell. Got "
+                f"{len(labels)} label columns instead; leave the separator out, or name one column."
+            )
+        elif separator is not None and not separator.strip() and none is None:
+            problem = (
+                f"The separator {separator!r} is blank, and so is a cell without labels, which is unlabeled; say with "
+                "a mark (none, --none) which cells mean none of the classes."
+            )
+        elif none is not None and (none.strip() in ("", (self.unlabeled or "").strip()) or str(separator) in none):
+            problem = (
+                "The mark of none of the classes must not be empty, hold the separator or mean unlabeled. Got "
+                f"{none!r} instead; choose another."
+            )
+        if problem:
+            raise InvalidInputError(problem)
+
+    def class_of(self, cell: object) -> str | None:
+        """Return the class in a cell, None where it is unlabeled.
+
+        >>> LabelMarks(unlabeled="?").class_of(" cat"), LabelMarks(unlabeled="?").class_of("?")
+        ('cat', None)
+        """
+        name = None if cell is None or cell != cell else class_name(cell)
+        return None if name in ("", class_name(self.unlabeled or "")) else name
+
+    def state_of(self, cell: object) -> int:
+        """Return what the cell of one of several label columns says of its class: 1, 0 or -1 (unknown)."""
+        name = self.class_of(cell)
+        state = -1 if name is None else _STATES.get(name.lower())
+        if state is None:
+            raise DataError(
+                f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as each of several label columns must be; "
+                "correct it, name the mark of an unknown cell with --unlabeled, or give one label column."
+            )
+        return state
+
+    def classes_of(self, cell: object) -> tuple[str, ...] | None:
+        """Return the classes in a cell of several labels, () for none of them, None where it is unlabeled.
+
+        One of which it is unknown whether it is there keeps its question mark; `stated` tells them apart.
+
+        >>> LabelMarks(separator="|").classes_of("dog|?cat"), LabelMarks(separator="|").classes_of("|")
+        (('?cat', 'dog'), ())
+        """
+        name = self.class_of(cell)
+        if name is None or name == class_name(self.none or ""):
+            return None if name is None else ()
+        # "cat|" and "cat||dog" name no class between their separators.
+        names = {_marked_name(part) for part in str(cell).split(self.separator)} - {""}
+        marks = {class_name(self.unlabeled or ""), class_name(self.none or "")} - {""}
+        beside = [mark for mark in marks if mark in names or UNKNOWN + mark in names]
+        if beside:
+            text = shown(str(cell))
+            raise DataError(f"{text} has the mark {beside[0]!r} beside labels; a mark stands alone in its cell.")
+        lone = [name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)]
+        if lone:
+            raise DataError(
+                f"{shown(lone[0])} is no class; one question mark stands before the name of a class that may be there, "
+                "as in ?cat. If it alone means unlabeled, say --unlabeled '?'."
+            )
+        twice = [name for name in names if UNKNOWN + name in names]
+        if twice:
+            raise DataError(f"it has {twice[0]!r} with and without a question mark; leave out one of them.")
+        return tuple(sorted(names, key=lambda name: name.removeprefix(UNKNOWN)))
 
 
 def class_name(cell: object) -> str:
     """Return the class that a cell names: a whole number loses its fraction, as in a float column with gaps.
 
-    Zero loses its sign with it.
-
-    The rule looks at one cell alone, so that a class has one name in every file.
+    Zero loses its sign with it. The rule looks at one cell alone, so that a class has one name in every file.
 
     >>> class_name(3), class_name("3.0"), class_name(-0.0), class_name(2.5), class_name(" cat ")
     ('3', '3', '0', '2.5', 'cat')
     """
     text = str(cell).strip()
     whole = _WHOLE.fullmatch(text)
-    if whole:
-        return "0" if whole[1] in ("-0", "+0") else whole[1]
-    return text
-
-
-def single_labels(cells: Sequence[object], codes: Codes, unlabeled: str | None) -> Objects:
-    """Return the class of each row or None, shape (N,): row i holds `cells[codes[i]]`.
-
-    Equal cells share one string, so that a label costs the eight bytes of a reference.
-    """
-    marker = None if unlabeled is None else class_name(unlabeled)
-    classes: list[str | None] = [None if _is_missing(cell) else class_name(cell) for cell in cells]
-    values = np.array([None if name == marker else name for name in classes], dtype=object)
-    return values[codes]
-
-
-def multi_labels(
-    path: Path, name: str, cells: Sequence[object], codes: Codes, unlabeled: str | None, first_row: int = 0
-) -> npt.NDArray[np.int8]:
-    """Return 1, 0 or -1 (unknown) for each row of one class's column, (N,); `first_row` counts from 0."""
-    values = np.empty(len(cells), dtype=np.int8)
-    for index, cell in enumerate(cells):
-        if _is_missing(cell) or (unlabeled is not None and class_name(cell) == class_name(unlabeled)):
-            values[index] = -1
-            continue
-        stated = _STATED.get(class_name(cell).lower())
-        rows = np.flatnonzero(codes == index) if stated is None else codes[:0]
-        if rows.size:
-            raise DataError(
-                f"File '{path}', label column {name!r}, row {first_row + int(rows[0]) + 1}: "
-                f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as each of several label columns must "
-                "be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column."
-            )
-        values[index] = 0 if stated is None else stated
-    return values[codes]
-
-
-def label_sets(
-    path: Path, name: str, cells: Sequence[object], codes: Codes, request: Request, first_row: int = 0
-) -> Objects:
-    """Return the classes that each row's cell names, () for none of them, or None (unlabeled), shape (N,).
-
-    One of which it is unknown whether it is there keeps its question mark; `stated` tells them apart.
-
-    Args:
-        path: The file.
-        name: The label column.
-        cells: The distinct cells.
-        codes: Row i holds `cells[codes[i]]`, shape (N,).
-        request: The separator and the marks.
-        first_row: The first row's number in the file, from 0.
-    """
-    marks = [mark for mark in (class_name(text or "") for text in (request.unlabeled, request.none)) if mark]
-    values = np.empty(len(cells), dtype=object)
-    for index, cell in enumerate(cells):
-        values[index] = names = _names_in(cell, request)
-        problem = _problem(cell, names or (), marks)
-        rows = codes[:0] if problem is None else np.flatnonzero(codes == index)
-        if rows.size:
-            raise DataError(f"File '{path}', label column {name!r}, row {first_row + int(rows[0]) + 1}: {problem}")
-    return values[codes]
+    if whole is None:
+        return text
+    return "0" if whole[1] in ("-0", "+0") else whole[1]
 
 
 def stated(names: Iterable[str]) -> dict[str, int]:
@@ -110,14 +172,145 @@ def stated(names: Iterable[str]) -> dict[str, int]:
     return {name.removeprefix(UNKNOWN): -1 if name.startswith(UNKNOWN) else 1 for name in names}
 
 
-def _names_in(cell: object, request: Request) -> tuple[str, ...] | None:
-    if _is_missing(cell) or (request.unlabeled is not None and class_name(cell) == class_name(request.unlabeled)):
-        return None
-    if request.none is not None and class_name(cell) == class_name(request.none):
-        return ()
-    # "cat|" and "cat||dog" name no class between their separators.
-    names = {_marked_name(part) for part in str(cell).split(request.separator)} - {""}
-    return tuple(sorted(names, key=lambda name: name.removeprefix(UNKNOWN)))
+def labels_in(places: Sequence[Place], columns: Sequence[Encoded], marks: LabelMarks) -> Array:
+    """Return the labels in one or several columns, as `Table.y` has them."""
+    one = marks.class_of if marks.separator is None else marks.classes_of
+    meaning = one if len(places) == 1 else marks.state_of
+    values = [_values(place, cells, meaning) for place, cells in zip(places, columns, strict=True)]
+    return values[0] if len(places) == 1 else np.stack(values, axis=1).astype(np.int8)
+
+
+def numbers_in(place: Place, cells: Cells, droppable: bool) -> Array:
+    """Return numbers, or text that says numbers, as float32; NaN where missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_text = pa.types.is_large_string(cells.type)
+    try:
+        plain = pc.ascii_trim(cells, characters=" \t") if is_text else cells
+        return np.asarray(plain.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False))
+    except pa.ArrowInvalid:  # cells that are empty, true or false, or no numbers
+        check_text(place, cells)
+
+    def number(cell: str) -> float:
+        text = cell.strip(" \t").lower()
+        if text in _MISSING:
+            return math.nan
+        if text not in _NUMBERS and not NUMBER.fullmatch(text):
+            raise DataError(f"{shown(cell)} is {no_number(place, droppable)}")
+        return _NUMBERS[text] if text in _NUMBERS else float(text)
+
+    return _values(place, encoded(cells), number)
+
+
+def no_number(place: Place, droppable: bool) -> str:
+    """Say what to do about a feature that is no number."""
+    remedy = f"{place.drop()} or" if droppable else "the model needs this column:"
+    return f"not a number; {remedy} encode it as numbers."
+
+
+def text_in(place: Place, cells: Cells) -> Cells:
+    """Return label or id cells as text, null where missing; refuse what is no text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = cells.type
+    if holds_labels(kind):
+        return _joined_labels(place, cells)
+    if pa.types.is_dictionary(kind):
+        check_size(place.path, text_size(cells))
+        cells = cells.dictionary_decode()
+    if pa.types.is_fixed_size_binary(kind):
+        check_size(place.path, _COPIES * cells.nbytes)
+    if pa.types.is_boolean(kind):
+        # As Python and pandas write them, so that a class has one name in every kind of file.
+        return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
+    if pa.types.is_floating(kind):
+        cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, kind), cells)
+    try:
+        text = cells.cast(pa.large_string())
+    except pa.ArrowException as error:
+        problem = f"its type {kind} cannot hold labels or ids; store it as text or whole numbers."
+        raise place.problem(0, problem) from error
+    check_text(place, text)
+    return pc.if_else(pc.equal(text, "-0"), pa.scalar("0", text.type), text) if pa.types.is_floating(kind) else text
+
+
+def check_text(place: Place, text: Cells) -> None:
+    """Refuse text that is not UTF-8 or holds a NUL, which no text file may."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nul = pc.index(pc.match_substring(text, "\0"), True).as_py()
+    if nul >= 0:
+        raise place.problem(nul, "the text holds a NUL character; remove it.")
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid as error:
+        texts = [(cell or b"").decode(errors="surrogateescape") for cell in text.cast(pa.large_binary()).to_pylist()]
+        row = next(row for row, cell in enumerate(texts) if not is_text(cell))
+        raise place.problem(row, "the text is not UTF-8; save the file with the encoding UTF-8.") from error
+
+
+def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
+    """Return integers where every id is one, else strings; refuse an empty id, and one that names two rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pa.chunked_array(blocks)
+    empty = pc.index(pc.fill_null(pc.equal(column.cast(pa.large_string()), ""), True), True).as_py()
+    if empty >= 0:
+        raise place.problem(empty, "the id is empty; fill it in or read the file without ids.")
+    if not pa.types.is_integer(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_INTEGER)).as_py():
+        column = column.cast(pa.int64())
+    ids = np.array(column.to_pylist(), dtype=object)
+    if pa.types.is_integer(column.type):
+        ids = ids.astype(np.int64 if ids.max() < 1 << 63 else np.uint64)
+    first: dict[Any, int] = {}
+    for row, value in enumerate(ids.tolist()):
+        if first.setdefault(value, row) != row:
+            problem = f"the id {shown(value)} is that of row {first[value] + 1} too; give every row an id of its own"
+            raise place.problem(row, f"{problem}, or read the file without ids.")
+    return ids
+
+
+def encoded(cells: Cells) -> Encoded:
+    """Return text by its distinct cells."""
+    column = cells.dictionary_encode(null_encoding="encode")
+    return column.dictionary.to_pylist(), column.indices.to_numpy()
+
+
+def holds_labels(kind: Any) -> bool:
+    """Whether a column of this Arrow type has a list of labels in each cell."""
+    from pyarrow import types
+
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        return False
+    of = kind.value_type.value_type if types.is_dictionary(kind.value_type) else kind.value_type
+    # All lists are empty where they are of nulls.
+    return any(is_kind(of) for is_kind in (types.is_string, types.is_large_string, types.is_integer, types.is_null))
+
+
+def text_size(cells: Cells) -> int:
+    """Return how many bytes text takes once its distinct values are written out row by row."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
+
+
+def _values(place: Place, column: Encoded, meaning: Callable[[Any], Any]) -> Array:
+    """Return what each row's cell means, object (N,); a problem is told with its row.
+
+    Equal cells share one object, so that a label costs the eight bytes of a reference.
+    """
+    cells, codes = column
+    values = np.empty(len(cells), dtype=object)
+    for code, cell in enumerate(cells):
+        try:
+            values[code] = meaning(cell)
+        except DataError as problem:
+            raise place.problem(int(np.argmax(codes == code)), str(problem)) from None
+    return values[codes]
 
 
 def _marked_name(part: str) -> str:
@@ -125,42 +318,21 @@ def _marked_name(part: str) -> str:
     return UNKNOWN + class_name(name[1:]) if name.startswith(UNKNOWN) else name
 
 
-def _problem(cell: object, names: Sequence[str], marks: Sequence[str]) -> str | None:
-    beside = next((mark for mark in marks if mark in names or UNKNOWN + mark in names), None)
-    if beside is not None:
-        return f"{shown(str(cell))} has the mark {beside!r} beside labels; a mark stands alone in its cell."
-    lone = next((name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)), None)
-    if lone is not None:
-        return (
-            f"{shown(lone)} is no class; one question mark stands before the name of a class that may be there, as in "
-            "?cat. If it alone means unlabeled, say --unlabeled '?'."
-        )
-    twice = next((name for name in names if UNKNOWN + name in names), None)
-    if twice is not None:
-        return f"it has {twice!r} with and without a question mark; leave out one of them."
-    return None
+def _joined_labels(place: Place, cells: Cells) -> Cells:
+    """Return lists of labels as text with BETWEEN_LABELS between them; it alone is the empty list."""
+    import pyarrow as pa
 
-
-def check_ids(path: Path, ids: npt.NDArray[Any]) -> None:
-    """Refuse an id that names two rows."""
-    if not _has_duplicates(ids):
-        return
-    seen: dict[Any, int] = {}
-    for row, value in enumerate(ids.tolist(), start=1):
-        first = seen.setdefault(value, row)
-        if first != row:
-            raise DataError(
-                f"File '{path}': rows {first} and {row} have the same id {shown(value)}; give every row an "
-                "id of its own, or read it without an id column."
+    labels = cells.flatten()
+    text = text_size(labels) if pa.types.is_dictionary(labels.type) else 0
+    check_size(place.path, _LABEL_IN_LIST * len(labels) + _COPIES * text)
+    texts: list[str | None] = []
+    for row, found in enumerate(cells.to_pylist()):
+        names = [] if found is None else ["" if name is None else str(name).strip() for name in found]
+        if not all(names) or len(set(names)) < len(names) or BETWEEN_LABELS in "".join(names):
+            raise place.problem(
+                row,
+                f"{shown(found)} must name each of its classes once, without a NUL; correct it (0 and 1 for each class "
+                "go into a column each).",
             )
-
-
-def _has_duplicates(ids: npt.NDArray[Any]) -> bool:
-    if ids.dtype.kind in "OU":
-        return len(set(ids.tolist())) < len(ids)
-    ordered = np.sort(ids)
-    return bool((ordered[1:] == ordered[:-1]).any())
-
-
-def _is_missing(cell: object) -> bool:
-    return cell is None or cell != cell or (isinstance(cell, str) and not cell.strip())
+        texts.append(None if found is None else BETWEEN_LABELS.join(names) or BETWEEN_LABELS)
+    return pa.array(texts, pa.large_string())

@@ -1,7 +1,7 @@
 """Labels as people write them (numbers, strings, gaps) to class indices, and back."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,8 @@ from surelabel.errors import InvalidInputError
 MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
 """What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""
 
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
+"""A number, in lower case."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,15 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     """
     values = label_array(y)
     _check_kind(values)
-    missing = _is_missing(values)
+    missing = _where(values, _missing)
     if unlabeled is not None:
         if missing.any():
             raise InvalidInputError(
                 "Input y contains NaN or None. To mark unlabeled samples that way, use unlabeled=None; "
                 f"now {unlabeled!r} marks them."
             )
-        missing = np.asarray(_equals(values, unlabeled))
+        # "-1" is not -1.
+        missing = _where(values, lambda v: isinstance(v, str) == isinstance(unlabeled, str) and v == unlabeled)
     if values.ndim == 2:
         return _encode_multi(values, missing)
     present = values[~missing]
@@ -130,7 +132,7 @@ def _likeness(name: str) -> str | Decimal:
     """Return what a class has in common with those that look like it: a number, or the text but for capitals."""
     text = " ".join(normalize("NFKC", name).casefold().split())
     try:
-        return Decimal(text) if _NUMBER.fullmatch(text) else text
+        return Decimal(text) if NUMBER.fullmatch(text) else text
     except ArithmeticError:  # an exponent beyond all bounds
         return text
 
@@ -250,23 +252,8 @@ def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> E
     return EncodedLabels(codes, np.arange(values.shape[1]), "multi")
 
 
-def _equals(values: npt.NDArray[Any], marker: Any) -> npt.NDArray[np.bool_]:
-    """Compare elementwise; "-1" is not -1."""
-    if values.dtype == object:
-        same = [isinstance(value, str) == isinstance(marker, str) and value == marker for value in values.flat]
-        return np.array(same, dtype=bool).reshape(values.shape)
-    if (values.dtype.kind in "US") != isinstance(marker, str):
-        return np.zeros(values.shape, dtype=bool)
-    return np.asarray(values == marker)
-
-
-def _is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where an entry is None, NaN or NA."""
-    if values.dtype.kind == "f":
-        return np.asarray(np.isnan(values))
-    if values.dtype != object:
-        return np.zeros(values.shape, dtype=bool)
-    return np.array([_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
+def _where(values: npt.NDArray[Any], test: Callable[[Any], bool]) -> npt.NDArray[np.bool_]:
+    return np.array([test(value) for value in values.astype(object).flat], dtype=bool).reshape(values.shape)
 
 
 def _missing(value: Any) -> bool:

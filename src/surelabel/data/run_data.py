@@ -1,7 +1,7 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
 import warnings
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -20,12 +20,11 @@ from surelabel.base.references import (
     resolve,
 )
 from surelabel.base.settings import Seed, Settings
+from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
-from surelabel.data._cells import stated
-from surelabel.data._columns import check_separator
-from surelabel.data._counting import counting_columns, without
-from surelabel.data._limits import check_size
+from surelabel.data._cells import LabelMarks, stated
+from surelabel.data._table import without_counts
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table
@@ -117,7 +116,7 @@ class TableData(Settings):
         lone = [hash_name for name, hash_name in _FILES.items() if getattr(self, hash_name) and not getattr(self, name)]
         if lone:
             raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
-        check_separator(self.labels, self.separator, self.none, self.unlabeled)
+        LabelMarks(self.unlabeled, self.separator, self.none).check(self.labels)
         if self.validation and self.validation_path is not None:
             raise ValueError(
                 f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
@@ -172,34 +171,19 @@ class TableData(Settings):
             in_a_file = self.path.suffix.lower() == ".npy"
             remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
-        classes = self._classes(table, table.y)
-        codes = self._codes(table, table.y, classes)
+        classes = _classes(table, table.y)
+        codes = _codes(table, table.y, classes)
         task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
-        counting = counting_columns(table, self.use)
-        settled, table = self.replace(drop=(*self.drop, *counting)), without(table, counting) if counting else table
-        return replace(settled._assemble(table, codes, classes, task), left_out=counting)
+        table, left_out = without_counts(table, self.use)
+        settled = self.replace(drop=(*self.drop, *left_out))
+        return replace(settled._assemble(table, codes, classes, task), left_out=left_out)
 
     def _read(self, path: Path, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
         return read_table(path, **{name: getattr(self, name) for name in names}, **options)
 
-    def _classes(self, table: Table, y: npt.NDArray[Any]) -> list[str]:
-        if y.ndim == 2:
-            names = list(table.label_names)
-            return names if len(names) == y.shape[1] else [str(c) for c in range(y.shape[1])]
-        given = {value for value in y.tolist() if value is not None}
-        classes = _sorted_classes(set().union(*map(stated, given)) if table.several else given)
-        if given and not classes:
-            raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
-        return classes
-
-    def _codes(self, table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
-        if y.ndim == 2:
-            return y.astype(np.int64)
-        return _set_codes(table.path, y, classes) if table.several else _codes(table.path, y, classes)
-
     def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
-        known = codes >= 0 if task == "single" else (codes >= 0).any(axis=1)
+        known = _has_label(codes)
         labeled, unlabeled = np.flatnonzero(known), np.flatnonzero(~known)
         if not len(labeled):
             raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
@@ -233,8 +217,8 @@ class TableData(Settings):
         assert table.y is not None
         if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
-        codes = self._codes(other, other.y, classes)
-        rows = np.flatnonzero(codes >= 0 if task == "single" else (codes >= 0).any(axis=1))
+        codes = _codes(other, other.y, classes)
+        rows = np.flatnonzero(_has_label(codes))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
         if task == "multi" and codes.shape[1] != len(classes):
@@ -301,43 +285,51 @@ def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, le
         )
 
 
-def _sorted_classes(names: set[str]) -> list[str]:
-    """Numbers in their order, "10" after "9"; anything else as text, also numbers too long for Python to read."""
+def _classes(table: Table, y: npt.NDArray[Any]) -> list[str]:
+    """Return the names of the classes: numbers in their order, "10" after "9", anything else as text."""
+    if y.ndim == 2:
+        return list(table.label_names)
+    names = _named(table, y)
+    if not names and any(label is not None for label in y):
+        raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
+    # Python does not read numbers that are longer than a few thousand digits.
     whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
     return sorted(names, key=int) if whole else sorted(names)
 
 
-def _codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
-    index: dict[str | None, int] = {name: code for code, name in enumerate(classes)}
-    index[None] = -1
-    _check_known(path, y.tolist(), index)
-    return np.fromiter((index[name] for name in y.tolist()), dtype=np.int64, count=len(y))
+def _codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+    """Return the class index of each row, (N,), or what it says of each class, (N, C); -1 where that is unknown.
 
-
-def _set_codes(path: Path, y: npt.NDArray[Any], classes: list[str]) -> Codes:
-    """Return what each row's tuple says of the classes, 0 for those that it does not name; shape (N, C).
-
-    A row of None, or with a question mark before every class, is -1: unlabeled.
+    A row's tuple says 0 of classes that it does not name.
     """
+    if y.ndim == 2:
+        return y.astype(np.int64)
     index = {name: code for code, name in enumerate(classes)}
-    check_size(path, 8 * len(y) * len(classes))
+    unknown = sorted(_named(table, y) - set(classes))
+    if unknown:
+        raise DataError(
+            f"File '{table.path}' has the label {unknown[0]!r}, which no labeled training row has; label some rows so, "
+            "or remove these rows."
+        )
+    if not table.several:
+        return np.array([-1 if label is None else index[label] for label in y.tolist()], dtype=np.int64)
+    check_size(table.path, 8 * len(y) * len(classes))
     codes = np.full((len(y), len(classes)), -1, dtype=np.int64)
     for row, names in enumerate(y.tolist()):
         if names is not None:
             entries = stated(names)
-            _check_known(path, entries, index)
             codes[row] = 0
             codes[row, [index[name] for name in entries]] = list(entries.values())
     return codes
 
 
-def _check_known(path: Path, names: Iterable[str | None], known: Container[str | None]) -> None:
-    unknown = next((name for name in names if name not in known), None)
-    if unknown is not None:
-        raise DataError(
-            f"File '{path}' has the label {unknown!r}, which no labeled training row has; label some rows so, or "
-            "remove these rows."
-        )
+def _named(table: Table, y: npt.NDArray[Any]) -> set[str]:
+    labels = set(y.tolist()) - {None}
+    return set().union(*map(stated, labels)) if table.several else labels
+
+
+def _has_label(codes: Codes) -> npt.NDArray[np.bool_]:
+    return np.asarray((codes >= 0).reshape(len(codes), -1).any(axis=1))
 
 
 def _held_out_rows(

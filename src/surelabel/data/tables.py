@@ -14,11 +14,10 @@ from surelabel.base.references import file_hash
 from surelabel.base.system import write_whole
 from surelabel.base.text import check_file, damage_named, shown
 from surelabel.core.arrays import to_numpy
-from surelabel.data._collect import Table
-from surelabel.data._columns import Request, check_names, check_separator
-from surelabel.data._csv import read_csv
+from surelabel.data._arrow_files import read_csv, read_parquet
+from surelabel.data._cells import LabelMarks
 from surelabel.data._numpy_files import read_npy, read_npz
-from surelabel.data._parquet import read_parquet
+from surelabel.data._table import Request, Table
 from surelabel.errors import DataError, InvalidInputError
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
@@ -45,8 +44,7 @@ def read_table(
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
-    CSV is read block by block: the extra memory stays below three times the file's size, as long as a row's
-    text is not shorter than its label and integer id in memory (8 bytes each).
+    CSV and Parquet are read block by block, so that little more memory is taken than the table itself needs.
 
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
@@ -74,10 +72,16 @@ def read_table(
     ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
     """
     path = Path(path)
-    names = None if features is None else check_names("features", features)
-    dropped, asked = check_names("drop", drop), check_names("labels", labels)
-    check_separator(asked, separator, none, unlabeled)
-    request = Request(asked, id_column, dropped, unlabeled, names, separator, none, labels_if_there)
+    for argument, names in (("labels", labels), ("drop", drop), ("features", features)):
+        if isinstance(names, str):  # it would be taken apart into letters
+            raise InvalidInputError(
+                f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; write "
+                f"[{names!r}]."
+            )
+    marks = LabelMarks(unlabeled, separator, none)
+    marks.check(labels)
+    used = None if features is None else tuple(features)
+    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there)
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":
@@ -171,18 +175,14 @@ def _arrow_column(name: str, values: Any) -> Any:
     try:
         name.encode()  # a lone surrogate, in a name or a value, cannot be written
         column = pa.array(to_numpy(values) if hasattr(values, "detach") else values)
+        if pa.types.is_nested(column.type):
+            raise pa.ArrowTypeError(str(column.type))
     except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
-        raise _not_a_column(name, shown(error, quote=False, limit=120)) from error
-    if pa.types.is_nested(column.type):
-        raise _not_a_column(name, str(column.type))
+        raise InvalidInputError(
+            f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
+            f"{shown(error, quote=False, limit=120)}; make it several columns or convert it."
+        ) from error
     return column
-
-
-def _not_a_column(name: str, got: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
-        f"{got}; make it several columns or convert it."
-    )
 
 
 def _write(table: Any, stream: BinaryIO, ending: str, excel_safe: bool) -> None:

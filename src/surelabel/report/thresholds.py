@@ -13,13 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.system import write_whole
+from surelabel.base.text import check_size
 from surelabel.core.arrays import rounded_to
 from surelabel.core.thresholds import HeldOutLabels, judge
-from surelabel.data._columns import rows_differ
-from surelabel.data._csv import survey_text
-from surelabel.data._limits import check_size
+from surelabel.data._arrow_files import survey_text, unpacked_size
 from surelabel.data._numpy_files import read_arrays
-from surelabel.data._parquet import check_metadata
+from surelabel.data._table import rows_differ
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
 from surelabel.report.held_out import Checked, by_sample
@@ -205,7 +204,7 @@ def _read_table(path: Path) -> Any:
     try:
         if path.suffix.lower() == ".parquet":
             return _read_parquet(path)
-        rows = survey_text(path).records - 1
+        rows = survey_text(path).rows
         table = pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
         if len(table) != rows:
             raise rows_differ(path, rows, len(table))
@@ -222,7 +221,7 @@ def _read_parquet(path: Path) -> Any:
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(path)
-    check_metadata(path, metadata)
+    check_size(path, unpacked_size(metadata))
     names = metadata.schema.to_arrow_schema().names
     _check_names(path, names)
     wanted = [name for name in (*COLUMNS, "uncertainty") if name in names]

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import listed, shown
+from surelabel.base.text import excess, listed, shown
 from surelabel.core.arrays import ROUNDING
 from surelabel.core.labels import Task
-from surelabel.data._limits import excess
-from surelabel.data._parquet import text_leaves, text_size, unpacked_size
+from surelabel.data._arrow_files import text_leaves, unpacked_size
+from surelabel.data._cells import text_size
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.errors import InvalidInputError

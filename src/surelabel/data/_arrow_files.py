@@ -1,0 +1,287 @@
+"""CSV, TSV (also gzipped) and Parquet, which Arrow reads block by block; no file lies in memory as a whole.
+
+Python's csv module goes over text first. It counts the rows and finds what is wrong with lines and quotes, so that
+Arrow, which is faster and less strict, can be held to its count.
+"""
+
+import csv
+import gzip
+import io
+import re
+from codecs import BOM_UTF8
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
+from surelabel.data._cells import BETWEEN_LABELS, Cells, Place, holds_labels, no_number
+from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
+from surelabel.errors import DataError
+
+# Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
+_BLOCK = 1 << 18
+# About what Arrow takes for a column, however few its rows.
+_COLUMN = 10_000
+# Arrow counts the bytes of a block, which holds a row at least, in 32 bits.
+_LARGEST_ROW = 1 << 30
+_CELLS_IN_BATCH = 1 << 18
+_BUFFER = 1 << 20
+# What a value takes once it is unpacked; of text, which is kept once, its number.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+# What says, beside each value in a list, where its list begins.
+_LEVELS = 4
+# A data frame's index, which pandas stores beside the columns; it is not a feature.
+_INDEX = re.compile(r"__index_level_[0-9]+__")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of a file before it is parsed: its header, in which record that is, and the rows behind it."""
+
+    header: list[str]
+    header_record: int
+    rows: int
+    longest: int
+    """Bytes of the longest record."""
+
+
+def read_csv(path: Path, request: Request) -> Table:
+    """Return the table in a CSV file; features are parsed as float32, labels and ids as strings."""
+    import pyarrow as pa
+
+    with damage_named(path, "gzipped text" if _is_gzip(path) else "text", pa.ArrowException):
+        asked = (*request.labels, *(request.features or ()), *request.drop, request.id_column or "")
+        survey = survey_text(path, asked)
+        check_size(path, len(survey.header) * _COLUMN)
+        columns = choose_columns(path, survey.header, request)
+        if not survey.rows:
+            raise no_rows(path)
+        return build_table(path, columns, request.marks, survey.rows, _batches(path, columns, survey))
+
+
+def read_parquet(path: Path, request: Request) -> Table:
+    """Return the table in a Parquet file; numbers and booleans become float32, labels and ids strings."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    # Names of columns and labels in lists that are no UTF-8 are met as they are read.
+    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _opened(path) as file:
+        fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
+        columns = choose_columns(path, [field.name for field in fields], request)
+        if file.metadata.num_rows == 0:
+            raise no_rows(path)
+        kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+        for field in (fields[position] for position in columns.features):
+            if not any(is_kind(field.type) for is_kind in kinds):
+                place = Place(path, field.name)
+                raise place.problem(0, f"its type {field.type} is {no_number(place, columns.droppable)}")
+        marks = request.marks
+        if len(columns.labels) == 1 and holds_labels(fields[columns.labels[0]].type):
+            if marks.separator is not None:
+                raise DataError(f"File '{path}' has lists of labels, which need no separator; leave the separator out.")
+            marks = replace(marks, separator=BETWEEN_LABELS)
+        names = list(columns.named(columns.used))
+        size = max(1, _CELLS_IN_BATCH // len(names))
+        # Arrow does not read lists of distinct values beyond a group of rows.
+        groups = range(file.num_row_groups)
+        batches = (batch for group in groups for batch in file.iter_batches(size, row_groups=[group], columns=names))
+        rows = ([batch.column(name) for name in names] for batch in batches)
+        return build_table(path, columns, marks, file.metadata.num_rows, rows)
+
+
+def unpacked_size(metadata: Any) -> int:
+    """Return how many bytes all columns of a file take at least, before and after they are decoded."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    size, packed = 0, sum(int(group.total_byte_size) for group in groups)
+    for position in range(len(metadata.schema)):
+        leaf = metadata.schema.column(position)
+        width = _WIDTHS.get(leaf.physical_type, leaf.length)
+        if leaf.max_repetition_level > 0:
+            size += (width + _LEVELS) * sum(group.column(position).num_values for group in groups)
+        else:
+            size += width * metadata.num_rows
+    return max(size, packed)
+
+
+def text_leaves(metadata: Any) -> list[str]:
+    """Return the columns of text, which Arrow can read as the file keeps them, each distinct value once."""
+    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
+    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+
+
+def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
+    """Go over a text file once; refuse what is too large, holds a NUL, or has wrong quotes or ragged rows.
+
+    Args:
+        path: The file.
+        asked: Names of columns; a header that is one of them is not taken for several with another delimiter.
+    """
+    rows = longest = 0
+    ragged = None
+    with _lines(path) as lines:
+        records = csv.reader(lines, delimiter=_delimiter(path), strict=True)
+        try:
+            # Empty lines may come before the header; Arrow counts them among the rows to skip.
+            header_record, cells = next(((place, cells) for place, cells in enumerate(records, 1) if cells), (0, []))
+            header = _checked_header(path, cells, asked)
+            for record in records:
+                longest, lines.in_record = max(longest, lines.in_record), 0
+                rows += bool(record)
+                if record and len(record) != len(header):
+                    ragged = ragged or (rows, record)
+        except csv.Error as error:
+            raise DataError(
+                f"File '{path}', row {rows + 1}: a quoted cell is not closed or goes on after its closing quote, in "
+                f"line {lines.number} ({error}); correct the quotes."
+            ) from error
+    if ragged is not None:  # told at the end, where it is known that a packed file is whole
+        row, record = ragged
+        raise DataError(
+            f"File '{path}', row {row} has {len(record)} cells where the header has {len(header)}; correct the row (a "
+            f"cell with {_delimiter(path)!r} in it must be quoted). It starts {shown(record[0])}."
+        )
+    return Survey(header, header_record, rows, longest)
+
+
+def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[Cells]]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    # Columns go by position, since any text may stand in a header.
+    names = [str(position) for position in range(len(columns.names))]
+    used = [names[position] for position in columns.used]
+    with pa.input_stream(str(path), compression="gzip" if _is_gzip(path) else None) as stream:
+        batches = pc.open_csv(
+            _WholeLineEnds(stream),
+            # A row must fit into a block, with its line end and the mark before all text.
+            # One thread, so that the memory does not grow with the number of cores.
+            read_options=pc.ReadOptions(
+                block_size=max(_BLOCK, survey.longest + 8),
+                use_threads=False,
+                column_names=names,
+                skip_rows_after_names=survey.header_record,
+            ),
+            parse_options=pc.ParseOptions(delimiter=_delimiter(path), newlines_in_values=True),
+            # Text that is no UTF-8 is found later, where its row is known.
+            convert_options=pc.ConvertOptions(
+                check_utf8=False, include_columns=used, column_types=dict.fromkeys(used, pa.large_string())
+            ),
+        )
+        for batch in batches:
+            yield batch.columns
+
+
+class _WholeLineEnds(io.RawIOBase):
+    r"""Gives Arrow blocks that never part "\r\n": it drops a "\n" that begins a block, also within quotes."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._next = stream, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Return at most so many bytes; there is room for one more behind those that are asked for first."""
+        block: bytes = self._next + self._stream.read(size - 1 - len(self._next))
+        self._next = self._stream.read(1) if block.endswith(b"\r") else b""
+        if self._next == b"\n":
+            block, self._next = block + self._next, b""
+        return block
+
+
+class _Lines:
+    """The lines of a text file, one character a byte; refuses a NUL, and a file or record that is too large.
+
+    Attributes:
+        number: of the last line, from 1.
+        in_record: bytes since the last record; who reads the records sets it back.
+    """
+
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        packed = path.stat().st_size
+        self.number = self.in_record = 0
+        self._path, self._text = path, io.TextIOWrapper(stream, encoding="latin-1", newline="")
+        self._most = most_bytes(packed)
+        # A row takes many times its length in memory.
+        self._longest = min(max(self._most // 256, packed), _LARGEST_ROW)
+
+    def __iter__(self) -> Iterator[str]:
+        size = 0
+        while line := self._text.readline(self._longest + 1):
+            self.number += 1
+            self.in_record += len(line)
+            size += len(line)
+            if size > self._most:
+                check_size(self._path, size)
+            if self.in_record > self._longest:
+                raise DataError(
+                    f"File '{self._path}', line {self.number} is longer than {self._longest:,} bytes; if no line end "
+                    f"or quote is missing, set {MAX_BYTES} to 256 times its length (above 2^30 bytes no row is read)."
+                )
+            # Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
+            if "\0" in line:
+                raise DataError(
+                    f"File '{self._path}', line {self.number} holds a NUL character, which text does not have; remove "
+                    "it, or write the file again as UTF-8 text."
+                )
+            yield line
+
+
+def _opened(path: Path) -> Any:
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(path)
+    check_size(path, unpacked_size(metadata))
+    return ParquetFile(
+        path,
+        metadata=metadata,
+        read_dictionary=text_leaves(metadata),
+        # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
+        pre_buffer=False,
+        buffer_size=_BUFFER,
+        page_checksum_verification=True,
+    )
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[_Lines]:
+    """Open a file behind the mark that some programs put before text in UTF-8."""
+    before = csv.field_size_limit(_LARGEST_ROW)
+    try:
+        with cast(BinaryIO, gzip.open(path)) if _is_gzip(path) else path.open("rb") as stream:
+            if stream.read(len(BOM_UTF8)) != BOM_UTF8:
+                stream.seek(0)
+            yield _Lines(path, stream)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _checked_header(path: Path, cells: list[str], asked: Collection[str]) -> list[str]:
+    """Return the names in a header; refuse one of one cell that holds another delimiter and was not asked for."""
+    try:
+        header = [cell.encode("latin-1").decode().strip() for cell in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8."
+        ) from error
+    if not any(header):
+        raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
+    expected = _delimiter(path)
+    found = next((mark for mark in ",;\t|" if mark in header[0] and mark != expected), None)
+    if len(header) == 1 and found is not None and header[0] not in asked:
+        ending = ", or end its name in .tsv" if found == "\t" else ""
+        raise DataError(
+            f"File '{path}' has {found!r} between its cells, not {expected!r}: {shown(header[0])} is its header; write "
+            f"it with {expected!r}, and numbers with a decimal point{ending}."
+        )
+    return header
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if ".tsv" in path.name.lower()[-7:] else ","
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")

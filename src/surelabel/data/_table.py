@@ -1,0 +1,278 @@
+"""Columns become a table: which are features, labels and ids. Here is what holds for every kind of file."""
+
+import difflib
+import shlex
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from surelabel.base.text import check_size, listed
+from surelabel.data._cells import Array, Cells, LabelMarks, Place, encoded, ids_in, labels_in, numbers_in, text_in
+from surelabel.errors import DataError
+
+# In fewer rows a feature can look as if it counted them by chance.
+_LEAST_ROWS = 10
+# Up to here 32 bits hold every whole number.
+_EXACT = 1 << 24
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller asks of a table; `features` is None when every other column is a feature.
+
+    With `labels_if_there` the labels are left out where the file lacks one of their columns.
+    """
+
+    labels: tuple[str, ...]
+    id_column: str | None
+    drop: tuple[str, ...]
+    features: tuple[str, ...] | None
+    marks: LabelMarks
+    labels_if_there: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Samples read from a file.
+
+    Attributes:
+        path: The file.
+        x: Features (N, F), float32; arrays from .npy and .npz keep their shape (N, ...), and uint8 or floats.
+        y: None without labels; one label column: str or None (unlabeled), object (N,), with a separator, or of lists,
+            tuples of str ("?dog": a dog may be there) or None; several: int8 (N, C) with 1, 0 and -1 (unknown).
+        ids: Name of each row, (N,): row numbers from 0, or the id column's integers or strings.
+        feature_names: Names of x's columns; empty where x has more than two dimensions.
+        label_names: The label columns' names; for several columns these are the classes.
+        several: Whether a label is a tuple of classes.
+    """
+
+    path: Path
+    x: Array
+    y: Array | None
+    ids: Array
+    feature_names: tuple[str, ...]
+    label_names: tuple[str, ...]
+    several: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Positions in the file of the columns to read.
+
+    Attributes:
+        names: of all columns.
+        features: positions, in the order of x's columns.
+        labels: positions, in the order asked for.
+        id: position, if there is one.
+        droppable: whether a feature may be left out; a trained model needs all of its features.
+    """
+
+    names: tuple[str, ...]
+    features: tuple[int, ...]
+    labels: tuple[int, ...]
+    id: int | None
+    droppable: bool
+
+    @property
+    def used(self) -> tuple[int, ...]:
+        """Positions of the features, then of the labels, then of the id."""
+        return self.features + self.labels + (() if self.id is None else (self.id,))
+
+    def named(self, positions: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of some columns."""
+        return tuple(self.names[position] for position in positions)
+
+
+def choose_columns(path: Path, names: Sequence[str], request: Request) -> Columns:
+    """Return which columns play which part; every column that is not named for another part is a feature."""
+    _check_names(path, names)
+
+    def find(part: str, name: str) -> int:
+        if name not in names:
+            raise unknown_name(path, part, name, names)
+        return names.index(name)
+
+    wanted = () if request.labels_if_there and not set(request.labels) <= set(names) else request.labels
+    labels = tuple(find("label column", name) for name in wanted)
+    id_position = None if request.id_column is None else find("id column", request.id_column)
+    taken = [*labels] if id_position is None else [*labels, id_position]
+    if request.features is None:
+        named = [*taken, *(find("column to drop", name) for name in request.drop)]
+        features = _other_columns(path, names, {*request.drop, *(names[position] for position in taken)})
+    else:
+        features = _trained_features(path, names, request.features)
+        named = [*taken, *features]
+    if len(set(named)) < len(named):
+        twice = next(position for position in named if named.count(position) > 1)
+        raise DataError(
+            f"File '{path}': column {names[twice]!r} is named more than once among the label, id, feature and dropped "
+            "columns; name it once."
+        )
+    return Columns(tuple(names), features, labels, id_position, request.features is None)
+
+
+def build_table(
+    path: Path, columns: Columns, marks: LabelMarks, rows: int, batches: Iterable[Sequence[Cells]]
+) -> Table:
+    """Return the table that batches of columns make up.
+
+    Memory is reserved once, for the rows that the file is known to have; each batch is copied into place and let go.
+
+    Args:
+        path: The file.
+        columns: What was chosen.
+        marks: How label cells are read.
+        rows: How many there are; batches with more or fewer are refused.
+        batches: Columns in the order of `columns.used`; numbers may be text.
+    """
+    num_features, num_labels = len(columns.features), len(columns.labels)
+    # A label is a reference to a string, and so is an id; without ids rows are numbered in 64 bits.
+    check_size(path, rows * (4 * num_features + 8 * num_labels + 8))
+    x = np.empty((rows, num_features), dtype=np.float32)
+    y, ids, done, size = [], [], 0, 0
+    for batch in batches:
+        start, done = done, done + len(batch[0])
+        if done > rows:
+            raise rows_differ(path, rows, done)
+        places = [Place(path, name, start) for name in columns.named(columns.used)]
+        texts = list(map(text_in, places[num_features:], batch[num_features:]))
+        if columns.id is not None:
+            ids.append(texts.pop())
+            size += 2 * ids[-1].nbytes  # they lie in memory twice, as Arrow's and as Python's
+        labels = [encoded(cells) for cells in texts]
+        size += sum(len(cell or "") for cells, _ in labels for cell in cells)
+        check_size(path, size)
+        if labels:
+            y.append(labels_in(places[num_features : num_features + num_labels], labels, marks))
+        for position in range(num_features):
+            x[start:done, position] = numbers_in(places[position], batch[position], columns.droppable)
+        check_finite(path, x[start:done], columns.named(columns.features), columns.droppable, start)
+    if done != rows:
+        raise rows_differ(path, rows, done)
+    row_ids = np.arange(rows) if columns.id is None else ids_in(Place(path, columns.names[columns.id]), ids)
+    several = num_labels > 0 and marks.separator is not None
+    names = columns.named(columns.features), columns.named(columns.labels)
+    return Table(path, x, np.concatenate(y) if y else None, row_ids, *names, several)
+
+
+def check_finite(path: Path, x: Array, names: Sequence[str], droppable: bool, before: int = 0) -> None:
+    """Refuse a feature that is missing, infinite or too large for 32 bits; it looks at a few rows at a time."""
+    rows = max(1, (1 << 20) // (x.size // len(x)))
+    for start in range(0, len(x), rows):
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
+        if not finite.all():
+            row, *index = np.argwhere(~finite)[0].tolist()
+            place = Place(path, names[index[0]] if names else f"x[{', '.join(map(str, index))}]", before + start)
+            problem = "the value is infinite or too large for 32 bits (3.4e38); correct it"
+            if np.isnan(x[start + row][tuple(index)]):
+                problem = "the cell is empty or NaN; fill it in"
+            raise place.problem(row, f"{problem} or {place.drop() if droppable else 'leave the row out'}.")
+
+
+def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, ...]]:
+    """Return a table without features that only count its rows (7, 8, 9, ...), and the names of these.
+
+    Such a column is a row's place in a file, not what is known of a sample. It may be in any order, since the rows may
+    have been shuffled after they were counted.
+
+    Args:
+        table: Where to look.
+        use: Features that stay, although they count the rows.
+    """
+    names = table.feature_names
+    for name in use:
+        if name not in names:
+            raise unknown_name(table.path, "feature column", name, names)
+    counts = np.array([name not in use and _counts(table.x[:, place]) for place, name in enumerate(names)], dtype=bool)
+    found = tuple(name for name, is_count in zip(names, counts, strict=True) if is_count)
+    if not found:
+        return table, ()
+    remedy = f"say --use {shlex.quote(found[0])} if it is a feature."
+    if counts.all():
+        raise DataError(
+            f"File '{table.path}' has no features: {listed(found)} only counts the rows; add some, or {remedy}"
+        )
+    warnings.warn(f"{listed(found)} of '{table.path}' only counts the rows and is left out; {remedy}", stacklevel=3)
+    kept = tuple(name for name in names if name not in found)
+    return replace(table, x=table.x[:, ~counts], feature_names=kept), found
+
+
+def no_rows(path: Path) -> DataError:
+    """The error for a table without rows."""
+    return DataError(f"File '{path}' has no rows; add at least one sample.")
+
+
+def rows_differ(path: Path, expected: int, read: int) -> DataError:
+    """The error for a reader that gives another number of rows than the file has."""
+    return DataError(
+        f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again, or as another kind "
+        "of table."
+    )
+
+
+def unknown_name(path: Path, kind: str, name: str, known: Sequence[str]) -> DataError:
+    """The error for a name that is not in the file, with the nearest one that is."""
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? It has" if close else "it has"
+    return DataError(f"File '{path}' has no {kind} {name!r}; {hint} {listed(known)}.")
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    seen: dict[str, int] = {}
+    for position, name in enumerate(names):
+        if "\0" in name:
+            raise DataError(f"File '{path}': the name of column {position + 1} holds a NUL character; rename it.")
+        first = seen.setdefault(name, position)
+        # Columns without a name may be many: they can only be dropped, so that they are never confused.
+        if first != position and name:
+            raise DataError(
+                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one of them."
+            )
+
+
+def _other_columns(path: Path, names: Sequence[str], taken: set[str]) -> tuple[int, ...]:
+    features = tuple(position for position, name in enumerate(names) if name not in taken)
+    unnamed = next((position for position in features if not names[position]), None)
+    if unnamed is not None:
+        # A column without a name is most often a data frame's index; it must not be learned from by accident.
+        raise DataError(
+            f"File '{path}': column {unnamed + 1} has no name; name it in the header, or drop it with --drop "
+            "'' (pandas writes its index so; use index=False)."
+        )
+    if not features:
+        raise DataError(
+            f"File '{path}' has no feature columns left beside the label, id and dropped columns; it has "
+            f"{listed(names)}."
+        )
+    return features
+
+
+def _trained_features(path: Path, names: Sequence[str], features: Sequence[str]) -> tuple[int, ...]:
+    position = {name: index for index, name in enumerate(names)}
+    missing = [name for name in features if name not in position]
+    if missing:
+        raise DataError(
+            f"File '{path}' lacks {len(missing)} of the {len(features)} feature columns that the model was "
+            f"trained on: {listed(missing)}; add them. It has {listed(names)}."
+        )
+    if not features:
+        raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
+    return tuple(position[name] for name in features)
+
+
+def _counts(column: Array) -> bool:
+    rows, first, last = len(column), float(column.min()), float(column.max())
+    largest = max(abs(first), abs(last))
+    rounds = column.dtype == np.float32 and largest > _EXACT
+    rounding = float(np.spacing(np.float32(largest))) if rounds else 0.0
+    # Most columns are told by their least and largest value; rounding that hides the count says nothing.
+    if rows < _LEAST_ROWS or not first.is_integer() or abs(last - first - rows + 1) > rounding or 4 * rounding > rows:
+        return False
+    return bool((np.abs(np.sort(column) - (first + np.arange(rows))) <= rounding).all())
