@@ -42,7 +42,7 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
         waiting: logged as a warning where another process has to be waited for.
     """
     try:
-        stream = open(path, "a+b", buffering=0, opener=open_itself)
+        stream = open(path, "a+b", buffering=0, opener=open_itself)  # noqa: SIM115 - closed below
     except OSError as error:
         raise RunError(
             f"File '{path}' cannot be opened for writing ({error.strerror}); remove it, allow writing, or choose "

@@ -195,7 +195,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         (
             {"test_batch": python2_pickle({**row, "labels": [1]})},
             "python",
-            r"'test_batch' must have 20 labels .* Got 1",
+            r"test_batch' must have 20 labels .* Got 1",
         ),
         (
             {"test_batch": python2_pickle({**row, "labels": [10] * 20})},
@@ -204,7 +204,6 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ),
         ({"batches.meta": python2_pickle({"label_names": "cat"})}, "python", r"'label_names' must be a list of names"),
         ({"test_batch.bin": binary["test_batch.bin"][:-1]}, "binary", r"test_batch.bin' has 61459 bytes, .* of 3073"),
-        ({"data_batch_2.bin": binary["data_batch_2.bin"][:3073]}, "binary", r"'data_batch_2.bin' has 1 pictures and"),
         ({"test.bin": b""}, "100 binary", r"test.bin' has 0 bytes, .* of 3074"),
         ({"test_batch.png": npm["test_batch.png"][:9000]}, "npm", r"test_batch.png' is damaged or not really a PNG"),
         ({"test_batch.png": png(64, 64)}, "npm", r"test_batch.png' must be a color picture of 1024 x .* Got 64 x 64"),

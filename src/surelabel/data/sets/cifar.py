@@ -119,9 +119,44 @@ def read_cifar(path: str | os.PathLike[str], name: Literal["cifar10", "cifar100"
     missing = [file for file in layout.files if file not in files]
     if missing:
         raise DataError(f"'{path}' lacks {listed(missing)} of '{layout.folder}'; get it again.")
-    # Each file's bytes are let go as soon as they are read.
-    content = {file: _parse(layout, file, f"{path}: {file}", files.pop(file)) for file in layout.files}
-    return _assemble(path, layout, content)
+    classes = CIFAR10_CLASSES if layout.names is None else _names(path, layout, files[layout.names])
+    train = _part(path, layout, files, layout.train, layout.label_files[:1], len(classes))
+    test = _part(path, layout, files, (layout.test,), layout.label_files[1:], len(classes))
+    return ImageSet(train, test, classes, origin=str(path))
+
+
+def _names(path: Path, layout: Layout, data: bytes) -> tuple[str, ...]:
+    """Return the classes' names."""
+    if layout.kind == "binary":
+        return tuple(line.strip() for line in data.decode("latin1").splitlines() if line.strip())
+    names = _entry(f"{path}: {layout.names}", unpickle(f"{path}: {layout.names}", data), layout.names_key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"File '{path}: {layout.names}': {layout.names_key!r} must be a list of names; get it again.")
+    return tuple(names)
+
+
+def _part(
+    path: Path,
+    layout: Layout,
+    files: dict[str, bytes],
+    batches: Sequence[str],
+    label_files: Sequence[str],
+    classes: int,
+) -> Pictures:
+    """Return the pictures and labels of a part, which is in several files."""
+    pairs = []
+    for file in batches:
+        # Each file's bytes are let go as soon as they are read.
+        x, y = _batch(layout, f"{path}: {file}", files.pop(file))
+        if y is not None:
+            _check_labels(f"{path}: {file}", y, len(x), classes)
+        pairs.append((x, y))
+    pictures = np.ascontiguousarray(np.concatenate([x for x, _ in pairs]))
+    for file in label_files:
+        y = _json_labels(f"{path}: {file}", files[file])
+        _check_labels(f"{path}: {file}", y, len(pictures), classes)
+        return Pictures(pictures, y)
+    return Pictures(pictures, np.concatenate([y for _, y in pairs if y is not None]))
 
 
 def _read_folder(path: Path, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, bytes]]:
@@ -169,29 +204,50 @@ def _nothing_found(path: Path, layouts: Sequence[Layout]) -> DataError:
     return DataError(f"'{path}' holds no file of {folders}; name the official archive or the folder in it.")
 
 
-def _parse(layout: Layout, file: str, where: str, data: bytes) -> Any:
-    """Return what a file holds: pictures (N, 3, 32, 32) with labels or without, a list of labels, or names."""
-    if file in layout.label_files:
-        return _parse_json_labels(where, data)
+def _batch(layout: Layout, where: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64] | None]:
+    """Return the pictures in a file, (N, 3, 32, 32), and their labels, which npm has elsewhere."""
     if layout.kind == "npm":
         pixels = read_pixels(where, data, "PNG", width=32 * 32, most_rows=10_000)
         return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2), None
-    if layout.kind == "binary":
-        return _parse_names(data) if file == layout.names else _parse_records(where, data, layout.label_bytes)
-    return _parse_pickle(layout, file == layout.names, where, data)
+    if layout.kind == "python":
+        content = unpickle(where, data)
+        labels = _as_labels(where, _entry(where, content, layout.labels))
+        return _as_pixels(where, _entry(where, content, "data")).reshape(-1, 3, 32, 32), labels
+    size = layout.label_bytes + PIXELS
+    if not data or len(data) % size:
+        raise DataError(
+            f"File '{where}' has {len(data)} bytes, which is not a number of whole records of {size}; it is damaged or "
+            "of another data set. Get it again."
+        )
+    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
+    return records[:, -PIXELS:].reshape(-1, 3, 32, 32), records[:, -PIXELS - 1].astype(np.int64)
 
 
-def _parse_pickle(layout: Layout, is_names: bool, where: str, data: bytes) -> Any:
-    content = unpickle(where, data)
-    key = layout.names_key if is_names else layout.labels
-    for needed in (key,) if is_names else (key, "data"):
-        if needed not in content:
-            raise DataError(f"File '{where}' has no entry {needed!r}; it has {listed(list(content))}.")
-    if not is_names:
-        return _as_pixels(where, content["data"]).reshape(-1, 3, 32, 32), _as_labels(where, content[key])
-    if not isinstance(content[key], list) or not all(isinstance(name, str) for name in content[key]):
-        raise DataError(f"File '{where}': {key!r} must be a list of names; get it again.")
-    return tuple(content[key])
+def _entry(where: str, content: dict[str, Any], key: str) -> Any:
+    if key not in content:
+        raise DataError(f"File '{where}' has no entry {key!r}; it has {listed(list(content))}.")
+    return content[key]
+
+
+def _json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
+    try:
+        return _as_labels(where, json.loads(data))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:  # a list in a list in a list
+        raise damaged(Path(where), "a JSON list of labels", error) from error
+
+
+def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
+    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 256 for label in labels):
+        raise DataError(f"File '{where}' must hold a list of class indices; get it again.")
+    return np.array(labels, dtype=np.int64)
+
+
+def _check_labels(where: str, y: npt.NDArray[np.int64], count: int, num_classes: int) -> None:
+    if len(y) != count or (y >= num_classes).any():
+        raise DataError(
+            f"File '{where}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
+            f"{y.max(initial=0)}; get it again."
+        )
 
 
 @dataclass
@@ -301,61 +357,3 @@ def _as_pixels(where: str, array: Any) -> npt.NDArray[np.uint8]:
     except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.") from error
     return rows
-
-
-def _parse_records(where: str, data: bytes, label_bytes: int) -> tuple[Any, Any]:
-    size = label_bytes + PIXELS
-    if not data or len(data) % size:
-        raise DataError(
-            f"File '{where}' has {len(data)} bytes, which is not a number of whole records of {size}; it is damaged or "
-            "of another data set. Get it again."
-        )
-    records = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
-    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)
-
-
-def _parse_names(data: bytes) -> tuple[str, ...]:
-    return tuple(line.strip() for line in data.decode("latin1").splitlines() if line.strip())
-
-
-def _parse_json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
-    try:
-        labels = json.loads(data)
-    except (ValueError, RecursionError) as error:  # a list in a list in a list
-        raise damaged(Path(where), "a JSON list of labels", error) from error
-    return _as_labels(where, labels)
-
-
-def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
-    if not isinstance(labels, list) or not all(type(label) is int and 0 <= label < 256 for label in labels):
-        raise DataError(f"File '{where}' must hold a list of class indices; get it again.")
-    return np.array(labels, dtype=np.int64)
-
-
-def _assemble(path: Path, layout: Layout, content: dict[str, Any]) -> ImageSet:
-    classes: tuple[str, ...] = CIFAR10_CLASSES if layout.names is None else content[layout.names]
-    train_labels, test_labels = layout.label_files or (None, None)
-    train = _join(path, content, layout.train, train_labels, len(classes))
-    test = _join(path, content, (layout.test,), test_labels, len(classes))
-    return ImageSet(train, test, classes, origin=str(path))
-
-
-def _join(
-    path: Path, content: dict[str, Any], files: Sequence[str], label_file: str | None, num_classes: int
-) -> Pictures:
-    pictures = [np.ascontiguousarray(content[file][0]) for file in files]
-    uneven = [file for file, x in zip(files, pictures, strict=True) if len(x) != len(pictures[0])]
-    if uneven:
-        raise DataError(
-            f"'{path}': '{uneven[0]}' has {len(content[uneven[0]][0])} pictures and '{files[0]}' has "
-            f"{len(pictures[0])}; all batches are of one size. Get it again."
-        )
-    labels = {label_file: content[label_file]} if label_file else {file: content[file][1] for file in files}
-    for file, y in labels.items():
-        count = sum(map(len, pictures)) if label_file else len(pictures[0])
-        if len(y) != count or (y >= num_classes).any():
-            raise DataError(
-                f"'{path}': '{file}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
-                f"{y.max(initial=0)}; get it again."
-            )
-    return Pictures(np.concatenate(pictures), np.concatenate(list(labels.values())))
