@@ -9,7 +9,8 @@ from sklearn.datasets import load_digits
 
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.picture_cache import cached_pictures
+from surelabel.data.decoding import decode_files
+from surelabel.data.pictures import PictureSettings
 from surelabel.data.source import Subset
 from surelabel.models.image import small_image_network
 
@@ -28,10 +29,9 @@ def main() -> None:
         root = Path(temporary)
         write_files(root)
 
-        files = sorted(root.rglob("*.png"))
-        names = [str(path.relative_to(root)) for path in files]
+        files = {str(path.relative_to(root)): path for path in sorted(root.rglob("*.png"))}
         # Decoded once, then mapped from disk, so the images need not fit into memory.
-        pictures = cached_pictures(root / "decoded", names, files, side=16, on_error="skip")
+        pictures, _ = decode_files(files, root / "decoded", PictureSettings(side=16), on_error="skip")
 
         folder = np.array([Path(name).parent.name for name in pictures.ids.tolist()])
         labeled, pool = np.flatnonzero(folder != "unlabeled"), np.flatnonzero(folder == "unlabeled")

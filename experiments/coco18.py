@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from surelabel.base.text import check_file, damaged
 from surelabel.data.images import data_folder
-from surelabel.data.pictures import decode_pictures
+from surelabel.data.pictures import decode_picture
 from surelabel.data.run_data import RunData
-from surelabel.data.sets import several_labels_data
+from surelabel.data.sets import split_data
 from surelabel.data.source import ArraySource
+from surelabel.data.splits import multi_label_split
 from surelabel.errors import DataError
 from surelabel.reproduce import variants
 from surelabel.reproduce.entries import DataSet, Experiment, rows
@@ -74,7 +75,8 @@ class Part(NamedTuple):
 def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = SIDE) -> RunData:
     """Return some of coco18's trainval pictures labeled, the rest as the pool, and its test pictures."""
     train, test, classes = read_coco18(data_folder() / "coco18", side)
-    return several_labels_data(train, test, classes, seed, labels, num_validation)
+    split = multi_label_split(train.y, labels, seed, num_validation, ids=train.source.ids)
+    return split_data(train, test, classes, split, task="multi")
 
 
 @functools.lru_cache(maxsize=1)
@@ -117,5 +119,5 @@ def _read_part(path: Path, index: dict[str, npt.NDArray[np.generic]], rows: npt.
     starts = np.concatenate([[0], stops[:-1]])
     files = [io.BytesIO(data[start:stop]) for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     names = [str(name) for name in index["image_id"][rows]]
-    decoded = decode_pictures([f"{path}: {name}" for name in names], files, side, "squash")
-    return Part(ArraySource(decoded.x, ids=np.array(names)), index["y"][rows].astype(np.int64))
+    pictures = [decode_picture(file, side, name=f"{path}: {name}") for file, name in zip(files, names, strict=True)]
+    return Part(ArraySource(np.stack(pictures), ids=np.array(names)), index["y"][rows].astype(np.int64))

@@ -11,9 +11,8 @@ A score on ucf3 is not a score on UCF-101. SURELABEL_DATA names the folder above
 import functools
 from pathlib import Path
 
-from surelabel.data.clip_cache import decode_clips
+from surelabel.data.decoding import decode_files
 from surelabel.data.images import data_folder
-from surelabel.data.pictures import Counted
 from surelabel.data.run_data import RunData
 from surelabel.data.sets import clip_data
 from surelabel.data.sets.ucf101 import read_ucf101
@@ -54,7 +53,6 @@ def ucf3(
     *,
     validation_share: float = 0.0,
     cache: str | None = None,
-    progress: Counted | None = None,
     **clips: int,
 ) -> RunData:
     """Return a share of ucf3's training clips labeled, the rest as the pool, and its test clips.
@@ -68,5 +66,5 @@ def ucf3(
             "there, or name the folder above it in SURELABEL_DATA."
         )
     lists = read_ucf101(folder, classes=CLASSES)
-    decoded = decode_clips(lists.videos, Path(cache or CLIPS), ClipSettings(**clips), progress=progress)
-    return clip_data(lists, decoded.clips, seed, share, validation_share)
+    clips_there, _ = decode_files(lists.videos, Path(cache or CLIPS), ClipSettings(**clips))
+    return clip_data(lists, clips_there, seed, share, validation_share)

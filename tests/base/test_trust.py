@@ -31,9 +31,9 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
+from surelabel.reproduce.digits import Job, run_jobs
 from surelabel.reproduce.experiment import _rounds
 from surelabel.reproduce.record import record_runs
-from surelabel.reproduce.workers import Job, run_jobs
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
 from surelabel.runs.session import resume as go_on

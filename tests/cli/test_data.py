@@ -87,7 +87,7 @@ def test_ctrl_c_leaves_a_part_that_the_next_call_goes_on_with(
         if done:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("surelabel.data.sets._transfer._CHUNK", 100_000)
+    monkeypatch.setattr("surelabel.data.sets.download._CHUNK", 100_000)
     with monkeypatch.context() as patch:
         patch.setattr("surelabel.cli.data._MEGABYTE", 10**5)
         patch.setattr("surelabel.cli._work._Lines.__call__", lambda self, *what: interrupt(*what))

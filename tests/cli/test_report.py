@@ -13,7 +13,7 @@ from surelabel.cli.demo import drawn
 from surelabel.data.run_data import TableData
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.report.html import SummaryTable
-from surelabel.reproduce.workers import Job
+from surelabel.reproduce.digits import Job
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
 

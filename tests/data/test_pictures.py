@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from surelabel.data.pictures import decode_picture, decode_pictures
+from surelabel.data.pictures import decode_picture
 from surelabel.errors import DataError, InvalidInputError
 
 SIDE = 4
@@ -236,7 +236,7 @@ def test_what_is_no_fault_of_the_picture_is_not_skipped(fault: Exception, monkey
 
     monkeypatch.setattr(Image, "open", fail)
     with pytest.raises(type(fault)):
-        decode_pictures(*streams(), SIDE, on_error="skip")
+        decode_picture(saved(photograph()), SIDE)
 
 
 def test_a_program_that_lets_pillow_fill_in_gray_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,46 +245,7 @@ def test_a_program_that_lets_pillow_fill_in_gray_is_told_to_stop(monkeypatch: py
         decode_picture(saved(photograph()), SIDE)
 
 
-def test_options_are_checked() -> None:
-    for options, problem in (
-        ({"side": 0}, "'side' argument must be at least 1 pixel. Got 0"),
-        ({"side": 4, "fit": "pad"}, "'fit' argument must be one of 'squash', 'crop'. Got 'pad'"),
-        ({"side": 4, "on_error": "zeros"}, "'on_error' argument must be one of 'stop', 'skip'. Got 'zeros'"),
-    ):
-        with pytest.raises(InvalidInputError, match=problem):
-            decode_pictures(["a"], [saved(photograph())], **options)
-    with pytest.raises(InvalidInputError, match="must name each picture differently. Got 'a' twice"):
-        decode_pictures(["a", "b", "a"], [saved(photograph())] * 3, SIDE)
-
-
-def streams(broken: tuple[int, ...] = ()) -> tuple[list[str], list[io.BytesIO]]:
-    """Twenty pictures, the value of each its number times ten, some of them truncated."""
-    files = []
-    for number in range(20):
-        data = saved(Image.new("L", (12, 8), 10 * number), "JPEG", quality=100).getvalue()
-        files.append(io.BytesIO(data[:-40] if number in broken else data))
-    return [f"picture {number}" for number in range(20)], files
-
-
-def test_pictures_keep_their_order_on_any_number_of_threads() -> None:
-    counts: list[tuple[int, int]] = []
-    for workers in (1, 4, None):
-        decoded = decode_pictures(*streams(), SIDE, workers=workers, progress=lambda *count: counts.append(count))
-        assert decoded.x[:, 0, 0, 0].tolist() == list(range(0, 200, 10))
-        assert decoded.rows.tolist() == list(range(20))
-        assert not decoded.skipped
-    assert counts == 3 * [(number, 20) for number in range(1, 21)]
-
-
-def test_a_broken_picture_stops_the_work_or_is_left_out_and_told() -> None:
-    names, files = streams(broken=(3, 11))
-    with pytest.raises(
-        DataError, match=r"Picture 'picture 3' is truncated .* get it again. To leave such .* pass on_error='skip'"
-    ):
-        decode_pictures(names, files, SIDE)
-    decoded = decode_pictures(names, files, SIDE, on_error="skip")
-    kept = [number for number in range(20) if number not in (3, 11)]
-    assert decoded.rows.tolist() == kept
-    assert decoded.x[:, 0, 0, 0].tolist() == [10 * number for number in kept]
-    assert list(decoded.skipped) == ["picture 3", "picture 11"]
-    assert "on_error" not in decoded.skipped["picture 3"]
+@pytest.mark.parametrize(("options", "name"), [({"side": 0}, "side"), ({"side": 4, "fit": "pad"}, "fit")])
+def test_options_are_checked(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        decode_picture(saved(photograph()), **options)

@@ -202,9 +202,9 @@ def test_draws_of_groups_and_of_several_labels_stay_what_they_were() -> None:
 def test_groups_that_do_not_fit_the_samples_are_refused() -> None:
     y = np.array([0, 0, 1, 1])
     for groups, problem in (
-        ([1, 2, 3], r"'groups' argument must name the group of each of the 4 samples. Got shape \(3,\) instead"),
+        ([1, 2, 3], r"'groups' argument must name one for each of the 4 samples. Got shape \(3,\) instead"),
         ([[1], [2], [3], [4]], r"Got shape \(4, 1\) instead"),
-        (["a", None, "b", "c"], r"Got none for sample 1; give a sample that belongs to no other a group of its own"),
+        (["a", None, "b", "c"], r"Got none for sample 1; give a sample that belongs to no other a name of its own"),
         ([1.0, 2.0, np.nan, 4.0], r"Got none for sample 2"),
     ):
         with pytest.raises(InvalidInputError, match=problem):
@@ -311,7 +311,10 @@ def test_splits_of_several_labels_that_cannot_be_are_refused() -> None:
         ({"labels": 1}, r"'labels' argument must be at least \d for seed 0, so that each of the 2 classes has a pos"),
         ({"labels": 30, "num_validation": 11}, r"'num_validation' argument must be at most 10, .* Got 11"),
         ({"labels": 30, "num_validation": -1}, r"'num_validation' argument must be .* at least 0. Got -1"),
-        ({"labels": 30, "ids": np.arange(39)}, r"'ids' argument must name each of the 40 samples. Got 39"),
+        (
+            {"labels": 30, "ids": np.arange(39)},
+            r"'ids' argument must name one for each of the 40 samples. Got shape",
+        ),
         ({"labels": 30, "y": y[:, 0]}, r"'y' argument must hold 1, 0 and -1 .* Got int64 of shape \(40,\)"),
         ({"labels": 30, "y": y * 2}, r"'y' argument must hold 1, 0 and -1 \(unknown\), shape \(N, C\)"),
         ({"labels": 30, "y": y * [1, 0]}, r"Class 1 has no known positive among the 40 samples.*leave the class out"),

@@ -39,9 +39,8 @@ from surelabel.report.tables import (
     summarize,
     wrong_and_kept_out,
 )
-from surelabel.reproduce.digits import demo_settings
+from surelabel.reproduce.digits import Job, demo_settings, run_jobs
 from surelabel.reproduce.variants import VARIANTS, full_ups
-from surelabel.reproduce.workers import Job, run_jobs
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
 from surelabel.settings import RunSettings

@@ -1,11 +1,7 @@
 """The rows of the demo's table: complete settings, the data behind them, and workers that share the runs."""
 
 import math
-import signal
-import subprocess
-import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +11,7 @@ from surelabel.data.source import ArraySource
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.models.image import SmallImageNetwork, small_image_network
-from surelabel.reproduce.digits import NUM_TEST, SEEDS, demo_jobs, demo_settings, digits
+from surelabel.reproduce.digits import NUM_TEST, SEEDS, Job, demo_jobs, demo_settings, digits, run_jobs
 from surelabel.reproduce.variants import (
     VARIANTS,
     confidence_based,
@@ -25,7 +21,6 @@ from surelabel.reproduce.variants import (
     ups_without_negatives,
     with_mixup,
 )
-from surelabel.reproduce.workers import Job, _processes, run_jobs
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
 
@@ -108,8 +103,7 @@ def test_workers_make_and_sign_the_same_runs_as_this_process(tmp_path: Path) -> 
     for one, other in zip(here, there, strict=True):
         assert RunFolder.open(one.folder).model_bytes() == RunFolder.open(other.folder).model_bytes()
         assert RunFolder.open(other.folder).trust_code
-    assert seen[-1][1:] == (2, 2)
-    assert any("seed 1, round 0" in what for what, _, _ in seen)
+    assert seen == [("Supervised, seed 0", 1, 2), ("Supervised, seed 1", 2, 2)]
 
 
 def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
@@ -118,45 +112,6 @@ def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
     (tmp_path / "taken" / "file").touch()
     with pytest.raises(RunError, match="taken"):
         run_jobs([Job(tmp_path / "taken", settings), Job(tmp_path / "taken", settings)], workers=2)
-
-
-def test_a_worker_does_not_hear_ctrl_c_not_even_while_it_starts() -> None:
-    with _processes(1) as (process,):
-        process.send_signal(signal.SIGINT)  # as from a terminal, before it has imported anything
-        output, _ = process.communicate("")
-    assert (process.returncode, output) == (0, "")
-
-
-def test_ctrl_c_ends_the_workers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [Job(tmp_path / str(i), quick(demo_settings(), steps=100_000)) for i in range(2)]
-    processes: list[subprocess.Popen[str]] = []
-    test_is_over = threading.Event()
-
-    def started(*arguments: Any, **options: Any) -> subprocess.Popen[str]:
-        processes.append(Popen(*arguments, **options))
-        return processes[-1]
-
-    def press_ctrl_c() -> None:
-        """Once both runs have begun; as from a terminal, all processes get the signal."""
-        while not all((job.folder / "run.json").exists() for job in jobs):
-            if test_is_over.wait(0.05):
-                return
-        for process in processes:
-            process.send_signal(signal.SIGINT)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    Popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", started)
-    # A suite that runs in the background of a shell ignores SIGINT.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        threading.Thread(target=press_ctrl_c).start()
-        with pytest.raises(KeyboardInterrupt):
-            run_jobs(jobs, workers=2)
-    finally:
-        test_is_over.set()
-        signal.signal(signal.SIGINT, handler)
-    assert [process.returncode for process in processes] == [-signal.SIGTERM] * 2
 
 
 def test_ids_of_the_digits_are_their_places_in_the_data_set() -> None:

@@ -223,8 +223,8 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from surelabel.runs.lock import locked
-with locked(Path(sys.argv[1])):
+from surelabel.base.processes import locked
+with locked(Path(sys.argv[1]) / ".lock"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -257,6 +257,6 @@ def test_two_processes_cannot_write_one_run(copy: Path, holder: subprocess.Popen
 def test_one_process_cannot_write_a_run_twice_at_once(tmp_path: Path) -> None:
     rounds = start(tmp_path / "run", small_settings(tmp_path))
     next(rounds)
-    with pytest.raises(RunLockedError, match="is writing the run"):
+    with pytest.raises(RunLockedError, match="is writing"):
         next(resume(tmp_path / "run"))
     rounds.close()

@@ -11,14 +11,13 @@ from loopback import serving
 from small_runs import contents, small_settings
 from video_support import numbered, write_video
 
-from surelabel.data._lock import locked as locked_data
-from surelabel.data.clip_cache import decode_clips
-from surelabel.data.sets._transfer import download
+from surelabel.base.processes import locked
+from surelabel.data.decoding import decode_files
+from surelabel.data.sets.download import download, get_dataset
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DamagedFileError, DataError, RunError
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_file
-from surelabel.runs.lock import locked
 from surelabel.runs.rows import alone, append
 from surelabel.runs.session import resume, start
 
@@ -64,7 +63,7 @@ def test_a_lock_that_is_a_link_is_refused(copy: Path, outside: Path) -> None:
 def test_a_lock_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
     with pytest.raises(RunError, match=r"\.lock' cannot be opened for writing \(it is not a plain file\); remove it"):
-        locked(tmp_path).__enter__()
+        locked(tmp_path / ".lock").__enter__()
 
 
 @pytest.mark.parametrize("name", ["rounds/x", "rounds/002", "rounds"])
@@ -122,7 +121,7 @@ def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(copy: Path, n
 
 def test_the_lock_of_a_results_file_is_not_a_link(tmp_path: Path, outside: Path) -> None:
     (tmp_path / ".rows.csv.lock").symlink_to(outside / "new")
-    with pytest.raises(OSError, match=LINK):
+    with pytest.raises(RunError, match=LINK):
         alone(tmp_path / "rows.csv").__enter__()
 
 
@@ -132,27 +131,28 @@ def test_the_lock_of_rounds_that_runs_share_is_not_a_link(tmp_path: Path, outsid
     (lock,) = shared.glob("*.lock")
     lock.unlink()
     lock.symlink_to(outside / "notes.txt")
-    with pytest.raises(OSError, match=LINK):
+    with pytest.raises(RunError, match=LINK):
         list(start(tmp_path / "second", settings, shared=shared))
 
 
-def test_the_lock_of_a_data_folder_is_not_a_link(tmp_path: Path, outside: Path) -> None:
-    (tmp_path / ".lock").symlink_to(outside / "notes.txt")
-    with pytest.raises(OSError, match=LINK):
-        locked_data(tmp_path).__enter__()
+def test_the_lock_of_a_data_set_is_not_a_link(tmp_path: Path, outside: Path) -> None:
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / ".lock").symlink_to(outside / "notes.txt")
+    with pytest.raises(RunError, match=LINK):
+        get_dataset("cifar10", tmp_path)
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_files_of_decoded_clips_are_not_links(tmp_path: Path, outside: Path, number: int) -> None:
     settings = ClipSettings(passages=1, frames=2, height=16, width=16)
     videos = {name: write_video(tmp_path / f"{name}.avi", numbered(4)) for name in ("a", "b")}
-    decode_clips({"a": videos["a"]}, tmp_path / "cache", settings, names=("a", "b"), workers=1)
+    decode_files({"a": videos["a"]}, tmp_path / "cache", settings, names=("a", "b"), workers=0)
     file = sorted(path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".npy", ".jsonl"))[number]
     moved = file.rename(tmp_path / file.name)
     before = moved.read_bytes()
     file.symlink_to(moved)
-    with pytest.raises(DataError, match=rf"Decoded clips cannot be written to .*{LINK}"):
-        decode_clips(videos, tmp_path / "cache", settings, workers=1)
+    with pytest.raises(DataError, match=rf"Decoded files cannot be written to .*{LINK}"):
+        decode_files(videos, tmp_path / "cache", settings, workers=0)
     assert moved.read_bytes() == before
 
 

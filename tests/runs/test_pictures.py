@@ -17,10 +17,8 @@ from voc_support import small_voc, write_voc
 from surelabel.augment.settings import AugmentSettings
 from surelabel.cli._work import shown_decoding, shown_work
 from surelabel.data import sets as datasets
-from surelabel.data.clip_cache import decode_clips
-from surelabel.data.decoding import tell, watched
-from surelabel.data.picture_cache import cached_pictures
-from surelabel.data.pictures import decode_pictures
+from surelabel.data.decoding import decode_files, tell, watched
+from surelabel.data.pictures import PictureSettings
 from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import ArraySource
@@ -81,22 +79,17 @@ def _videos(folder: Path) -> dict[str, Path]:
 
 def test_who_watches_is_told_of_everything_that_is_decoded(voc: Path) -> None:
     seen: Seen = []
-    files = sorted((voc / "VOCdevkit/VOC2007/JPEGImages").iterdir())[:3]
-    names = [file.stem for file in files]
-    counts = [("pictures", done, 3) for done in (1, 2, 3)]
+    files = {file.stem: file for file in sorted((voc / "VOCdevkit/VOC2007/JPEGImages").iterdir())[:3]}
     with watched(lambda *told: seen.append(told)):
-        decode_pictures(names, files, 8)
-        assert seen == counts
-        cached_pictures(voc / "cache", names, files, 8)
-        assert sorted(set(seen[3:])) == counts
+        decode_files(files, voc / "cache", PictureSettings(side=8))
+        assert seen == [("pictures", done, 3) for done in (1, 2, 3)]
         seen.clear()
-        cached_pictures(voc / "cache", names, files, 8)
-        decode_pictures(names, files, 8, progress=lambda done, total: None)
-        assert seen == [], "all is there, or another is told"
-        decode_clips(_videos(voc), voc / "clips", CLIPS, workers=1)
-        assert seen == [("videos", done, 3) for done in (1, 2, 3)]
+        decode_files(files, voc / "cache", PictureSettings(side=8))
+        assert seen == [], "all is there"
+        decode_files(_videos(voc), voc / "clips", CLIPS, workers=0)
+        assert seen == [("clips", done, 3) for done in (1, 2, 3)]
         with watched(None):
-            decode_pictures(names, files, 8)
+            decode_files(files, voc / "cache", PictureSettings(side=9))
     tell("pictures")(1, 2)
     assert len(seen) == 3
 
@@ -105,8 +98,8 @@ def test_a_terminal_shows_a_bar_as_long_as_something_is_decoded(terminal: Consol
     with shown_decoding():
         assert _shown(terminal) == ""
         for done in (1, 2, 3):
-            tell("videos")(done, 3)
-        assert re.search(r"decoding videos ━+ 3/3", _shown(terminal))
+            tell("clips")(done, 3)
+        assert re.search(r"decoding clips ━+ 3/3", _shown(terminal))
         assert not _bars(terminal)
         tell("pictures")(1, 9)
         assert len(_bars(terminal)) == 1
@@ -131,20 +124,20 @@ def test_a_command_that_needs_pictures_shows_a_bar_and_can_be_interrupted(
 ) -> None:
     folder = _voc_run(voc)
     shutil.rmtree(voc / "voc2007-pictures")
-    monkeypatch.setattr("surelabel.data.picture_cache.PART_BYTES", 8 * 3 * 32 * 32)
-    decode = datasets.cached_pictures
+    decode = datasets.decode_files
 
-    def interrupted(place: Path, names: Any, files: Any, *rest: Any, **options: Any) -> Any:
-        decode(place, names[:16], files[:16], *rest, **options)
+    def interrupted(files: dict[str, Path], *rest: Any, **options: Any) -> Any:
+        decode(dict(list(files.items())[:16]), *rest, **options, names=list(files))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(datasets, "cached_pictures", interrupted)
+        patch.setattr(datasets, "decode_files", interrupted)
         result = command("resume", folder, "--rounds", "1")
     assert (result.code, result.err.splitlines()[0]) == (130, "error: interrupted.")
     assert "round 0 is done and kept; go on with: surelabel resume" in result.err
     assert re.search(r"decoding pictures ━+ \d+/16", _shown(terminal))
-    assert len(list((voc / "voc2007-pictures").glob("*.npy"))) == 2
+    (lines,) = (voc / "voc2007-pictures").glob("*/pictures.jsonl")
+    assert len(lines.read_text().splitlines()) == 16
     assert command("resume", folder, "--rounds", "1").code == 0
     assert RunFolder.open(folder).num_rounds == 2
 

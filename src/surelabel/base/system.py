@@ -2,11 +2,9 @@
 
 import errno
 import os
-import signal
 import stat
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,22 +58,6 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Start processes that Ctrl-C does not end: it reaches the whole group, and who started them decides.
-
-    They inherit the block, from their first instruction on; Ctrl-C that comes in this block is not lost.
-    """
-    if os.name != "posix":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def cores() -> int:

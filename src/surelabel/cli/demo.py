@@ -43,7 +43,7 @@ def command(
     say(f"{TITLE[0].upper()}{TITLE[1:]}", style="bold")
     workers = min(cores(), _MOST_WORKERS)
     try:
-        with shown_work("rounds") as progress:
+        with shown_work("runs") as progress:
             result = run_demo(out, range(seeds), workers=workers, progress=progress, results=results)
     except KeyboardInterrupt:
         raise _with_what_is_kept(Interrupted(), out) from None

@@ -13,33 +13,25 @@ What a file may hold, and what becomes of it:
 | integers beyond 16 bits, floating-point numbers, L*a*b* | refused: which value is white is not said |
 | truncated, damaged, or no picture | refused |
 
-A refused picture stops the work with its name, or is left out and told (`on_error="skip"`). It never becomes zeros.
-Damage that leaves a JPEG of the right length, such as a changed byte, cannot be told from a picture.
+A refused picture never becomes zeros. Damage that leaves a JPEG of the right length, such as a changed byte, cannot be
+told from a picture.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import PositiveInt
 
-from surelabel.base.system import cores
-from surelabel.base.text import SKIP, listed, shown
-from surelabel.data.decoding import tell
-from surelabel.data.source import Index
+from surelabel.base.settings import Settings
+from surelabel.base.text import shown
 from surelabel.errors import DataError, InvalidInputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 Fit: TypeAlias = Literal["squash", "crop"]
-OnError: TypeAlias = Literal["stop", "skip"]
-File: TypeAlias = Path | BinaryIO
-Counted = Callable[[int, int], None]
-"""Called as pictures are decoded: (how many are, how many there will be)."""
-
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 """What is tried; Pillow's other formats include some that start other programs."""
 
@@ -47,18 +39,49 @@ _ALPHA = ("LA", "PA", "RGBA", "RGBa")
 _PLAIN = ("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV")
 
 
-def decode_picture(file: File, side: int, fit: Fit = "squash", *, name: str | None = None) -> npt.NDArray[np.uint8]:
-    """Return a picture's pixels, uint8 (3, side, side), by antialiased bilinear resizing.
+class PictureSettings(Settings):
+    """What is kept of a picture: (3, side, side) bytes, by antialiased bilinear resizing.
+
+    Attributes:
+        side: S.
+        fit: "squash" keeps all of the picture and lets its aspect go; "crop" keeps the aspect and lets go what is
+            outside of the largest square in the middle. With several labels a picture, squash: an object at the border
+            is labeled too.
+
+    Example:
+        >>> PictureSettings(side=32).shape
+        (3, 32, 32)
+    """
+
+    kind: ClassVar = "pictures"
+    in_processes: ClassVar = False
+    """Pillow lets threads run side by side."""
+
+    side: PositiveInt
+    fit: Fit = "squash"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of a decoded picture."""
+        return 3, self.side, self.side
+
+    def read(self, path: Path) -> npt.NDArray[np.uint8]:
+        """Decode a file."""
+        return decode_picture(path, self.side, self.fit)
+
+
+def decode_picture(
+    file: Path | BinaryIO, side: int, fit: Fit = "squash", *, name: str | None = None
+) -> npt.NDArray[np.uint8]:
+    """Return a picture's pixels, uint8 (3, side, side).
 
     A JPEG several times as large as that is decoded at a half, a quarter or an eighth of its size, never below twice
     the side.
 
     Args:
         file: its path, or its bytes as a stream.
-        side: S.
-        fit: "squash" keeps all of the picture and lets its aspect go; "crop" keeps the aspect and lets go what is
-            outside of the largest square in the middle. With several labels a picture, squash: an object at the border
-            is labeled too.
+        side: as in `PictureSettings`.
+        fit: as in `PictureSettings`.
         name: what an error calls it.
 
     >>> import io
@@ -71,7 +94,7 @@ def decode_picture(file: File, side: int, fit: Fit = "squash", *, name: str | No
     """
     from PIL import Image
 
-    check_options(side, fit)
+    PictureSettings(side=side, fit=fit)  # refuses others
     called = str(file) if name is None else name
     image = _rgb(called, _load(called, file, side))
     if fit == "crop":
@@ -82,94 +105,7 @@ def decode_picture(file: File, side: int, fit: Fit = "squash", *, name: str | No
     return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
 
 
-class Decoded(NamedTuple):
-    """Pictures in memory.
-
-    Attributes:
-        x: uint8, shape (n, 3, S, S).
-        rows: which of the files these are, shape (n,).
-        skipped: why each of the others is left out, by its name.
-    """
-
-    x: npt.NDArray[np.uint8]
-    rows: Index
-    skipped: dict[str, str]
-
-
-def decode_pictures(
-    names: Sequence[str],
-    files: Sequence[File],
-    side: int,
-    fit: Fit = "squash",
-    *,
-    on_error: OnError = "stop",
-    workers: int | None = None,
-    progress: Counted | None = None,
-) -> Decoded:
-    """Decode pictures on several threads (Pillow lets them run side by side).
-
-    Args:
-        names: what each is called, N different names; an error names the path, where there is one.
-        files: their paths or streams, N.
-        side: as for `decode_picture`.
-        fit: as for `decode_picture`.
-        on_error: "stop" raises the error of the first picture that cannot be decoded; "skip" leaves such pictures out
-            of `x` and names them in `skipped`.
-        workers: how many threads; None: one for each core, 8 at most.
-        progress: called after each picture; None: who watches is told, see `surelabel.data.decoding`.
-    """
-    check_options(side, fit, on_error)
-    check_names(names)
-    report = progress or tell("pictures")
-    x = np.empty((len(files), 3, side, side), dtype=np.uint8)
-
-    def decode(row: int) -> DataError | None:
-        try:
-            file = files[row]
-            x[row] = decode_picture(file, side, fit, name=None if isinstance(file, Path) else names[row])
-        except DataError as error:
-            return error
-        return None
-
-    skipped: dict[str, str] = {}
-    executor = ThreadPoolExecutor(workers or min(8, cores()))
-    try:
-        for row, error in enumerate(executor.map(decode, range(len(files)))):
-            if error is not None and on_error == "stop":
-                raise stopped(str(error)) from error
-            if error is not None:
-                skipped[names[row]] = str(error)
-            report(row + 1, len(files))
-    finally:
-        executor.shutdown(cancel_futures=True)
-    rows = np.flatnonzero([name not in skipped for name in names])
-    return Decoded(x[rows] if skipped else x, rows, skipped)
-
-
-def stopped(message: str) -> DataError:
-    """The error for a picture that cannot be decoded and was not to be skipped."""
-    return DataError(f"{message} To leave such pictures out, and be told which, pass {SKIP}.")
-
-
-def check_options(side: int, fit: str, on_error: str = "stop") -> None:
-    """Refuse what no picture could be decoded with."""
-    if side < 1:
-        raise InvalidInputError(f"The 'side' argument must be at least 1 pixel. Got {side} instead.")
-    for name, value, known in (("fit", fit, ("squash", "crop")), ("on_error", on_error, ("stop", "skip"))):
-        if value not in known:
-            raise InvalidInputError(f"The '{name}' argument must be one of {listed(known)}. Got {value!r} instead.")
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Refuse two pictures of one name."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidInputError(f"The 'names' argument must name each picture differently. Got {name!r} twice.")
-        seen.add(name)
-
-
-def _load(name: str, file: File, side: int) -> "Image.Image":
+def _load(name: str, file: Path | BinaryIO, side: int) -> "Image.Image":
     """Return a file's first picture upright, its pixels read."""
     from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 

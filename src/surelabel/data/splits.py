@@ -5,6 +5,7 @@ one patient, never lie on both sides of a split.
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -53,11 +54,8 @@ def few_labels(y: npt.NDArray[np.integer], per_class: int, seed: int, groups: An
     >>> few_labels(np.array([0, 0, 0, 1, 1, 1]), 1, seed=0, groups=list("aabccd"))[0].tolist()
     [0, 1, 5]
     """
-    require_shape("y", np.asarray(y), 1)
-    require_count("per_class", per_class, 1)
-    rows = np.arange(len(y))
-    labeled = _draw_of_each_class(y, rows, per_class, seed, "labels", _group_keys(groups, len(y)))
-    return labeled, np.setdiff1d(rows, labeled)
+    split = _split_by_class(y, seed, groups, require_count("per_class", per_class, 1), 0)
+    return split.labeled, split.pool
 
 
 def balanced_split(
@@ -82,10 +80,8 @@ def balanced_split(
     """
     require_shape("y", np.asarray(y), 1)
     num_classes = len(np.unique(y))
-    labeled, rest = few_labels(y, _share("labels", labels, num_classes, 1), seed, groups)
-    share = _share("num_validation", num_validation, num_classes, 0)
-    validation = _draw_of_each_class(y, rest, share, seed, "validation", _group_keys(groups, len(y)))
-    return Split(labeled, validation, np.setdiff1d(rest, validation))
+    per_class = _share("labels", labels, num_classes, 1)
+    return _split_by_class(y, seed, groups, per_class, _share("num_validation", num_validation, num_classes, 0))
 
 
 def share_split(
@@ -115,16 +111,9 @@ def share_split(
             "The 'share' argument must be above 0 and, with 'validation_share', at most 1. Got "
             f"{share} and {validation_share} instead; the paper labels 0.2 and 0.5."
         )
-    keys = _group_keys(np.arange(len(y)) if groups is None else groups, len(y))
-    assert keys is not None
-    _, label, sizes = np.unique(y, return_inverse=True, return_counts=True)
-    part, rest = {}, np.arange(len(y))
-    for purpose, wanted in (("labels", share), ("validation", validation_share)):
-        left = np.bincount(label[rest], minlength=len(sizes))
-        per_class = np.minimum(np.maximum(np.round(wanted * sizes), 1), left) if wanted else np.zeros_like(sizes)
-        part[purpose] = _draw_groups(label, rest, per_class, keys, draw(seed, purpose, keys))
-        rest = np.setdiff1d(rest, part[purpose])
-    return Split(part["labels"], part["validation"], rest)
+    _, sizes = np.unique(y, return_counts=True)
+    wanted = [np.maximum(np.round(part * sizes), part > 0) for part in (share, validation_share)]
+    return _split_by_class(y, seed, groups, *wanted, or_all=True)
 
 
 def multi_label_split(
@@ -157,9 +146,16 @@ def multi_label_split(
     >>> [len(part) for part in split], y[split.labeled].any(axis=0).all()
     ([6, 2, 32], np.True_)
     """
-    group_keys = _group_keys(groups, len(y))
-    keys = sample_keys(np.arange(len(y)) if ids is None else np.asarray(ids)) if group_keys is None else group_keys
-    _check_multi(y, labels, num_validation, keys)
+    if y.ndim != 2 or y.dtype.kind not in "iub" or not np.isin(y, (-1, 0, 1)).all():
+        raise InvalidInputError(
+            f"The 'y' argument must hold 1, 0 and -1 (unknown), shape (N, C). Got {y.dtype} of shape {y.shape} instead."
+        )
+    if require_count("labels", labels, 1) > len(y):
+        raise InvalidInputError(
+            f"The 'labels' argument must be from 1 to the number of samples, {len(y)}. Got {labels} instead."
+        )
+    require_count("num_validation", num_validation, 0)
+    keys = _keys(groups, len(y)) if ids is None or groups is not None else _keys(ids, len(y), "ids")
     order = np.lexsort((keys, draw(seed, "labels", keys)))
     needed = np.isin(keys[order], keys[order][_first_of_each_class(y[order])])
     labeled = _first_whole_groups(np.concatenate([order[needed], order[~needed]]), keys, labels)
@@ -201,39 +197,42 @@ def _share(name: str, total: int, num_classes: int, least: int) -> int:
     return share
 
 
-def _draw_of_each_class(
-    y: npt.NDArray[np.integer], rows: Index, per_class: int, seed: int, purpose: str, groups: UInt64Array | None
-) -> Index:
-    """Return `per_class` of the rows of each class, sorted: those with the lowest hash of (seed, purpose, row)."""
+def _split_by_class(
+    y: npt.NDArray[np.integer],
+    seed: int,
+    groups: Any,
+    labels: int | npt.NDArray[Any],
+    validation: int | npt.NDArray[Any],
+    or_all: bool = False,
+) -> Split:
+    """Draw whole groups until so many samples of each class are labeled, and then held out of the rest.
+
+    In the order of a hash of (seed, purpose, group), each group is drawn that has a class of which there are too few.
+    """
+    require_shape("y", np.asarray(y), 1)
+    keys, rest, parts = _keys(groups, len(y)), np.arange(len(y)), list[Index]()
     classes, label = np.unique(y, return_inverse=True)
-    counts = np.bincount(label[rows], minlength=len(classes))
-    if (counts < per_class).any():
-        short = int(np.argmax(counts < per_class))
-        raise InvalidInputError(
-            f"Class {classes[short]} has {counts[short]} samples; {per_class} were to be drawn for {purpose}. Ask for "
-            "fewer."
-        )
-    if groups is not None:
-        return _draw_groups(label, rows, per_class, groups, draw(seed, purpose, groups))
-    drawn = draw(seed, purpose, rows.astype(np.uint64))
-    chosen = []
-    for index in range(len(classes)):
-        places = np.flatnonzero(label[rows] == index)
-        chosen.append(rows[places[np.argsort(drawn[places], kind="stable")[:per_class]]])
-    return np.sort(np.concatenate(chosen))
-
-
-def _draw_groups(
-    label: Index, rows: Index, per_class: int | npt.NDArray[Any], groups: UInt64Array, drawn: UInt64Array
-) -> Index:
-    """Return whole groups of the rows, sorted: in the order drawn, each one that has a class of which too few are."""
-    rows = rows[np.lexsort((groups[rows], drawn[rows]))]
-    have, chosen = np.zeros(label.max() + 1, dtype=np.int64), [rows[:0]]
-    for members in np.split(rows, np.flatnonzero(np.diff(groups[rows])) + 1):
-        if (have < per_class)[label[members]].any():
-            chosen.append(members)
-            have += np.bincount(label[members], minlength=len(have))
-    return np.sort(np.concatenate(chosen))
+    for purpose, per_class in (("labels", labels), ("validation", validation)):
+        counts = np.bincount(label[rest], minlength=len(classes))
+        short = np.flatnonzero(counts < per_class)
+        if len(short) and not or_all:
+            raise InvalidInputError(
+                f"Class {classes[short[0]]} has {counts[short[0]]} samples; {per_class} were to be drawn for "
+                f"{purpose}. Ask for fewer."
+            )
+        order = rest[np.lexsort((keys[rest], draw(seed, purpose, keys[rest])))]
+        ends = [*(np.flatnonzero(np.diff(keys[order])) + 1).tolist(), len(order)]
+        missing, chosen = np.minimum(counts, per_class), [rest[:0]]
+        for start, end in itertools.pairwise([0, *ends]):
+            if (missing <= 0).all():
+                break
+            members = order[start:end]
+            if (missing[label[members]] > 0).any():
+                chosen.append(members)
+                missing = missing - np.bincount(label[members], minlength=len(classes))
+        parts.append(np.sort(np.concatenate(chosen)))
+        rest = np.setdiff1d(rest, parts[-1])
+    return Split(*parts, rest)
 
 
 def _first_of_each_class(y: npt.NDArray[np.integer]) -> Index:
@@ -259,35 +258,19 @@ def _first_whole_groups(order: Index, keys: UInt64Array, count: int) -> Index:
     return order[: count + int(np.argmax(np.append(follows, True)))]
 
 
-def _check_multi(y: npt.NDArray[np.integer], labels: int, num_validation: int, keys: UInt64Array) -> None:
-    if y.ndim != 2 or y.dtype.kind not in "iub" or not np.isin(y, (-1, 0, 1)).all():
-        raise InvalidInputError(
-            f"The 'y' argument must hold 1, 0 and -1 (unknown), shape (N, C). Got {y.dtype} of shape {y.shape} instead."
-        )
-    if len(keys) != len(y):
-        raise InvalidInputError(f"The 'ids' argument must name each of the {len(y)} samples. Got {len(keys)} instead.")
-    if require_count("labels", labels, 1) > len(y):
-        raise InvalidInputError(
-            f"The 'labels' argument must be from 1 to the number of samples, {len(y)}. Got {labels} instead."
-        )
-    require_count("num_validation", num_validation, 0)
-
-
-def _group_keys(groups: Any, count: int) -> UInt64Array | None:
-    """Return a 64-bit key of each sample's group, shape (N,)."""
-    if groups is None:
-        return None
-    values = label_array(groups)
+def _keys(names: Any, count: int, argument: str = "groups") -> UInt64Array:
+    """Return a 64-bit key of each sample's group, or of its id, shape (N,); None: of its row."""
+    values = np.arange(count) if names is None else label_array(names)
     if values.shape != (count,):
         raise InvalidInputError(
-            f"The 'groups' argument must name the group of each of the {count} samples. Got shape {values.shape} "
+            f"The '{argument}' argument must name one for each of the {count} samples. Got shape {values.shape} "
             "instead."
         )
     missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
     if missing.any():
         raise InvalidInputError(
-            f"The 'groups' argument must name the group of each sample. Got none for sample {missing.argmax()}; give a "
-            "sample that belongs to no other a group of its own."
+            f"The '{argument}' argument must name one for each sample. Got none for sample {missing.argmax()}; give a "
+            "sample that belongs to no other a name of its own."
         )
     return sample_keys(values)
 
@@ -329,31 +312,26 @@ class LabeledKFold:
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[Index, Index]]:
         """Yield (train, test) row numbers."""
         encoded = encode_labels(y, self.unlabeled)
-        keys = _group_keys(groups, len(encoded.codes))
-        labeled = np.flatnonzero(encoded.labeled)
-        of_labeled = None if keys is None else keys[labeled]
-        folds = self._folds(encoded.task == "single", of_labeled)
+        keys, labeled = _keys(groups, len(encoded.codes)), np.flatnonzero(encoded.labeled)
+        num_groups = len(np.unique(keys[labeled]))
+        if groups is not None and num_groups < self.n_splits:
+            raise InvalidInputError(
+                f"The 'n_splits' argument must be at most the number of groups that have a labeled row, {num_groups}. "
+                f"Got {self.n_splits} instead."
+            )
+        folds = self._folds(encoded.task == "single", groups is not None)
+        of_labeled = None if groups is None else keys[labeled]
         for _, places in folds.split(np.zeros(len(labeled)), encoded.codes[labeled], of_labeled):
             test = labeled[places]
-            away = test if keys is None else np.flatnonzero(np.isin(keys, keys[test]))
-            yield np.setdiff1d(np.arange(len(encoded.codes)), away), test
+            yield np.flatnonzero(~np.isin(keys, keys[test])), test
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds."""
         return self.n_splits
 
-    def _folds(self, single: bool, groups: UInt64Array | None) -> Any:
+    def _folds(self, single: bool, grouped: bool) -> Any:
         # Here: it takes a second, and runs need no folds.
         from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-        if groups is None:
-            kind = StratifiedKFold if single else KFold
-        else:
-            kind = StratifiedGroupKFold if single else GroupKFold
-            num_groups = len(np.unique(groups))
-            if num_groups < self.n_splits:
-                raise InvalidInputError(
-                    f"The 'n_splits' argument must be at most the number of groups that have a labeled row, "
-                    f"{num_groups}. Got {self.n_splits} instead."
-                )
-        return kind(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
+        plain, by_group = (StratifiedKFold, StratifiedGroupKFold) if single else (KFold, GroupKFold)
+        return (by_group if grouped else plain)(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)

@@ -12,7 +12,7 @@ Frames are taken as they come, one after another, also where their rate varies. 
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,10 @@ class ClipSettings(Settings):
         (3, 32, 128, 128)
     """
 
+    kind: ClassVar = "clips"
+    in_processes: ClassVar = True
+    """A video can crash its decoder."""
+
     passages: PositiveInt = 3
     frames: PositiveInt = 20
     stride: PositiveInt = 1
@@ -59,6 +63,10 @@ class ClipSettings(Settings):
     def shape(self) -> tuple[int, int, int, int]:
         """The shape of a clip."""
         return 3, self.passages * self.frames, self.height, self.width
+
+    def read(self, path: Path) -> Clip:
+        """Decode a file."""
+        return read_clip(path, self)
 
 
 def kept_frames(count: int, settings: ClipSettings) -> npt.NDArray[np.int64]:

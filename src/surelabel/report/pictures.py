@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.base.processes import locked
 from surelabel.data._numpy_files import read_arrays
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import Codes
@@ -26,8 +27,7 @@ from surelabel.report.figures import NOT_DRAWN, ReportFigure, judged_on, not_jud
 from surelabel.report.tables import Row, labels_and_truth, wrong_and_kept_out
 from surelabel.runs import RunFolder
 from surelabel.runs.files import check_plain, write_file
-from surelabel.runs.layout import PICTURES
-from surelabel.runs.lock import locked
+from surelabel.runs.layout import LOCK_FILE, PICTURES
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -90,7 +90,7 @@ def keep_pictures(run: RunFolder) -> None:
             return
     pixels, archive = _read(run, places, validation=False), io.BytesIO()
     np.savez_compressed(archive, places=np.array([*pixels], np.int64), pixels=np.array([*pixels.values()], np.uint8))
-    with locked(run.path):
+    with locked(run.path / LOCK_FILE):
         write_file(run.path / PICTURES, archive.getvalue())
 
 

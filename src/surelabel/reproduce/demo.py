@@ -10,10 +10,9 @@ from typing import NamedTuple
 from surelabel.base.system import Progress
 from surelabel.report.html import SummaryTable, summary_table, write_report
 from surelabel.report.tables import group_runs
-from surelabel.reproduce.digits import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs
+from surelabel.reproduce.digits import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs, run_jobs
 from surelabel.reproduce.record import record_runs
 from surelabel.reproduce.variants import VARIANTS, Variant
-from surelabel.reproduce.workers import run_jobs
 from surelabel.runs import RunFolder
 
 TITLE = f"surelabel demo: handwritten digits, {LABELS_PER_CLASS} labels per class"
@@ -44,14 +43,14 @@ def run_demo(
         seeds: a run of each row for each.
         variants: the rows.
         workers: how many processes share the runs.
-        progress: called after each round: what it was, rounds done, rounds in all.
+        progress: called after each run: what it was, runs done, runs in all.
         results: append a row for each run to this CSV file (`results/runs.csv`).
     """
     folder = free_folder(Path(out))
     jobs = demo_jobs(folder, seeds, variants)
     folder.mkdir(parents=True, exist_ok=True)
     # Supervised first: every other row begins with its network. Then the longest, so that no worker waits at the end.
-    first = [job for job in jobs if job.num_rounds == 1]
+    first = [job for job in jobs if job.settings.config.max_rounds == 0]
     try:
         run_jobs(first + [job for job in reversed(jobs) if job not in first], workers, progress)
     finally:

@@ -1,22 +1,28 @@
-"""The demo: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
+"""The demo's runs: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
 
 A seed draws a quarter of scikit-learn's digits as the test set, and which of the others are labeled. The settings were
 chosen on other data, docs/demo.md says how.
 """
 
+import contextlib
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from surelabel.base.processes import call_in_workers
+from surelabel.base.system import Progress
+from surelabel.base.trust import user_key
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import ArraySource, Index
 from surelabel.engine.settings import TrainingSettings
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, UnsignedRunWarning
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.variants import VARIANTS, Variant
-from surelabel.reproduce.workers import Job
+from surelabel.runs.session import start
 from surelabel.settings import RunSettings, UPSConfig
 
 SEEDS = (0, 1, 2)
@@ -81,6 +87,20 @@ def demo_settings(seed: int = 0) -> RunSettings:
     )
 
 
+class Job(NamedTuple):
+    """A run to be made.
+
+    Attributes:
+        folder: a new one.
+        settings: that name their learner and data.
+        shared: a folder of what jobs have in common (`surelabel.runs.start`); None: each makes all of its own.
+    """
+
+    folder: Path
+    settings: RunSettings
+    shared: Path | None = None
+
+
 def demo_jobs(out: Path, seeds: Sequence[int] = SEEDS, variants: Sequence[Variant] = VARIANTS) -> list[Job]:
     """Return a run for each row of the demo's table and each seed, `out/ups-0` for UPS with seed 0."""
     if not seeds or not variants:
@@ -90,6 +110,41 @@ def demo_jobs(out: Path, seeds: Sequence[int] = SEEDS, variants: Sequence[Varian
         for seed in seeds
         for variant in variants
     ]
+
+
+def run_jobs(jobs: Sequence[Job], workers: int = 2, progress: Progress | None = None) -> None:
+    """Make all runs; an exception, Ctrl-C too, ends the workers, and every finished round is kept.
+
+    On small networks two processes with a thread each are faster than one process with two threads.
+
+    Args:
+        jobs: taken up in this order.
+        workers: how many processes; 1 makes the runs in this one.
+        progress: called after each run with what it was, how many are done and how many there are.
+    """
+    workers = min(workers, len(jobs)) if min(workers, len(jobs)) > 1 else 0
+    if workers:
+        user_key()  # where there can be none, this process says so, once for all workers
+    with contextlib.closing(call_in_workers(_make, [(job, workers > 0) for job in jobs], workers)) as made:
+        for done, _ in enumerate(made, start=1):
+            if progress is not None:
+                settings = jobs[done - 1].settings
+                progress(f"{settings.name}, seed {settings.config.seed}", done, len(jobs))
+
+
+def _make(job: Job, is_worker: bool) -> None:
+    import torch
+
+    if is_worker:
+        warnings.simplefilter("ignore", UnsignedRunWarning)
+    # One thread, here as in a worker: the same sums, so the same networks.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in start(job.folder, job.settings, shared=job.shared):
+            pass
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _first(index: Index, count: int) -> Index:

@@ -112,7 +112,7 @@ class Entry:
         """
         data = self.base(0, "paper").data
         assert isinstance(data, FunctionData)
-        taken = {*data.arguments, "seed", "labels", "share", "num_validation", "validation_share", "progress"}
+        taken = {*data.arguments, "seed", "labels", "share", "num_validation", "validation_share"}
         of_data = _parameters(resolve(data.function))
         of_recipe = list(_parameters(self.dataset.paper).items())[3:]
         return {

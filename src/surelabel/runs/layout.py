@@ -4,13 +4,13 @@ from pathlib import Path
 
 from surelabel.errors import DamagedFileError, RunExistsError
 from surelabel.runs.files import is_temporary, read_json
-from surelabel.runs.lock import LOCK_FILE
 
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
 PICTURES = "pictures.npz"
 CHECKPOINT = "checkpoint.bin"
+LOCK_FILE = ".lock"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind that ended before it began to write a round.

@@ -1,16 +1,14 @@
 """CSV files that rows are appended to, all of them or none, under a header that never changes."""
 
 import csv
-import errno
 import io
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from surelabel.base.system import open_itself
-from surelabel.errors import InvalidInputError, RunLockedError
+from surelabel.base.processes import locked
+from surelabel.errors import InvalidInputError
 from surelabel.runs.files import make_folder, write_file
 
 
@@ -18,37 +16,13 @@ from surelabel.runs.files import make_folder, write_file
 def alone(path: Path, seconds: float = 60.0) -> Iterator[None]:
     """Keep other processes that ask for it from a file and what lies beside it; wait for one that has it now.
 
-    The kernel holds the lock until the process ends, however it ends. A system or a folder without locks goes without.
-
     Args:
         path: a file that rows are appended to; its folder is made, with the hidden file of the lock, which stays there.
         seconds: how long to wait; an append takes milliseconds.
     """
     make_folder(path.parent)
-    with ExitStack() as held:
-        try:
-            import fcntl
-
-            lock = held.enter_context(open(path.with_name(f".{path.name}.lock"), "a", opener=open_itself))
-            _wait(lambda: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB), path, seconds)
-        except (ImportError, OSError) as error:
-            # What cannot be written is named by the write; a link is no reason to go without the lock.
-            if getattr(error, "errno", None) == errno.ELOOP:
-                raise
+    with locked(path.with_name(f".{path.name}.lock"), seconds):
         yield
-
-
-def _wait(take: Callable[[], None], path: Path, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            return take()
-        except BlockingIOError:
-            if time.monotonic() > end:
-                raise RunLockedError(
-                    f"Another process has been writing '{path}' for {seconds:g} seconds. Stop it, then run this again."
-                ) from None
-        time.sleep(0.01)
 
 
 def append(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

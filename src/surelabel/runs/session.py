@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from surelabel.base.processes import locked
 from surelabel.base.system import Progress
 from surelabel.data.run_data import RunData, TableData
 from surelabel.errors import InvalidInputError, RunError
@@ -22,8 +23,7 @@ from surelabel.records import RoundRecord
 from surelabel.runs.checkpoints import RunCheckpoints
 from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, split_of, truth_of
 from surelabel.runs.files import make_folder
-from surelabel.runs.layout import refuse_existing
-from surelabel.runs.lock import locked
+from surelabel.runs.layout import LOCK_FILE, refuse_existing
 from surelabel.runs.reading import RunFolder, settled
 from surelabel.runs.shared_fits import SharedFits
 from surelabel.runs.writing import RunWriter, close
@@ -212,7 +212,7 @@ def _first_part(
     path: Path, settings: RunSettings, learner: Any, data: RunData, records: Iterator[RoundRecord]
 ) -> Iterator[RoundRecord]:
     make_folder(path)
-    with locked(path):
+    with locked(path / LOCK_FILE):
         refuse_existing(path)
         writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
         yield from _with_checkpoints(writer.keep(records, learner), path, settings, learner)
@@ -221,7 +221,7 @@ def _first_part(
 def _go_on(
     opened: RunFolder, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
-    with locked(opened.path):
+    with locked(opened.path / LOCK_FILE):
         run = _reopened(opened, settings)
         done = run.records()
         if done:
@@ -264,7 +264,7 @@ def _with_checkpoints(
 
 
 def _close(opened: RunFolder, settings: RunSettings) -> Iterator[RoundRecord]:
-    with locked(opened.path):
+    with locked(opened.path / LOCK_FILE):
         run = _reopened(opened, settings)
         close(run, settings)
         _logger.info("The run in '%s' is finished: %s.", run.path, settled(run.records(), settings.config).stop)

@@ -7,6 +7,7 @@ that one run has trained are, bit for bit, those that the others would train.
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.system import open_itself
+from surelabel.base.processes import locked
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
@@ -58,8 +59,6 @@ class SharedFits:
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train, or take the weights of an equal fit."""
-        import fcntl  # not on every system; neither are run folders
-
         key = self._inputs.copy()
         if self.learner.warm_start:
             key.update(self._last)
@@ -68,8 +67,7 @@ class SharedFits:
             key.update(np.packbits(part).tobytes())
         make_folder(self.folder)
         path = self.folder / f"{key.hexdigest()}.safetensors"
-        with open(path.with_suffix(".lock"), "a", opener=open_itself) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(path.with_suffix(".lock"), math.inf):
             self.seconds_elsewhere = self._take(path)
             if not self.seconds_elsewhere:
                 started = time.monotonic()

@@ -8,7 +8,7 @@ import pickle
 import tarfile
 import tracemalloc
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +29,7 @@ from PIL import Image
 from surelabel.data.images import VARIABLE, ImageSet, data_folder, is_stored, open_stored, store
 from surelabel.data.run_data import FunctionData
 from surelabel.data.sets import cifar10, cifar100
-from surelabel.data.sets._unpickle import unpickle
-from surelabel.data.sets.cifar import read_cifar
+from surelabel.data.sets.cifar import read_cifar, unpickle
 from surelabel.data.sets.download import DATASETS, array_hashes
 from surelabel.data.splits import split_hash
 from surelabel.errors import DataError, InvalidInputError
@@ -69,16 +68,6 @@ def test_the_small_files_are_pickles_of_python_2() -> None:
     assert data[:2] == b"\x80\x02"
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickles_of_python_3_are_read_too(protocol: int, order: Literal["C", "F"]) -> None:
-    rows = np.asarray(TEN.test.x.reshape(20, 3072), order=order)
-    whole = {"data": rows, b"labels": [1, 2], "batch_label": b""}
-    content = unpickle("test_batch", pickle.dumps(whole, protocol=protocol))
-    assert np.array_equal(content["data"], rows)
-    assert (content["labels"], content["batch_label"]) == ([1, 2], b"")
-
-
 NESTED, DOUBLED = b")" + b"\x85" * 500_000, b")" + b"2\x86" * 60
 
 
@@ -92,32 +81,30 @@ NESTED, DOUBLED = b")" + b"\x85" * 500_000, b")" + b"2\x86" * 60
         b"(" + NESTED + b"\x91.",
         b"})" + b"\x85" * 2000 + b"K\x01s.",
         b"}" + DOUBLED + b"K\x01s.",
-        b"}X\x01\0\0\0acnumpy.core.multiarray\n_reconstruct\n)R(K\x01)cnumpy\ndtype\n" + DOUBLED + b"R\x89C\0tbs.",
+        b"}(" + b")q\0" + b"h\0h\0\x86q\0" * 60 + b"K\x01u.",
     ],
 )
 def test_pickles_that_would_exhaust_the_machine_are_refused(attack: bytes) -> None:
-    with pytest.raises(DataError, match="File 'meta' (is damaged or not a pickle|holds an array that is not one of)"):
-        unpickle("meta", b"\x80\x05" + attack)
+    with pytest.raises(DataError, match="File 'meta' is damaged or not a pickle"):
+        unpickle("meta", b"\x80\x02" + attack)
 
 
-def test_a_bytearray_is_as_long_as_its_bytes_whatever_it_claims() -> None:
+@pytest.mark.parametrize(
+    "attack",
+    [
+        b"\x96" + (2**30).to_bytes(8, "little") + b"abc.",  # a bytearray, a text, a string, a place in the memo
+        b"X" + (2**30).to_bytes(4, "little") + b"abc.",
+        b"T" + (2**30).to_bytes(4, "little") + b"abc.",
+        b"]r" + (2**30).to_bytes(4, "little") + b"0.",
+    ],
+)
+def test_nothing_is_as_large_as_a_number_claims(attack: bytes) -> None:
     tracemalloc.start()
     with pytest.raises(DataError, match="File 'meta' is damaged or not a pickle"):
-        unpickle("meta", b"\x80\x05\x96" + (2**30).to_bytes(8, "little") + b"abc.")
+        unpickle("meta", b"\x80\x02" + attack)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**20
-
-
-@pytest.mark.parametrize("changes", [{0: "text"}, {1: np.dtype("int64")}, {2: (7, 7)}, {3: "K"}, {4: (0, 1)}])
-def test_a_buffer_that_is_no_whole_array_is_refused(changes: dict[int, Any]) -> None:
-    from numpy._core.numeric import _frombuffer
-
-    arguments = [bytes(6), np.dtype("uint8"), (2, 3), "C", None]
-    for place, value in changes.items():
-        arguments[place] = value
-    with pytest.raises(DataError, match="'test_batch'"):
-        unpickle("test_batch", pickle.dumps({"data": Runs(_frombuffer, *arguments)}))
 
 
 class Runs:
@@ -132,15 +119,15 @@ class Runs:
 
 @pytest.mark.parametrize(
     ("function", "named"),
-    [(os.mkdir, "posix.mkdir"), (eval, "builtins.eval"), (getattr, "builtins.getattr"), (np.load, "numpy.load")],
+    [(os.mkdir, "posix.mkdir"), (eval, "__builtin__.eval"), (getattr, "__builtin__.getattr"), (np.load, "numpy.load")],
 )
 def test_a_pickle_that_calls_a_function_is_refused_and_nothing_is_run(
     function: Any, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    attack = pickle.dumps({"labels": [], "data": Runs(function, "made")}, protocol=4)
+    attack = pickle.dumps({"labels": [], "data": Runs(function, "made")}, protocol=2)
     folder = write_folder(tmp_path / "cifar-10-batches-py", {**FORMATS["python"][2], "data_batch_4": attack})
-    with pytest.raises(DataError, match=rf"data_batch_4': the pickle names '{named}', which is not read because it"):
+    with pytest.raises(DataError, match=rf"data_batch_4' is damaged .* names '{named}', which could run code"):
         read_cifar(folder)
     assert not Path("made").exists()
 
@@ -161,17 +148,19 @@ def test_odd_uses_of_the_known_names_are_refused(attack: bytes) -> None:
         unpickle("meta", attack)
 
 
-def test_arrays_of_other_things_than_bytes_are_refused() -> None:
-    for array in (np.zeros((2, 2)), np.array([None]), np.zeros(2, dtype=[("a", "u1")])):
-        with pytest.raises(DataError, match=r"File 'train' holds an array that is not one of bytes \(uint8\)"):
-            unpickle("train", pickle.dumps({"data": array}, protocol=2))
+@pytest.mark.parametrize("array", [np.zeros((2, 3072)), np.array([None]), np.zeros(2, dtype=[("a", "u1")])])
+def test_arrays_of_other_things_than_bytes_are_refused(tmp_path: Path, array: np.ndarray) -> None:
+    batch = python2_pickle({"labels": [0, 1], "data": array})
+    write_folder(tmp_path, {**FORMATS["python"][2], "data_batch_1": batch})
+    with pytest.raises(DataError, match="data_batch_1'"):
+        read_cifar(tmp_path)
 
 
 def test_a_pickle_cut_or_changed_anywhere_is_read_or_named() -> None:
     content = {"labels": [3, 4], "data": np.arange(12, dtype=np.uint8).reshape(2, 6), "filenames": ["a.png"]}
     whole = python2_pickle(content)
     for length in range(len(whole)):
-        with pytest.raises(DataError, match="File 'cut'(: the pickle names '.*'| is damaged or not a pickle)"):
+        with pytest.raises(DataError, match="File 'cut' is damaged or not a pickle"):
             unpickle("cut", whole[:length])
     generator = np.random.default_rng(0)
     for _ in range(3000):
@@ -197,12 +186,16 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ({"data_batch_3": None}, "python", r"a.tgz' lacks 'data_batch_3' of 'cifar-10-batches-py'"),
         ({"data_batch_3": python["data_batch_3"][:-9]}, "python", r"a.tgz: data_batch_3' is damaged or not a pickle"),
         ({"test_batch": python2_pickle({"data": row["data"]})}, "python", r"test_batch' has no entry 'labels'"),
-        ({"test_batch": python2_pickle({**row, "labels": ["cat"]})}, "python", r"test_batch': 'labels' must be a list"),
+        (
+            {"test_batch": python2_pickle({**row, "labels": ["cat"]})},
+            "python",
+            r"test_batch' must hold a list of class indices",
+        ),
         ({"test_batch": python2_pickle({**row, "data": row["data"][:, 1:]})}, "python", "'data' must be an array of"),
         (
             {"test_batch": python2_pickle({**row, "labels": [1]})},
             "python",
-            r"'test_batch' must have 20 labels .* Got 1",
+            r"test_batch' must have 20 labels .* Got 1",
         ),
         (
             {"test_batch": python2_pickle({**row, "labels": [10] * 20})},
@@ -211,7 +204,6 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ),
         ({"batches.meta": python2_pickle({"label_names": "cat"})}, "python", r"'label_names' must be a list of names"),
         ({"test_batch.bin": binary["test_batch.bin"][:-1]}, "binary", r"test_batch.bin' has 61459 bytes, .* of 3073"),
-        ({"data_batch_2.bin": binary["data_batch_2.bin"][:3073]}, "binary", r"'data_batch_2.bin' has 1 pictures and"),
         ({"test.bin": b""}, "100 binary", r"test.bin' has 0 bytes, .* of 3074"),
         ({"test_batch.png": npm["test_batch.png"][:9000]}, "npm", r"test_batch.png' is damaged or not really a PNG"),
         ({"test_batch.png": png(64, 64)}, "npm", r"test_batch.png' must be a color picture of 1024 x .* Got 64 x 64"),

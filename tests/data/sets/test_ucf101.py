@@ -13,6 +13,7 @@ from torch import nn
 from video_support import numbered, write_video
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.data.decoding import watched
 from surelabel.data.images import data_folder
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.sets import ucf101
@@ -265,9 +266,9 @@ def test_a_run_has_labeled_clips_a_pool_and_test_clips(root: Path) -> None:
 
 def test_every_split_shares_one_cache(root: Path) -> None:
     made(root)
-    calls: list[int] = []
-    with pytest.warns(UserWarning, match="9586 and 3734"):
-        data = ucf101(folder=str(root), split=2, progress=lambda done, total: calls.append(total), **CLIPS)
+    calls: list[tuple[str, int, int]] = []
+    with pytest.warns(UserWarning, match="9586 and 3734"), watched(lambda *told: calls.append(told)):
+        data = ucf101(folder=str(root), split=2, **CLIPS)
     assert not calls
     assert {name.split("_")[-2] for name in data.test[0].ids.tolist()} == {"g04", "g05", "g06"}
 
@@ -306,7 +307,7 @@ def test_a_clip_that_cannot_be_decoded_stops_the_run_or_is_left_out(root: Path, 
     try:
         with pytest.raises(DataError, match=r"Video '.*v_YoYo_g01_c01.avi' cannot be read"):
             made(root, cache=str(tmp_path))
-        with pytest.warns(UserWarning, match="1 of 60 clips are left out: 'YoYo/v_YoYo_g01_c01'"):
+        with pytest.warns(UserWarning, match="1 of 60 clips cannot be decoded and are left out: 'YoYo/v_YoYo_g01_c01'"):
             data = made(root, cache=str(tmp_path), on_error="skip")
     finally:
         path.write_bytes(whole)
@@ -315,19 +316,21 @@ def test_a_clip_that_cannot_be_decoded_stops_the_run_or_is_left_out(root: Path, 
 
 def test_a_clip_that_is_missing_for_a_while_does_not_cost_the_others_decoded_again(root: Path, tmp_path: Path) -> None:
     totals: list[int] = []
-    options = {"cache": str(tmp_path), "on_error": "skip", "progress": lambda done, total: totals.append(total)}
+    options = {"cache": str(tmp_path), "on_error": "skip"}
     path = root / "ucf101" / "UCF-101" / clip_name("YoYo", 1, 1)
     path.rename(tmp_path / "away")
     try:
         with (
             pytest.warns(UserWarning, match="1 of 60 listed clips are not in"),
             pytest.warns(UserWarning, match="has 42 and 17 clips"),
+            watched(lambda what, done, total: totals.append(total)),
         ):
             before = ucf101(folder=str(root), **options, **CLIPS)
     finally:
         (tmp_path / "away").rename(path)
     assert totals == [59] * 59
-    after = made(root, **options)
+    with watched(lambda what, done, total: totals.append(total)):
+        after = made(root, **options)
     assert totals[59:] == [1]
     assert len(after.test[0]) == len(before.test[0]) + 1
     whole = made(root, cache=str(tmp_path / "other"))

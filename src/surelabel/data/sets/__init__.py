@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from surelabel.data.clip_cache import decode_clips
-from surelabel.data.images import ImageSet, Pictures, data_folder, is_stored, open_stored
-from surelabel.data.picture_cache import cached_pictures
-from surelabel.data.pictures import Counted, Fit, OnError
+from surelabel.core.labels import Task
+from surelabel.data.decoding import OnError, decode_files
+from surelabel.data.images import ImageSet, data_folder, is_stored, open_stored
+from surelabel.data.pictures import Fit, PictureSettings
 from surelabel.data.run_data import Codes, RunData
 from surelabel.data.sets.download import DATASETS, get_command
-from surelabel.data.sets.ucf101 import SIZES, ActionLists, Clips, read_ucf101
+from surelabel.data.sets.ucf101 import SIZES, ActionLists, read_ucf101
 from surelabel.data.sets.voc import VOC_CLASSES, Difficult, read_voc
 from surelabel.data.source import ArraySource, Index, Source, Subset
-from surelabel.data.splits import balanced_split, multi_label_split, share_split
+from surelabel.data.splits import Split, balanced_split, multi_label_split, share_split
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DataError
 
@@ -61,7 +61,6 @@ def voc2007(
     difficult: Difficult = "ignore",
     on_error: OnError = "stop",
     cache: str | None = None,
-    progress: Counted | None = None,
 ) -> RunData:
     """Return VOC2007: some of its 5,011 trainval pictures labeled, the rest the pool, and its 4,952 test pictures.
 
@@ -79,7 +78,6 @@ def voc2007(
             out of the test score, as the devkit does, and the labeled ones are pseudo-labeled.
         on_error: "stop", or "skip" pictures that cannot be decoded, with a warning.
         cache: where decoded pictures are kept; None: `voc2007-pictures` beside `VOCdevkit`.
-        progress: called as pictures are decoded.
 
     Example:
         >>> voc2007(folder="data")  # doctest: +ELLIPSIS
@@ -91,17 +89,19 @@ def voc2007(
     parts = {}
     for name, count in VOC2007_PICTURES.items():
         part = read_voc(root, name, difficult)
-        if len(part.names) != count:
+        if len(part.files) != count:
             warnings.warn(
-                f"The list '{name}' in '{root}' names {len(part.names)} pictures and that of VOC2007 {count}; scores "
+                f"The list '{name}' in '{root}' names {len(part.files)} pictures and that of VOC2007 {count}; scores "
                 "on it are not scores on VOC2007.",
                 stacklevel=2,
             )
-        pictures = cached_pictures(place, part.names, part.files, side, fit, on_error=on_error, progress=progress)
-        if name == "trainval" and labels == len(part.names):
-            labels = len(pictures.rows)
-        parts[name] = (pictures, part.y[pictures.rows])
-    return several_labels_data(parts["trainval"], parts["test"], VOC_CLASSES, seed, labels, num_validation)
+        pictures, _ = decode_files(part.files, place, PictureSettings(side=side, fit=fit), on_error=on_error)
+        if name == "trainval" and labels == len(part.files):
+            labels = len(pictures)
+        parts[name] = (pictures, part.y[pictures.index])
+    train, y = parts["trainval"]
+    split = multi_label_split(y, labels, seed, num_validation, ids=train.ids)
+    return split_data((train, y), parts["test"], VOC_CLASSES, split, task="multi")
 
 
 def ucf101(
@@ -114,7 +114,6 @@ def ucf101(
     groups: bool = False,
     on_error: OnError = "stop",
     cache: str | None = None,
-    progress: Counted | None = None,
     **clips: int,
 ) -> RunData:
     """Return UCF-101: a share of its 9,537 training clips labeled, the rest the pool, and its 3,783 test clips.
@@ -131,7 +130,6 @@ def ucf101(
         groups: keep the clips that were cut from one video together, labeled or not; shares are then approximate.
         on_error: "stop", or "skip" clips that are missing or cannot be decoded, with a warning.
         cache: where decoded clips are kept; None: `ucf101-clips` beside `ucf101`.
-        progress: called as clips are decoded.
         **clips: what is kept of a video: the settings of `ClipSettings`.
 
     Example:
@@ -155,8 +153,7 @@ def ucf101(
             stacklevel=2,
         )
     place = root / "ucf101-clips" if cache is None else Path(cache).expanduser()
-    settings = ClipSettings(**clips)
-    kept = decode_clips(lists.videos, place, settings, names=lists.listed, on_error=on_error, progress=progress).clips
+    kept, _ = decode_files(lists.videos, place, ClipSettings(**clips), names=lists.listed, on_error=on_error)
     return clip_data(lists, kept, seed, share, validation_share, groups)
 
 
@@ -167,17 +164,49 @@ def clip_data(
     row_of = {name: row for row, name in enumerate(clips.ids.tolist())}
     train, test = (part.only(np.isin(part.names, clips.ids)) for part in (lists.train, lists.test))
     split = share_split(train.y, share, seed, validation_share, train.groups if groups else train.names)
+    sources = [Subset(clips, np.array([row_of[name] for name in part.names.tolist()])) for part in (train, test)]
+    return split_data((sources[0], train.y), (sources[1], test.y), lists.classes, split, in_memory=False)
 
-    def part(listed: Clips, rows: Index) -> tuple[Subset, Codes]:
-        return Subset(clips, np.array([row_of[name] for name in listed.names[rows].tolist()])), listed.y[rows]
 
+def run_data(images: ImageSet, seed: int, labels: int, num_validation: int) -> RunData:
+    """Return the data of a run on some pictures, split by the seed; the arguments are those of `cifar10`."""
+    train, test = ((ArraySource(part.x), np.asarray(part.y)) for part in (images.train, images.test))
+    return split_data(train, test, images.classes, balanced_split(train[1], labels, seed, num_validation))
+
+
+def split_data(
+    train: tuple[Source, Codes],
+    test: tuple[Source, Codes],
+    classes: Sequence[str],
+    split: Split,
+    *,
+    task: Task = "single",
+    in_memory: bool = True,
+) -> RunData:
+    """Return the data of a run whose training samples are split.
+
+    Args:
+        train: samples and their labels, of the form that the task asks for.
+        test: the same of the test samples.
+        classes: C names.
+        split: of the training samples.
+        task: "single" or "multi".
+        in_memory: whether to copy samples out of a mapped file, so that training never waits for the disk.
+    """
+
+    def part(of: tuple[Source, Codes], rows: Index) -> tuple[Source, Codes]:
+        source, y = of
+        return ArraySource(source[rows], ids=source.ids[rows]) if in_memory else Subset(source, rows), y[rows]
+
+    pool, truth = part(train, split.pool) if len(split.pool) else (None, None)
     return RunData(
         labeled=part(train, split.labeled),
-        unlabeled=part(train, split.pool)[0] if len(split.pool) else None,
-        classes=lists.classes,
-        validation=part(train, split.validation) if validation_share else None,
-        test=part(test, np.arange(len(test.y))),
-        truth=train.y[split.pool] if len(split.pool) else None,
+        unlabeled=pool,
+        classes=classes,
+        task=task,
+        validation=part(train, split.validation) if len(split.validation) else None,
+        test=part(test, np.arange(len(test[1]))),
+        truth=truth,
     )
 
 
@@ -189,57 +218,3 @@ def _stored(name: str, folder: str | None) -> ImageSet:
             "elsewhere, name the folder that holds it in SURELABEL_DATA."
         )
     return open_stored(path)
-
-
-def run_data(images: ImageSet, seed: int, labels: int, num_validation: int) -> RunData:
-    """Return the data of a run on some pictures, split by the seed; the arguments are those of `cifar10`."""
-    train, test, classes = images.train, images.test, images.classes
-    split = balanced_split(train.y, labels, seed, num_validation)
-    return RunData(
-        labeled=_part(train, split.labeled),
-        unlabeled=_part(train, split.pool)[0] if len(split.pool) else None,
-        classes=classes,
-        validation=_part(train, split.validation) if num_validation else None,
-        test=_part(test, np.arange(len(test.y))),
-        truth=np.asarray(train.y[split.pool]) if len(split.pool) else None,
-    )
-
-
-def several_labels_data(
-    train: tuple[Source, Codes],
-    test: tuple[Source, Codes],
-    classes: Sequence[str],
-    seed: int,
-    labels: int,
-    num_validation: int,
-) -> RunData:
-    """Return the data of a run on samples with several labels each, split by the seed; see `multi_label_split`.
-
-    Args:
-        train: samples and their 1, 0 and -1 (unknown), (N, C).
-        test: the same of the test samples.
-        classes: C names.
-        seed: draws the labeled and the validation samples, by a hash of their ids.
-        labels: labeled samples in all.
-        num_validation: samples taken out of the pool.
-    """
-    source, y = train
-    split = multi_label_split(y, labels, seed, num_validation, ids=source.ids)
-
-    def part(rows: Index) -> tuple[ArraySource, Codes]:
-        return ArraySource(source[rows], ids=source.ids[rows]), y[rows]
-
-    return RunData(
-        labeled=part(split.labeled),
-        unlabeled=part(split.pool)[0] if len(split.pool) else None,
-        classes=classes,
-        task="multi",
-        validation=part(split.validation) if num_validation else None,
-        test=(ArraySource(test[0][np.arange(len(test[1]))], ids=test[0].ids), test[1]),
-        truth=y[split.pool] if len(split.pool) else None,
-    )
-
-
-def _part(pictures: Pictures, rows: Index) -> tuple[ArraySource, Codes]:
-    # Taking rows copies them out of the mapped file, so that training never waits for the disk.
-    return ArraySource(pictures.x[rows], ids=rows), np.asarray(pictures.y[rows])

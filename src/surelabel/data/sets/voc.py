@@ -9,7 +9,6 @@ Annotations are parsed by Python's expat, which fetches nothing; a document type
 file of more than 1 MiB are refused.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.text import damage_named, damaged, listed, shown
+from surelabel.base.text import damage_named, listed, shown
 from surelabel.errors import DataError, InvalidInputError
 
 Difficult: TypeAlias = Literal["ignore", "present", "absent"]
@@ -48,6 +47,7 @@ VOC_CLASSES = (
     "tvmonitor",
 )
 
+_ENDINGS = {"JPEGImages": ".jpg", "Annotations": ".xml"}
 _CODES = {"ignore": -1, "present": 1, "absent": 0}
 _NAME = re.compile(r"[\w-][\w.-]*")
 _LARGEST_ANNOTATION = 2**20
@@ -58,13 +58,11 @@ class VOCPart(NamedTuple):
     """The pictures of a part and their labels, in the order of its list.
 
     Attributes:
-        names: N names, such as "000005".
-        files: N paths.
+        files: N paths by their names, such as "000005".
         y: 1, 0 and -1 (unknown), int64, shape (N, C).
     """
 
-    names: tuple[str, ...]
-    files: tuple[Path, ...]
+    files: dict[str, Path]
     y: npt.NDArray[np.int64]
 
 
@@ -95,8 +93,7 @@ def read_voc(
         )
     root = _root(Path(folder))
     names = _read_names(root / "ImageSets" / "Main" / f"{part}.txt")
-    pictures = _existing(root, names, part, "JPEGImages", ".jpg")
-    annotations = _existing(root, names, part, "Annotations", ".xml")
+    pictures, annotations = _existing(root, names, part, "JPEGImages"), _existing(root, names, part, "Annotations")
     index = {name: code for code, name in enumerate(classes)}
     y = np.zeros((len(names), len(classes)), dtype=np.int64)
     for row, path in enumerate(annotations):
@@ -104,7 +101,7 @@ def read_voc(
         # Objects that are not difficult come last: one of them makes the class present.
         for code, is_difficult in sorted(objects, key=lambda found: not found[1]):
             y[row, code] = _CODES[difficult] if is_difficult else 1
-    return VOCPart(names, pictures, y)
+    return VOCPart(dict(zip(names, pictures, strict=True)), y)
 
 
 def _root(folder: Path) -> Path:
@@ -121,12 +118,8 @@ def _read_names(path: Path) -> tuple[str, ...]:
     """Return the names in a list, a line each; they become parts of paths, so that no separator may be in them."""
     if not path.is_file():
         raise DataError(f"File '{path}' does not exist; unpack the official archive of this part there too.")
-    with damage_named(path, "a list of pictures"):
-        data = path.read_bytes()
-    try:
-        lines = data.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise damaged(path, "a list of pictures", error) from error
+    with damage_named(path, "a list of pictures", UnicodeDecodeError):
+        lines = path.read_bytes().decode().splitlines()
     names: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         name = line.strip()
@@ -144,8 +137,8 @@ def _read_names(path: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _existing(root: Path, names: Sequence[str], part: str, folder: str, ending: str) -> tuple[Path, ...]:
-    paths = tuple(root / folder / f"{name}{ending}" for name in names)
+def _existing(root: Path, names: Sequence[str], part: str, folder: str) -> list[Path]:
+    paths = [root / folder / f"{name}{_ENDINGS[folder]}" for name in names]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise DataError(
@@ -167,12 +160,8 @@ def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]
     """Return the class and whether it is marked difficult, of each object."""
     if path.stat().st_size > _LARGEST_ANNOTATION:
         raise DataError(f"File '{path}' has {path.stat().st_size} bytes, more than any annotation; get it again.")
-    with damage_named(path, "an annotation"):
-        data = path.read_bytes()
-    try:
-        tree = ElementTree.fromstring(data, ElementTree.XMLParser(target=NoDocumentType()))
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise damaged(path, "an annotation in XML", error) from error
+    with damage_named(path, "an annotation in XML", ElementTree.ParseError, ValueError, LookupError):
+        tree = ElementTree.fromstring(path.read_bytes(), ElementTree.XMLParser(target=NoDocumentType()))
     if tree.tag != "annotation":
         raise DataError(f"File '{path}' must hold an <annotation>. Got <{shown(tree.tag, quote=False)}> instead.")
     return [_read_object(path, element, index) for element in tree.findall("object")]
@@ -181,12 +170,8 @@ def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]
 def _read_object(path: Path, element: ElementTree.Element, index: dict[str, int]) -> tuple[int, bool]:
     name = (element.findtext("name") or "").strip()
     if name not in index:
-        close = difflib.get_close_matches(name, list(index), n=1)
-        hint = f"did you mean {close[0]!r}? They are" if close else "they are"
-        raise DataError(
-            f"File '{path}' has an object of the class {shown(name)}, which is none of the classes; {hint} "
-            f"{listed(list(index), limit=20)}."
-        )
+        classes = listed(list(index), limit=20)
+        raise DataError(f"File '{path}' has an object of the class {shown(name)}; the classes are {classes}.")
     mark = (element.findtext("difficult") or "0").strip()
     if mark not in ("0", "1"):
         raise DataError(f"File '{path}': <difficult> must be 0 or 1. Got {shown(mark)} instead.")

@@ -1,0 +1,139 @@
+"""Several processes: one at a time behind a lock file, and workers that end with the process that started them."""
+
+import itertools
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from filelock import lock_descriptor
+
+from surelabel.base.system import open_itself
+from surelabel.errors import RunError, RunLockedError, SurelabelError
+
+Result = TypeVar("Result")
+
+
+class WorkerCrashedError(SurelabelError):
+    """A worker process has ended before it was done, as by a fault in a C library or for want of memory."""
+
+
+_logger = logging.getLogger("surelabel")
+
+
+@contextmanager
+def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iterator[None]:
+    """Hold a lock file for a block of code; the system lets go of it when the process ends, however it ends.
+
+    Args:
+        path: the lock file. It stays: removing it would let two processes lock two files.
+        seconds: how long to wait for another process that holds it, before `RunLockedError` is raised.
+        waiting: logged as a warning where another process has to be waited for.
+    """
+    try:
+        stream = open(path, "a+b", buffering=0, opener=open_itself)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise RunError(
+            f"File '{path}' cannot be opened for writing ({error.strerror}); remove it, allow writing, or choose "
+            "another folder."
+        ) from error
+    with stream:
+        end = time.monotonic() + seconds
+        while not lock_descriptor(stream.fileno(), blocking=False):
+            if time.monotonic() >= end:
+                stream.seek(0)
+                holder = stream.read(32).decode(errors="replace").strip()
+                raise RunLockedError(
+                    f"Another process{f' (process {holder})' if holder.isdecimal() else ''} is writing in "
+                    f"'{path.parent}' and holds '{path.name}'. Wait for it to end or stop it; nothing was changed."
+                )
+            if waiting is not None:
+                _logger.warning(waiting)
+                waiting = None
+            time.sleep(0.01)
+        # Who holds it is only told to others: a full disk comes up where something must be written.
+        with suppress(OSError):
+            stream.truncate(0)
+            stream.write(f"{os.getpid()}\n".encode())
+        yield
+
+
+def call_in_workers(
+    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], workers: int
+) -> Generator[Result, None, None]:
+    """Call a function with each tuple of arguments in worker processes; yield the results in order.
+
+    When the generator is closed, or this process ends, however it ends, so do the workers, at once. Ctrl-C does not
+    reach them. Where one of them crashes, `WorkerCrashedError` takes the place of a result.
+
+    Args:
+        function: of a module; arguments and results are pickled.
+        calls: its arguments.
+        workers: how many processes; 0: this one makes the calls.
+    """
+    if not workers:
+        yield from itertools.starmap(function, calls)
+        return
+    # Not by fork, which can hang where torch has threads.
+    context = multiprocessing.get_context("spawn")
+    alive, held = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, _end_with, (alive,))
+    try:
+        with _interrupts_blocked(), _without_main():
+            futures = [pool.submit(function, *arguments) for arguments in calls]
+        for future in futures:
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise WorkerCrashedError("A worker process has crashed; look above for its last words.") from error
+    finally:
+        held.close()
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with(alive: Connection) -> None:
+    """End this worker once the other end of the pipe is closed, by the process that started it or by its death."""
+
+    def wait() -> None:
+        with suppress(EOFError, OSError):
+            alive.recv()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C does not end: it reaches the whole group, and who started them decides.
+
+    They inherit the block, from their first instruction on; Ctrl-C that comes in this block is not lost.
+    """
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start processes that do not run the user's script again, as multiprocessing would have them do."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
