@@ -255,13 +255,13 @@ def test_maps_that_are_flattened_before_dropout_are_refused_when_the_network_run
 
 
 @pytest.mark.parametrize("kind", ["spatial", "dropblock"])
-@pytest.mark.parametrize("chunk", [1, 10], ids=["plain passes", "shared passes"])
-def test_mc_passes_over_replaced_layers_differ(kind, chunk):
+@pytest.mark.parametrize("shared", [False, True], ids=["plain passes", "shared passes"])
+def test_mc_passes_over_replaced_layers_differ(kind, shared):
     model = cnn13((3, 16, 16), 4, width=4).eval()
     replace_dropout(model, kind, rate=0.3, block_size=3)
-    estimator = MCDropout(passes=10, chunk=chunk)
+    estimator = MCDropout(passes=10, shared=shared)
     batch = torch.rand(6, 3, 16, 16)
-    assert estimator.plan(model, batch).way == ("one by one" if chunk == 1 else "repeated")
+    assert estimator.plan(model, batch).way == ("repeated" if shared else "one by one")
     assert (estimator.estimate(model, batch, check=True).u > 0).all()
     replace_dropout(model, kind, rate=0.0)
     with pytest.raises(NotStochasticError):
@@ -271,7 +271,7 @@ def test_mc_passes_over_replaced_layers_differ(kind, chunk):
 def test_shared_passes_spread_like_plain_ones():
     model = cnn13((3, 16, 16), 4, width=8, dropout=0.2, dropout_layer="dropblock", block_size=3).eval()
     batch = torch.rand(4, 3, 16, 16)
-    plain, shared = (MCDropout(passes=200, chunk=chunk).estimate(model, batch) for chunk in (1, 50))
+    plain, shared = (MCDropout(passes=200, shared=shared).estimate(model, batch) for shared in (False, True))
     # The standard error of a mean over 200 passes is u / sqrt(200), of a spread about u / sqrt(400).
     assert ((plain.p - shared.p).abs() < 6 * plain.u * (2 / 200) ** 0.5).all()
     torch.testing.assert_close(plain.u, shared.u, rtol=0.6, atol=0)
