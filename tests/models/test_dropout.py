@@ -184,7 +184,7 @@ def test_spatial_dropout_drops_whole_channels():
     [
         (
             lambda: dropout_layer("drop", 0.3),
-            "'dropout_layer' argument must be one of 'dropout', 'spatial', 'dropblock'",
+            "'kind' argument must be one of 'dropout', 'spatial', 'dropblock'",
         ),
         (lambda: dropout_layer("dropout", 1.0), r"'dropout' argument must be a number in \[0, 1\). Got 1.0"),
         (lambda: dropout_layer("dropblock", 0.1, block_size=0), "'block_size' argument must be a whole number"),
@@ -269,7 +269,8 @@ def test_mc_passes_over_replaced_layers_differ(kind, shared):
 
 
 def test_shared_passes_spread_like_plain_ones():
-    model = cnn13((3, 16, 16), 4, width=8, dropout=0.2, dropout_layer="dropblock", block_size=3).eval()
+    model = cnn13((3, 16, 16), 4, width=8).eval()
+    replace_dropout(model, "dropblock", rate=0.2, block_size=3)
     batch = torch.rand(4, 3, 16, 16)
     plain, shared = (MCDropout(passes=200, shared=shared).estimate(model, batch) for shared in (False, True))
     # The standard error of a mean over 200 passes is u / sqrt(200), of a spread about u / sqrt(400).

@@ -184,6 +184,15 @@ def require_count(name: str, value: Any, low: int, high: int | None = None, *, r
     return count
 
 
+def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise InvalidInputError(
+            f"The '{name}' argument must be one of {', '.join(map(repr, choices))}. Got {value!r} instead; choose one "
+            "of them."
+        )
+
+
 def rounded_to(array: Array, value: float) -> Array:
     """Return `value` as a 0-d array of `array`'s dtype and device: the number that `array` can really meet.
 
