@@ -5,12 +5,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from surelabel.augment._batch import LARGEST
 from surelabel.augment.clips import cut, cut_size, middle, random_place
-from surelabel.augment.color import jitter
+from surelabel.augment.color import LARGEST, jitter
 from surelabel.augment.draws import Draws
-from surelabel.augment.geometry import flip_and_crop
-from surelabel.augment.holes import hole
+from surelabel.augment.geometry import flip_and_crop, hole
 from surelabel.augment.randaugment import rand_augment
 from surelabel.augment.settings import AugmentSettings
 from surelabel.errors import InvalidInputError
@@ -47,11 +45,7 @@ class Augment:
         Of clips (N, C, T, H, W) all frames go through the same. Where settings cut something out, T, H and W are less.
         """
         self._check_images(images)
-        if draws.count != images.shape[0]:
-            raise InvalidInputError(
-                f"The 'draws' argument must have one sample for each image, {images.shape[0]}. Got {draws.count} "
-                "instead; make it from the keys of this batch."
-            )
+        assert draws.count == images.shape[0]
         if images.ndim == 4 and not self.settings.side:
             return self._augment(images, draws)
         clips = images if images.ndim == 5 else images.unsqueeze(2)
