@@ -12,6 +12,8 @@ more.
 image, above 1 goes away from it.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -33,6 +35,11 @@ _HAIR = 2.0**-10
 def per_image(values: Tensor) -> Tensor:
     """Return numbers of shape (N,) as (N, 1, 1, 1), to broadcast against images."""
     return values.reshape(-1, 1, 1, 1)
+
+
+def per_channel(values: Sequence[float], images: Tensor) -> Tensor:
+    """Return numbers as (C, 1, 1), or (C, 1, 1, 1) for clips, made on the device: a copy from the host would wait."""
+    return torch.cat([images.new_full((1,) * (images.ndim - 1), value) for value in values])
 
 
 def whole(values: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ Ties between two pixels are common (a shear by 0.04 has a whole row of them ever
 import torch
 from torch import Tensor
 
-from surelabel.augment.color import per_image
+from surelabel.augment.color import per_channel, per_image
 
 Matrix = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """(a, b, c, d, e, f), each of shape (N,)."""
@@ -124,7 +124,8 @@ def cut_out(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) ->
     height, width = images.shape[2:]
     columns = _painted(center_x, side, width)[:, None, None, :]
     rows = _painted(center_y, side, height)[:, None, :, None]
-    return torch.where(rows & columns & per_image(side >= 0), _paint(images), images)
+    paint = PAINT if images.shape[1] == len(PAINT) else (GREY_PAINT,) * images.shape[1]
+    return torch.where(rows & columns & per_image(side >= 0), per_channel(paint, images), images)
 
 
 def _painted(center: Tensor, side: Tensor, length: int) -> Tensor:
@@ -132,13 +133,6 @@ def _painted(center: Tensor, side: Tensor, length: int) -> Tensor:
     start = torch.floor((center - side / 2).clamp(min=0))
     position = torch.arange(length, device=center.device)
     return (position >= start[:, None]) & (position <= torch.floor(start + side)[:, None])
-
-
-def _paint(images: Tensor) -> Tensor:
-    """Return the paint of each channel, shape (C, 1, 1), made on the device: a copy from the host would synchronize."""
-    channels = images.shape[1]
-    paint = PAINT if channels == len(PAINT) else (GREY_PAINT,) * channels
-    return torch.cat([images.new_full((1, 1, 1), level) for level in paint])
 
 
 def hole(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) -> Tensor:

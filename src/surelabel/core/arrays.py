@@ -101,7 +101,7 @@ def as_values(name: str, value: Any, ndim: int = 2) -> Array:
 def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
     array = as_values(name, value, ndim)
-    low, high = extremes(array)
+    low, high = float(array.min()), float(array.max())  # NaN where the array holds NaN
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise InvalidInputError(
             f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
@@ -212,11 +212,3 @@ def row_blocks(array: Array, entries: int = 1 << 17) -> list[slice]:
     on_cpu = str(array.device).startswith("cpu")
     step = max(1, entries // math.prod(array.shape[1:])) if on_cpu else num_rows
     return [slice(start, start + step) for start in range(0, num_rows, step)]
-
-
-def extremes(array: Array) -> tuple[float, float]:
-    """Return the smallest and the largest value of an array that is not empty; NaN when it holds NaN."""
-    xp = namespace(array=array)
-    pairs = [xp.stack([xp.min(array[rows]), xp.max(array[rows])]) for rows in row_blocks(array)]
-    low, high = xp.unstack(xp.stack(pairs), axis=1)
-    return float(xp.min(low)), float(xp.max(high))
