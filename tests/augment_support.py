@@ -8,8 +8,10 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from surelabel.augment import color
 from surelabel.augment.chain import Augment
 from surelabel.augment.draws import Draws
+from surelabel.augment.geometry import affine, rotation
 from surelabel.data.draws import sample_keys
 
 Picture = np.ndarray
@@ -75,3 +77,42 @@ def check_one_graph(augment: Augment, samples: torch.Tensor, backend: str) -> No
     compiled = torch.compile(step, backend=backend, fullgraph=True)
     for seed in (0, 1):
         assert torch.equal(compiled(torch.tensor(seed), samples), step(torch.tensor(seed), samples))
+
+
+# Operations of RandAugment by themselves, which a step makes of the same parts for a mixed batch.
+
+
+def auto_contrast(images: torch.Tensor) -> torch.Tensor:
+    return color.stretch(images, *color.channel_limits(images))
+
+
+def equalize(images: torch.Tensor) -> torch.Tensor:
+    return color.lookup(images, color.equalizing_table(images))
+
+
+def sharpness(images: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return color.blend(color.smooth(images), images, factor)
+
+
+def rotate(images: torch.Tensor, degrees: torch.Tensor) -> torch.Tensor:
+    return affine(images, rotation(degrees, *images.shape[2:]))
+
+
+def shear_x(images: torch.Tensor, amount: torch.Tensor) -> torch.Tensor:
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return affine(images, (one, amount, zero, zero, one, zero))
+
+
+def shear_y(images: torch.Tensor, amount: torch.Tensor) -> torch.Tensor:
+    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
+    return affine(images, (one, zero, zero, amount, one, zero))
+
+
+def translate_x(images: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return affine(images, (one, zero, pixels, zero, one, zero))
+
+
+def translate_y(images: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
+    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
+    return affine(images, (one, zero, zero, zero, one, pixels))

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from surelabel.augment.draws import Draws
 from surelabel.data.draws import draw, sample_keys
-from surelabel.errors import InvalidInputError
 
 NAMES = ["flip", "crop x", "randaugment 1 magnitude", "", "größe"]
 
@@ -97,20 +96,16 @@ def test_rows_of_one_batch_may_be_in_different_epochs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"seed": torch.tensor([1])}, r"'seed' argument must be an int64 tensor of shape \(\). Got torch.int64 of"),
-        ({"seed": torch.tensor(1.0)}, r"'seed' argument must be an int64 tensor .* Got torch.float32"),
-        ({"keys": torch.zeros(3, 1, dtype=torch.int64)}, r"'keys' argument .* Got torch.int64 of shape \(3, 1\)"),
-        ({"keys": torch.zeros(3)}, "'keys' argument .* view the uint64 keys of a sample as int64"),
-        ({"epochs": torch.tensor(3)}, r"'epochs' argument must be .* \(N,\). Got torch.int64 of shape \(\)"),
-        (
-            {"seed": torch.tensor(1, device="meta")},
-            "'seed' argument must be on the device of 'keys', cpu. Got one on meta",
-        ),
+        {"seed": torch.tensor([1])},
+        {"seed": torch.tensor(1.0)},
+        {"keys": torch.zeros(3, 1, dtype=torch.int64)},
+        {"keys": torch.zeros(3)},
+        {"epochs": torch.tensor(3)},
     ],
 )
-def test_arguments_that_cannot_be_hashed_are_named(changed: dict[str, torch.Tensor], message: str) -> None:
+def test_what_cannot_be_hashed_is_no_draw(changed: dict[str, torch.Tensor]) -> None:
     good = {"seed": torch.tensor(1), "keys": torch.arange(3), "epochs": torch.zeros(3, dtype=torch.int64)}
-    with pytest.raises(InvalidInputError, match=message):
+    with pytest.raises(AssertionError):
         Draws(**{**good, **changed})

@@ -5,12 +5,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from augment_support import all_pictures, batch, pictures, with_pillow
+from augment_support import (
+    all_pictures,
+    batch,
+    pictures,
+    rotate,
+    shear_x,
+    shear_y,
+    translate_x,
+    translate_y,
+    with_pillow,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from surelabel.augment import geometry, holes
+from surelabel.augment import geometry
 
 
 def transformed(image: Image.Image, *matrix: float) -> Image.Image:
@@ -19,16 +29,16 @@ def transformed(image: Image.Image, *matrix: float) -> Image.Image:
 
 # (ours, Pillow's, parameters); the published magnitude 4 of 30 among them: 4 degrees, 0.04, 13.33 pixels
 OPERATIONS: dict[str, tuple[Callable, Callable, list[float]]] = {
-    "rotate": (geometry.rotate, Image.Image.rotate, [0, 4.0, -4.0, 7.3, -19.1, 30.0, -30.0, 45.0, 90.0, 180.0]),
-    "shear x": (geometry.shear_x, lambda i, v: transformed(i, 1, v, 0, 0, 1, 0), [0, 0.04, -0.04, 0.1, 0.25, -0.3]),
-    "shear y": (geometry.shear_y, lambda i, v: transformed(i, 1, 0, 0, v, 1, 0), [0, 0.04, -0.04, 0.1, 0.25, -0.3]),
+    "rotate": (rotate, Image.Image.rotate, [0, 4.0, -4.0, 7.3, -19.1, 30.0, -30.0, 45.0, 90.0, 180.0]),
+    "shear x": (shear_x, lambda i, v: transformed(i, 1, v, 0, 0, 1, 0), [0, 0.04, -0.04, 0.1, 0.25, -0.3]),
+    "shear y": (shear_y, lambda i, v: transformed(i, 1, 0, 0, v, 1, 0), [0, 0.04, -0.04, 0.1, 0.25, -0.3]),
     "translate x": (
-        geometry.translate_x,
+        translate_x,
         lambda i, v: transformed(i, 1, 0, v, 0, 1, 0),
         [0, 13.333333, -13.333333, 0.4, 0.5, -0.5, 1.5, -9.6, 100.0],
     ),
     "translate y": (
-        geometry.translate_y,
+        translate_y,
         lambda i, v: transformed(i, 1, 0, 0, 0, 1, v),
         [0, 13.333333, -13.333333, 0.4, 0.5, -0.5, 1.5, -9.6, 100.0],
     ),
@@ -70,7 +80,7 @@ def test_a_thousand_random_strengths_agree_with_pillow(name: str) -> None:
 def test_images_that_are_not_square_turn_about_their_middle() -> None:
     image = np.ascontiguousarray(pictures(45)["noise"][:20])
     for degrees in (10.0, -30.0, 77.0):
-        result = geometry.rotate(batch(image).to(torch.float32), torch.tensor([degrees]))[0]
+        result = rotate(batch(image).to(torch.float32), torch.tensor([degrees]))[0]
         assert share_equal(result, with_pillow(lambda i, v=degrees: i.rotate(v), image)) >= 0.995
 
 
@@ -133,7 +143,7 @@ boxes = st.tuples(st.floats(-1, 20, width=32), st.floats(0, 11.875, width=32), s
 def test_cut_out_is_its_reference(box: tuple[float, float, float], channels: int) -> None:
     side, center_x, center_y = box
     image = np.random.default_rng(0).integers(0, 256, (9, 12, channels), dtype=np.uint8)
-    result = holes.cut_out(
+    result = geometry.cut_out(
         batch(image).to(torch.float32), torch.tensor([side]), torch.tensor([center_x]), torch.tensor([center_y])
     )
     assert torch.equal(result, batch(_reference_cut_out(image, *box)).to(torch.float32))
@@ -152,7 +162,7 @@ def test_cut_out_paints_the_rectangle_that_pillow_draws(box: tuple[float, float,
         ImageDraw.Draw(picture).rectangle(corners, (125, 123, 114))
         return picture
 
-    result = holes.cut_out(
+    result = geometry.cut_out(
         batch(image).to(torch.float32), torch.tensor([side]), torch.tensor([center_x]), torch.tensor([center_y])
     )[0]
     assert share_equal(result, with_pillow(painted, image)) == 1
@@ -163,7 +173,7 @@ def test_a_hole_is_the_clipped_square_of_zeros(side: int, center_x: int, center_
     expected = torch.ones(1, 4, 9, 12)
     half = side // 2
     expected[:, :, max(0, center_y - half) : center_y + half, max(0, center_x - half) : center_x + half] = 0
-    result = holes.hole(
+    result = geometry.hole(
         torch.ones(1, 4, 9, 12), torch.tensor([side]), torch.tensor([center_x]), torch.tensor([center_y])
     )
     assert torch.equal(result, expected)

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
+import augment_support as alone
 import numpy as np
 import pytest
 import torch
 from augment_support import all_pictures, batch, draws_of, pictures, with_pillow
 from PIL import Image, ImageEnhance, ImageOps
 
-from surelabel.augment import color, geometry, holes, points
+from surelabel.augment import color, geometry
 from surelabel.augment.randaugment import (
     Operation,
     Step,
@@ -26,22 +27,22 @@ Alone = Callable[[torch.Tensor, Step], torch.Tensor]
 # What each operation is as a function of its own.
 ALONE: dict[Operation, Alone] = {
     Operation.IDENTITY: lambda x, s: x,
-    Operation.AUTO_CONTRAST: lambda x, s: points.auto_contrast(x),
-    Operation.EQUALIZE: lambda x, s: points.equalize(x),
-    Operation.INVERT: lambda x, s: points.invert(x),
-    Operation.ROTATE: lambda x, s: geometry.rotate(x, s.strengths.degrees),
-    Operation.POSTERIZE: lambda x, s: points.posterize(x, s.strengths.bits),
-    Operation.SOLARIZE: lambda x, s: points.solarize(x, s.strengths.threshold),
-    Operation.SOLARIZE_ADD: lambda x, s: points.solarize_add(x, s.strengths.addition),
+    Operation.AUTO_CONTRAST: lambda x, s: alone.auto_contrast(x),
+    Operation.EQUALIZE: lambda x, s: alone.equalize(x),
+    Operation.INVERT: lambda x, s: 255 - x,
+    Operation.ROTATE: lambda x, s: alone.rotate(x, s.strengths.degrees),
+    Operation.POSTERIZE: lambda x, s: color.posterize(x, s.strengths.bits),
+    Operation.SOLARIZE: lambda x, s: color.solarize(x, s.strengths.threshold),
+    Operation.SOLARIZE_ADD: lambda x, s: color.solarize_add(x, s.strengths.addition),
     Operation.COLOR: lambda x, s: color.color(x, s.strengths.factor),
     Operation.CONTRAST: lambda x, s: color.contrast(x, s.strengths.factor),
     Operation.BRIGHTNESS: lambda x, s: color.brightness(x, s.strengths.factor),
-    Operation.SHARPNESS: lambda x, s: color.sharpness(x, s.strengths.factor),
-    Operation.SHEAR_X: lambda x, s: geometry.shear_x(x, s.strengths.shear),
-    Operation.SHEAR_Y: lambda x, s: geometry.shear_y(x, s.strengths.shear),
-    Operation.TRANSLATE_X: lambda x, s: geometry.translate_x(x, s.strengths.shift_x),
-    Operation.TRANSLATE_Y: lambda x, s: geometry.translate_y(x, s.strengths.shift_y),
-    Operation.CUT_OUT: lambda x, s: holes.cut_out(x, s.strengths.side, s.center_x, s.center_y),
+    Operation.SHARPNESS: lambda x, s: alone.sharpness(x, s.strengths.factor),
+    Operation.SHEAR_X: lambda x, s: alone.shear_x(x, s.strengths.shear),
+    Operation.SHEAR_Y: lambda x, s: alone.shear_y(x, s.strengths.shear),
+    Operation.TRANSLATE_X: lambda x, s: alone.translate_x(x, s.strengths.shift_x),
+    Operation.TRANSLATE_Y: lambda x, s: alone.translate_y(x, s.strengths.shift_y),
+    Operation.CUT_OUT: lambda x, s: geometry.cut_out(x, s.strengths.side, s.center_x, s.center_y),
 }
 
 

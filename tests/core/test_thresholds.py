@@ -434,7 +434,7 @@ GOOD = {"p": np.array([[0.9, 0.1]]), "u": np.array([[0.1, 0.1]]), "y": np.array(
             {"pool": (np.full((1, 3), 1 / 3), np.ones((1, 3)))},
             "'pool' .* the classes of 'p'. Got 3 and 2",
         ),
-        ({"pool": (np.full((2, 2), 0.5), np.ones((1, 2)))}, r"'pool' .* of one shape. Got \(2, 2\) and \(1, 2\)"),
+        ({"pool": (np.full((2, 2), 0.5), np.ones((1, 2)))}, r"one shape: 'p' has \(2, 2\), 'u' has \(1, 2\)"),
         ({"pool": (np.full((2, 2), 0.5), -np.ones((2, 2)))}, "'pool' argument must hold uncertainties"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_network_and_its_layers_come_from_a_file(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("name", "parameters", "expected"),
     [
-        ("mc-dropout", {"chunk": 1}, MCDropout(passes=7, temperature=1.5, task="multi", chunk=1)),
+        ("mc-dropout", {"shared": False}, MCDropout(passes=7, temperature=1.5, task="multi", shared=False)),
         ("mc-spatial-dropout", {}, MCSpatialDropout(passes=7, temperature=1.5, task="multi")),
         ("mc-spatial-dropout", {"rate": 0.2}, MCSpatialDropout(passes=7, temperature=1.5, task="multi", rate=0.2)),
         ("mc-dropblock", {"block_size": 3}, MCDropBlock(passes=7, temperature=1.5, task="multi", block_size=3)),
@@ -221,7 +221,7 @@ def test_trained_networks_depend_on_an_estimator_only_where_it_changes_training(
     same = [
         {"uncertainty": "none"},
         {"uncertainty": "augmentation", "uncertainty_parameters": {"crop": 2}},
-        {"uncertainty_parameters": {"chunk": 1}, "passes": 3, "temperature": 1.0, "predict_batch_size": 5},
+        {"uncertainty_parameters": {"shared": False}, "passes": 3, "temperature": 1.0, "predict_batch_size": 5},
         {"uncertainty": f"{file}:Constant", "uncertainty_parameters": {"value": 1}},
     ]
     for changes in same:

@@ -8,7 +8,7 @@ from benchmarks.operations import multiply_adds
 from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError
 from surelabel.models.cnn13 import CNN13, cnn13
-from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
+from surelabel.models.dropout import DropBlock2d, SpatialDropout2d, replace_dropout
 from surelabel.models.stochastic import stochastic_layers, stochastic_mode
 from surelabel.uncertainty import MCDropout
 
@@ -92,7 +92,8 @@ def test_other_dropout_stands_in_the_same_places_and_changes_no_weights(kind, la
     torch.manual_seed(0)
     plain = cnn13(SHAPE, 10, width=4)
     torch.manual_seed(0)
-    model = cnn13(SHAPE, 10, width=4, dropout=0.2, dropout_layer=kind, block_size=3)
+    model = cnn13(SHAPE, 10, width=4)
+    replace_dropout(model, kind, rate=0.2, block_size=3)
     names = [name for name, layer in plain.named_modules() if isinstance(layer, nn.Dropout)]
     layers = stochastic_layers(model)
     assert list(layers) == names

@@ -184,7 +184,7 @@ def test_spatial_dropout_drops_whole_channels():
     [
         (
             lambda: dropout_layer("drop", 0.3),
-            "'dropout_layer' argument must be one of 'dropout', 'spatial', 'dropblock'",
+            "'kind' argument must be one of 'dropout', 'spatial', 'dropblock'",
         ),
         (lambda: dropout_layer("dropout", 1.0), r"'dropout' argument must be a number in \[0, 1\). Got 1.0"),
         (lambda: dropout_layer("dropblock", 0.1, block_size=0), "'block_size' argument must be a whole number"),
@@ -255,13 +255,13 @@ def test_maps_that_are_flattened_before_dropout_are_refused_when_the_network_run
 
 
 @pytest.mark.parametrize("kind", ["spatial", "dropblock"])
-@pytest.mark.parametrize("chunk", [1, 10], ids=["plain passes", "shared passes"])
-def test_mc_passes_over_replaced_layers_differ(kind, chunk):
+@pytest.mark.parametrize("shared", [False, True], ids=["plain passes", "shared passes"])
+def test_mc_passes_over_replaced_layers_differ(kind, shared):
     model = cnn13((3, 16, 16), 4, width=4).eval()
     replace_dropout(model, kind, rate=0.3, block_size=3)
-    estimator = MCDropout(passes=10, chunk=chunk)
+    estimator = MCDropout(passes=10, shared=shared)
     batch = torch.rand(6, 3, 16, 16)
-    assert estimator.plan(model, batch).way == ("one by one" if chunk == 1 else "repeated")
+    assert estimator.plan(model, batch).way == ("repeated" if shared else "one by one")
     assert (estimator.estimate(model, batch, check=True).u > 0).all()
     replace_dropout(model, kind, rate=0.0)
     with pytest.raises(NotStochasticError):
@@ -269,9 +269,10 @@ def test_mc_passes_over_replaced_layers_differ(kind, chunk):
 
 
 def test_shared_passes_spread_like_plain_ones():
-    model = cnn13((3, 16, 16), 4, width=8, dropout=0.2, dropout_layer="dropblock", block_size=3).eval()
+    model = cnn13((3, 16, 16), 4, width=8).eval()
+    replace_dropout(model, "dropblock", rate=0.2, block_size=3)
     batch = torch.rand(4, 3, 16, 16)
-    plain, shared = (MCDropout(passes=200, chunk=chunk).estimate(model, batch) for chunk in (1, 50))
+    plain, shared = (MCDropout(passes=200, shared=shared).estimate(model, batch) for shared in (False, True))
     # The standard error of a mean over 200 passes is u / sqrt(200), of a spread about u / sqrt(400).
     assert ((plain.p - shared.p).abs() < 6 * plain.u * (2 / 200) ** 0.5).all()
     torch.testing.assert_close(plain.u, shared.u, rtol=0.6, atol=0)

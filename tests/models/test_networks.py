@@ -11,7 +11,7 @@ from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.cnn13 import cnn13
-from surelabel.models.dropout import DropBlock2d, SpatialDropout2d
+from surelabel.models.dropout import DropBlock2d, SpatialDropout2d, replace_dropout
 from surelabel.models.shake_shake import shake, shake_shake
 from surelabel.models.stochastic import evaluation_mode, stochastic_layers, stochastic_mode
 from surelabel.models.wide_resnet import wide_resnet
@@ -26,6 +26,12 @@ SMALL = {
 # Of dropout: one in each of three blocks, one in each of two branches of twelve blocks.
 DROPOUTS = {"wide_resnet": 3, "shake_shake": 24}
 KINDS = {"dropout": nn.Dropout, "spatial": SpatialDropout2d, "dropblock": DropBlock2d}
+
+
+def replaced(model: nn.Module, kind: str, rate: float = 0.3) -> nn.Module:
+    replace_dropout(model, kind, rate, block_size=3)
+    return model
+
 
 both = pytest.mark.parametrize("name", list(SMALL))
 
@@ -164,7 +170,6 @@ def test_pictures_that_are_too_small_or_no_pictures_are_named(name, shape):
             lambda: wide_resnet((3, 32, 32), 10, norm_momentum=0),
             "'norm_momentum' argument must be a number in .* Got 0",
         ),
-        (lambda: wide_resnet((3, 32, 32), 10, dropout_layer="no"), "'dropout_layer' argument must be one of"),
         (lambda: shake_shake((3, 32, 32), 10, width=5), "'width' argument must be even.* Got 5 "),
         (lambda: shake_shake((3, 32, 32), 10, dropout=1.5), "'dropout' argument must be a number in .* Got 1.5"),
     ],
@@ -202,7 +207,7 @@ def test_shake_shake_drops_after_the_activation_between_the_convolutions_of_each
 @both
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_only_dropout_of_the_kind_asked_for_is_random_in_mc_passes(name, kind):
-    model = SMALL[name](dropout=0.2, dropout_layer=kind, block_size=3)
+    model = replaced(SMALL[name](), kind, rate=0.2)
     layers = stochastic_layers(model)
     assert [type(layer) for layer in layers.values()] == [KINDS[kind]] * DROPOUTS[name]
     assert {layer.p for layer in layers.values()} == {0.2}
@@ -218,9 +223,9 @@ def test_only_dropout_of_the_kind_asked_for_is_random_in_mc_passes(name, kind):
 def test_without_dropout_passes_do_not_differ_as_the_shake_is_at_its_evaluation_value(name):
     model = SMALL[name](dropout=0.0)
     batch = torch.rand(4, 3, 16, 16)
-    for chunk in (1, 10):
+    for shared in (False, True):
         with pytest.raises(NotStochasticError):
-            MCDropout(passes=3, chunk=chunk).estimate(model, batch, check=True)
+            MCDropout(passes=3, shared=shared).estimate(model, batch, check=True)
     with stochastic_mode(model):
         stochastic = model(batch)
     with evaluation_mode(model):
@@ -230,15 +235,15 @@ def test_without_dropout_passes_do_not_differ_as_the_shake_is_at_its_evaluation_
 @both
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_passes_share_what_comes_before_the_first_dropout(name, kind):
-    model = SMALL[name](dropout_layer=kind, block_size=3)
+    model = replaced(SMALL[name](), kind)
     batch = torch.rand(4, 3, 16, 16)
-    assert MCDropout(compile=False).plan(model, batch).way == "aligned"
+    assert MCDropout(compile=False).plan(model, batch).way == "vectorized"
     assert MCDropout(compile=True).plan(model, batch).way == "vectorized"
 
 
 @both
 def test_a_training_pass_is_one_graph_for_the_compiler(name):
-    model = SMALL[name](dropout_layer="dropblock", block_size=3)
+    model = replaced(SMALL[name](), "dropblock")
     found = torch.compile(model, backend="eager", fullgraph=True, dynamic=False)(torch.rand(4, 3, 16, 16))
     assert found.shape == (4, 5)
     found.sum().backward()
@@ -247,7 +252,7 @@ def test_a_training_pass_is_one_graph_for_the_compiler(name):
 @both
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_every_parameter_learns(name, kind):
-    model = SMALL[name](dropout_layer=kind, block_size=3)
+    model = replaced(SMALL[name](), kind)
     functional.cross_entropy(model(torch.rand(8, 3, 16, 16)), torch.arange(8) % 5).backward()
     for path, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), path

@@ -23,7 +23,7 @@ from surelabel.learners.network import TorchLearner
 from surelabel.models.resnet import ResNet
 from surelabel.models.resnet3d import ResNet3d
 from surelabel.uncertainty import MCDropout, compiled
-from surelabel.uncertainty.sharing import LARGEST_BLOCK, SMALL_BATCH, block_rows, growth_of
+from surelabel.uncertainty.plan import LARGEST_BLOCK, SMALL_BATCH, block_rows, growth_of
 
 CLIPS = AugmentSettings(window=8, side=16, passages=2)
 NETWORKS: dict[str, tuple[Callable[..., nn.Module], tuple[int, ...], AugmentSettings]] = {
@@ -77,7 +77,7 @@ def test_compiled_passes_run_it_once_too_in_blocks_of_one_shape(name: str) -> No
 
     def watched(model: nn.Module, block: torch.Tensor, *rest: Any) -> Any:
         shapes.append(block.shape)
-        return compiled.shared_sums(model, block, *rest)
+        return compiled.shared_summary(model, block, *rest)
 
     compiled.compiled_passes(learner.network).function = watched  # as what it was compiled from does
     estimates = list(learner.predict(source, seed=0))
@@ -115,7 +115,7 @@ def test_a_block_needs_no_more_memory_than_a_pass_over_the_batch(
     size: int, values: int, passes: int, growth: float
 ) -> None:
     rows, most = block_rows(size, values, passes, growth), max(size, SMALL_BATCH // values)
-    assert 1 <= rows <= most
+    assert 1 <= rows <= size
     assert rows * values <= max(LARGEST_BLOCK, values)
     assert min(growth, 1.0) * passes * (rows - 1) < most
 

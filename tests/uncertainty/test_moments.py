@@ -1,12 +1,19 @@
+"""Mean and spread of passes: the same however they come, and cheap to compile however many there are."""
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from surelabel.errors import InvalidInputError
 from surelabel.uncertainty import RunningMoments
+from surelabel.uncertainty.compiled import shared_summary
+from surelabel.uncertainty.moments import summarize
+from surelabel.uncertainty.plan import repeating
 
 
 def moments_of(values):
@@ -91,10 +98,40 @@ def test_no_graph_is_kept_for_tensors_that_require_gradients():
 def test_fewer_than_two_passes_have_no_spread():
     with pytest.raises(InvalidInputError, match=r"fewer than two passes is undefined. Got 1 instead"):
         _ = moments_of([[1.0]]).std
-    with pytest.raises(InvalidInputError, match=r"mean of no passes is undefined"):
-        _ = RunningMoments().mean
 
 
 def test_a_pass_of_another_shape_is_refused_instead_of_broadcast():
     with pytest.raises(InvalidInputError, match=r"shape of the first, \(2, 3\). Got \(1, 3\) instead"):
         moments_of([torch.zeros(2, 3), torch.zeros(1, 3)])
+
+
+def test_passes_that_come_together_give_what_they_give_one_by_one():
+    z = torch.randn(10, 7, 5, generator=torch.Generator().manual_seed(0))
+    z[:, 3] = z[0, 3]
+    together, one_by_one = summarize([z], "single", 2.0), summarize(z.unsqueeze(1), "single", 2.0)
+    # Not bit for bit: a softmax over more rows is vectorized otherwise.
+    torch.testing.assert_close(together, one_by_one)
+    assert together.differs.tolist() == [True, True, True, False, True, True, True]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_row_with_one_value_of_one_pass_that_is_not_finite_is_marked(at_once):
+    z = torch.zeros(3, 4, 2)
+    z[1, 2, 0] = torch.inf
+    found = summarize(z.split(at_once), "single", 2.0)
+    assert found.finite.tolist() == [True, True, False, True]
+    with pytest.raises(InvalidInputError, match=r"not finite for 1 of 4 samples"):
+        found.uncertainty()
+
+
+def test_sums_over_the_classes_are_no_more_for_ten_passes_than_for_two():
+    """Else the compiler joins them in one kernel, which takes minutes to make with 100 classes."""
+    model = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 3))
+
+    def num_softmax(passes):
+        with repeating([model[0]], 4, passes):
+            function = make_fx(lambda block: shared_summary(model, block, passes, "repeated", "single", 2.0))
+            graph = function(torch.ones(4, 3)).graph
+        return sum(node.target is torch.ops.aten._softmax.default for node in graph.nodes)
+
+    assert num_softmax(10) == num_softmax(2) == 2

@@ -17,8 +17,7 @@ from torch.nn import functional
 
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.models.stochastic import stochastic_layers, stochastic_mode
-from surelabel.uncertainty import MCDropout, RunningMoments, compiled, plan, sharing
-from surelabel.uncertainty.mc_dropout import chunk_sizes
+from surelabel.uncertainty import MCDropout, compiled, plan
 
 CLASSES = 3
 
@@ -159,8 +158,8 @@ NETWORKS = {
     "convolutions with BatchNorm": (convolutional, IMAGES, "repeated"),
     "Dropout2d": (lambda: convolutional(nn.Dropout2d), IMAGES, "repeated"),
     "AlphaDropout": (lambda: convolutional(nn.AlphaDropout), IMAGES, "repeated"),
-    "residual": (Residual, IMAGES, "aligned"),
-    "concatenated": (Concatenated, ROWS, "aligned"),
+    "residual": (Residual, IMAGES, "vectorized"),
+    "concatenated": (Concatenated, ROWS, "vectorized"),
     "functional dropout": (lambda: named(NamedDropout), ROWS, "vectorized"),
     "one mask a batch": (lambda: named(BatchDropout), ROWS, "vectorized"),
     "residual, a layer of the user's own": (lambda: Residual(NamedDropout), IMAGES, "vectorized"),
@@ -232,17 +231,17 @@ def assert_same_statistics(mean, spread, kept):
 @pytest.mark.parametrize("name", SHARED)
 def test_over_many_passes_p_and_u_are_those_of_plain_passes(name):
     model, batch = network_and_batch(name)
-    shared = estimator(passes=600, chunk=100).estimate(model, batch)
+    shared = estimator(passes=600).estimate(model, batch)
     assert estimator().plan(model, batch).way == NETWORKS[name][2]
     assert_same_statistics(shared.p, shared.u, plain_probabilities(model, batch, 600))
     assert_same_statistics(shared.p_soft, shared.u_soft, plain_probabilities(model, batch, 600, temperature=2.0))
 
 
-@pytest.mark.parametrize("way", ["repeated", "aligned", "vectorized"])
+@pytest.mark.parametrize("way", ["repeated", "vectorized"])
 def test_masks_differ_between_passes_and_between_samples(way):
     model, batch = nn.Dropout(0.5), torch.ones(5, 64)
-    with stochastic_mode(model), sharing.repeating(way, [model], 5, 7):
-        z = sharing.shared_logits(model, batch, 7, way)
+    with stochastic_mode(model), plan.repeating([model] if way == "repeated" else [], 5, 7):
+        z = plan.shared_logits(model, batch, 7, way)
     assert z.shape == (7, 5, 64)
     assert len({tuple(mask) for mask in z.flatten(0, 1).tolist()}) == 35
 
@@ -262,19 +261,17 @@ class Masks:
         self.kept.append(get_unwrapped(mask) if is_batchedtensor(mask) else mask)
         return x * mask / (1 - p)
 
-    def replay(self, layers, rows, sizes):
-        """Sort masks by pass: kept they are by chunk, then block of rows, then layer."""
-        kept, self.replayed = iter(self.kept), []
-        for passes in sizes:
-            by_layer = [[] for _ in range(layers)]
-            for number in rows:
-                for masks in by_layer:
-                    mask = next(kept)
-                    shape = mask.shape[1 if len(mask) == passes * number else 2 :]
-                    masks.append(mask.reshape(passes, number, *shape))
-            joined = [torch.cat(masks, dim=1) for masks in by_layer]
-            self.replayed += [layer[number] for number in range(passes) for layer in joined]
+    def replay(self, layers, rows, passes):
+        """Sort masks by pass: kept they are by block of rows, then layer."""
+        kept, by_layer = iter(self.kept), [[] for _ in range(layers)]
+        for number in rows:
+            for masks in by_layer:
+                mask = next(kept)
+                shape = mask.shape[1 if len(mask) == passes * number else 2 :]
+                masks.append(mask.reshape(passes, number, *shape))
         assert next(kept, None) is None
+        joined = [torch.cat(masks, dim=1) for masks in by_layer]
+        self.replayed = [layer[number] for number in range(passes) for layer in joined]
 
 
 class Subclass(nn.Dropout):
@@ -289,8 +286,7 @@ class Subclass(nn.Dropout):
         (lambda: deep(Subclass), (12, 4), "vectorized"),
         (convolutional, (12, 3, 10, 10), "repeated"),
         (lambda: convolutional(Subclass), (12, 3, 10, 10), "vectorized"),
-        (Residual, (12, 3, 10, 10), "aligned"),
-        (lambda: Residual(Subclass), (12, 3, 10, 10), "vectorized"),
+        (Residual, (12, 3, 10, 10), "vectorized"),
     ],
 )
 def test_with_the_same_masks_shared_passes_agree_with_plain_ones(monkeypatch, make, shape, way, small_batch):
@@ -307,18 +303,18 @@ def test_under_bfloat16_the_same_masks_agree_within_the_stated_tolerance(monkeyp
 
 
 def compare(monkeypatch, model, batch, masks, way, small_batch, tolerance):
-    monkeypatch.setattr(sharing, "SMALL_BATCH", small_batch)
+    monkeypatch.setattr(plan, "SMALL_BATCH", small_batch)
     monkeypatch.setattr(functional, "dropout", masks)
-    shared = MCDropout(passes=10, chunk=4, stochastic_layers=(Subclass,))
+    shared = MCDropout(passes=4, stochastic_layers=(Subclass,))
     shared.estimate(model, batch)
     assert shared.plan(model, batch).way == way
     masks.kept.clear()
     estimate = shared.estimate(model, batch)
     growth = shared.plan(model, batch).growth
-    rows = [len(block) for block in batch.split(sharing.row_blocks(batch, 4, growth))]
+    rows = [len(block) for block in batch.split(plan.block_rows(12, batch[0].numel(), 4, growth))]
     assert (len(rows) == 1) == bool(small_batch)
-    masks.replay(len(stochastic_layers(model)), rows, [4, 3, 3])
-    plain = MCDropout(passes=10, chunk=1, stochastic_layers=(Subclass,)).estimate(model, batch)
+    masks.replay(len(stochastic_layers(model)), rows, 4)
+    plain = MCDropout(passes=4, shared=False, stochastic_layers=(Subclass,)).estimate(model, batch)
     assert masks.replayed == []
     assert (plain.u > 0).all()
     for one, other in zip(estimate, plain, strict=True):
@@ -326,24 +322,22 @@ def compare(monkeypatch, model, batch, masks, way, small_batch, tolerance):
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_what_comes_before_the_first_stochastic_layer_runs_once_a_chunk(name):
+def test_what_comes_before_the_first_stochastic_layer_runs_once(name):
     model, batch = network_and_batch(name)
     first = next(iter(stochastic_layers(model, NAMED).values()))
     estimator().estimate(model, batch)
     calls = []
     handle = first.register_forward_hook(lambda *_: calls.append(1))
-    estimator(passes=10, chunk=10).estimate(model, batch)
+    estimator().estimate(model, batch)
     assert len(calls) == 1
-    estimator(passes=10, chunk=4).estimate(model, batch)
-    assert len(calls) == 1 + 3
     handle.remove()
 
 
 @pytest.mark.parametrize("way", ["repeated", "vectorized"])
 def test_no_more_rows_are_in_the_network_at_once_than_the_batch_has(monkeypatch, way):
-    monkeypatch.setattr(sharing, "SMALL_BATCH", 0)
+    monkeypatch.setattr(plan, "SMALL_BATCH", 0)
     model = deep(nn.Dropout if way == "repeated" else Subclass)
-    several, batch = MCDropout(passes=12, chunk=6, stochastic_layers=(Subclass,)), torch.randn(50, 4)
+    several, batch = MCDropout(passes=6, stochastic_layers=(Subclass,)), torch.randn(50, 4)
     several.estimate(model, batch)
     assert several.plan(model, batch).way == way
     sizes = []
@@ -354,10 +348,10 @@ def test_no_more_rows_are_in_the_network_at_once_than_the_batch_has(monkeypatch,
 
     model[-1].register_forward_pre_hook(record)
     several.estimate(model, batch)
-    # 6 blocks of up to 9 rows, 6 passes at once, in 2 chunks.
-    assert len(sizes) == 12
+    # 6 blocks of up to 9 rows, 6 passes at once.
+    assert len(sizes) == 6
     assert max(sizes) == 54
-    assert sum(sizes) == 50 * 12
+    assert sum(sizes) == 50 * 6
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -376,7 +370,7 @@ def test_a_fallback_gives_exactly_the_plain_passes(name):
     torch.manual_seed(5)
     fallback = estimator().estimate(model, batch)
     torch.manual_seed(5)
-    plain = estimator(chunk=1).estimate(model, batch)
+    plain = estimator(shared=False).estimate(model, batch)
     assert all(torch.equal(one, other) for one, other in zip(fallback, plain, strict=True))
 
 
@@ -516,7 +510,7 @@ def test_a_shared_way_that_fails_later_gives_way_to_plain_passes(caplog):
         torch.manual_seed(5)
         late = MCDropout().estimate(model, batch)
     torch.manual_seed(5)
-    plain = MCDropout(chunk=1).estimate(model, batch)
+    plain = MCDropout(shared=False).estimate(model, batch)
     assert all(torch.equal(one, other) for one, other in zip(late, plain, strict=True))
     assert modes(model) == before
     assert MCDropout().plan(model, batch) == plan.PassPlan("one by one", "repeated: no room for so many rows")
@@ -584,10 +578,10 @@ def test_a_network_that_diverged_is_tried_again_when_it_is_initialized_anew(name
 
 
 @pytest.mark.parametrize("name", ["residual", "concatenated", "rows that depend on one another"])
-@pytest.mark.parametrize("chunk", [10, 100])
-def test_a_way_found_on_a_single_sample_serves_more(name, chunk):
+@pytest.mark.parametrize("passes", [10, 100])
+def test_a_way_found_on_a_single_sample_serves_more(name, passes):
     model, batch = network_and_batch(name)
-    one_first = estimator(passes=100, chunk=chunk)
+    one_first = estimator(passes=passes)
     one_first.estimate(model, batch[:1])
     estimate = one_first.estimate(model, batch, check=True)
     assert (estimate.u > 0).any(dim=1).all()
@@ -603,65 +597,23 @@ def test_channels_last_survives_the_repetition():
     assert all(x.is_contiguous(memory_format=torch.channels_last) for pair in kept for x in pair)
 
 
-@pytest.mark.parametrize("chunk", [0, -1, 2.5, "10", None])
-def test_a_chunk_that_is_not_a_number_of_passes_is_refused(chunk):
-    with pytest.raises(InvalidInputError, match=r"'chunk' argument must be a whole number of at least 1.* Got"):
-        MCDropout(chunk=chunk)
-
-
 @pytest.mark.parametrize("rows", [0, -1, 2.5])
 def test_batches_of_no_rows_are_refused(rows):
     with pytest.raises(InvalidInputError, match=r"'rows' argument must be a whole number of at least 1.* Got"):
         MCDropout(rows=rows)
 
 
-@pytest.mark.parametrize(("passes", "chunk"), [(2, 10), (10, 10), (11, 10), (25, 10), (7, 2), (5, 1)])
-def test_chunks_hold_all_passes_and_differ_by_at_most_one(passes, chunk):
-    sizes = chunk_sizes(passes, chunk)
-    assert sum(sizes) == passes
-    assert max(sizes) <= chunk
-    assert max(sizes) - min(sizes) <= 1
-
-
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 4), (10, 1, 5), (1, 30)])
-def test_merged_moments_agree_with_numpy_over_all_values(sizes):
-    values = [torch.rand(size, 4, 3) for size in sizes]
-    total = RunningMoments()
-    for part in values:
-        moments = RunningMoments()
-        for value in part:
-            moments.add(value)
-        total.merge(moments)
-    total.merge(RunningMoments())
-    reference = torch.cat(values).double().numpy()
-    assert total.count == sum(sizes)
-    np.testing.assert_allclose(total.mean, reference.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(total.std, reference.std(axis=0, ddof=1), atol=1e-6)
-
-
-def test_merging_equal_values_leaves_a_spread_of_exactly_zero():
-    one, other = RunningMoments(), RunningMoments()
-    for moments, count in ((one, 3), (other, 7)):
-        for _ in range(count):
-            moments.add(torch.full((2,), 0.1))
-    one.merge(other)
-    assert torch.equal(one.mean, torch.full((2,), 0.1))
-    assert torch.equal(one.std, torch.zeros(2))
-    with pytest.raises(InvalidInputError, match=r"shape of the first, \(2,\)\. Got \(3,\)"):
-        one.merge(RunningMoments.of(1, torch.zeros(3), torch.zeros(3)))
-
-
 @pytest.mark.parametrize(("make", "way"), [(deep, "repeated"), (lambda: deep(Subclass), "vectorized")])
 def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way):
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
-    monkeypatch.setattr(sharing, "SMALL_BATCH", 0)
+    monkeypatch.setattr(plan, "SMALL_BATCH", 0)
     model, batch = make(), torch.randn(20, 4)
-    quick = MCDropout(passes=4, chunk=2, compile=True, rows=20, stochastic_layers=(Subclass,))
+    quick = MCDropout(passes=2, compile=True, rows=20, stochastic_layers=(Subclass,))
     torch.manual_seed(5)
     estimate = quick.estimate(model, batch, check=True)
     assert quick.plan(model, batch).way == way
     torch.manual_seed(5)
-    eager = MCDropout(passes=4, chunk=2, compile=False, stochastic_layers=(Subclass,)).estimate(model, batch)
+    eager = MCDropout(passes=2, compile=False, stochastic_layers=(Subclass,)).estimate(model, batch)
     for one, other in zip(estimate, eager, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
     with torch.no_grad(), torch.compiler.set_stance("fail_on_recompile"):
@@ -682,7 +634,7 @@ def test_compiled_passes_are_compiled_once_for_a_network(monkeypatch, make, way)
 def test_a_smaller_batch_is_filled_up_and_cut_afterwards(monkeypatch):
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     passes, model = 400, perceptron()
-    quick, batch = MCDropout(passes=passes, chunk=10, compile=True, rows=8), torch.randn(8, 4)
+    quick, batch = MCDropout(passes=passes, compile=True, rows=8), torch.randn(8, 4)
     quick.estimate(model, batch)
     few = quick.estimate(model, batch[:3])
     assert quick.plan(model, batch).way == "repeated"

@@ -5,12 +5,10 @@ import warnings
 import torch
 from torch import Tensor
 
-from surelabel.augment._batch import LARGEST
 from surelabel.augment.clips import cut, cut_size, middle, random_place
-from surelabel.augment.color import jitter
+from surelabel.augment.color import LARGEST, jitter, per_channel
 from surelabel.augment.draws import Draws
-from surelabel.augment.geometry import flip_and_crop
-from surelabel.augment.holes import hole
+from surelabel.augment.geometry import flip_and_crop, hole
 from surelabel.augment.randaugment import rand_augment
 from surelabel.augment.settings import AugmentSettings
 from surelabel.errors import InvalidInputError
@@ -47,11 +45,7 @@ class Augment:
         Of clips (N, C, T, H, W) all frames go through the same. Where settings cut something out, T, H and W are less.
         """
         self._check_images(images)
-        if draws.count != images.shape[0]:
-            raise InvalidInputError(
-                f"The 'draws' argument must have one sample for each image, {images.shape[0]}. Got {draws.count} "
-                "instead; make it from the keys of this batch."
-            )
+        assert draws.count == images.shape[0]
         if images.ndim == 4 and not self.settings.side:
             return self._augment(images, draws)
         clips = images if images.ndim == 5 else images.unsqueeze(2)
@@ -120,8 +114,8 @@ class Augment:
                     f"The '{name}' setting must have one number for each channel, {channels}. Got {values} instead; "
                     "give the data's own."
                 )
-        scale = _per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
-        shift = _per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
+        scale = per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
+        shift = per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
         return levels * scale + shift
 
     def _hole(self, images: Tensor, draws: Draws) -> Tensor:
@@ -131,8 +125,3 @@ class Augment:
         center_x = draws.integer("hole x", images.shape[3])
         center_y = draws.integer("hole y", images.shape[2])
         return hole(images, side, center_x, center_y)
-
-
-def _per_channel(values: list[float], images: Tensor) -> Tensor:
-    """Return numbers as (C, 1, 1), or (C, 1, 1, 1) for clips, made on the device: a copy from the host would wait."""
-    return torch.cat([images.new_full((1,) * (images.ndim - 1), value) for value in values])

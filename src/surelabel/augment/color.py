@@ -1,16 +1,192 @@
-"""Enhancements: a blend of the image with a duller one, `dull + factor (level - dull)`, as Pillow's `ImageEnhance`.
+"""Operations on levels: a pixel's new level follows from its old one, or from a blend with a duller image.
 
-The dull image is black (brightness), its mean grey (contrast), its grey version (color) or a smoothed one (sharpness).
-A factor of 1 changes nothing, 0 leaves the dull image, above 1 goes away from it. Each operation takes images
-(N, C, H, W) of grey levels and a factor for each, shape (N,), and agrees with Pillow within one grey level.
+Images are float32 (N, C, H, W) holding whole grey levels 0 to 255; each operation takes one number for each image,
+shape (N,), and agrees with Pillow's `ImageOps` and `ImageEnhance` within one grey level.
+
+*Point operations* are plain formulas, so they take a table of the 256 levels as well, shape (N, C, 256, 1), in which
+the pixels are then looked up: an image of 32 x 32 pixels has four times as many pixels as grey levels, a larger one far
+more.
+
+*Enhancements* blend the image with a duller one, `dull + factor (level - dull)`: black (brightness), its mean grey
+(contrast), its grey version (color) or a smoothed one (sharpness). A factor of 1 changes nothing, 0 leaves the dull
+image, above 1 goes away from it.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from surelabel.augment._batch import check_color, per_image, whole
 from surelabel.augment.draws import Draws
+from surelabel.errors import InvalidInputError
+
+LARGEST = 255.0
+"""The brightest grey level."""
+
+LEVELS = 256
+
+SOLARIZE_ADD_BELOW = 128.0
+"""Solarize-add lightens the darker half of the levels."""
+
+_HAIR = 2.0**-10
+
+
+def per_image(values: Tensor) -> Tensor:
+    """Return numbers of shape (N,) as (N, 1, 1, 1), to broadcast against images."""
+    return values.reshape(-1, 1, 1, 1)
+
+
+def per_channel(values: Sequence[float], images: Tensor) -> Tensor:
+    """Return numbers as (C, 1, 1), or (C, 1, 1, 1) for clips, made on the device: a copy from the host would wait."""
+    return torch.cat([images.new_full((1,) * (images.ndim - 1), value) for value in values])
+
+
+def whole(values: Tensor) -> Tensor:
+    """Cut off what is behind the point and clip to grey levels, as Pillow does.
+
+    A product such as 0.34 * 50 is a whole number but for its last bit, and a fused multiply-add moves that bit. The
+    hair that is added keeps the level the same on every device, eager or compiled.
+    """
+    return torch.floor(values + _HAIR).clamp(0.0, LARGEST)
+
+
+def check_color(images: Tensor, what: str) -> None:
+    """Refuse images that are neither grey nor red, green and blue: only for operations that need to know."""
+    if images.shape[1] not in (1, 3):
+        raise InvalidInputError(
+            f"The 'images' argument must have 1 (grey) or 3 (red, green, blue) channels for {what}. Got "
+            f"{images.shape[1]} channels instead; leave {what} out (flip, crop and hole take any number of channels)."
+        )
+
+
+def grey_levels(images: Tensor) -> Tensor:
+    """Return the levels 0 to 255 as an image of one channel, shape (1, 1, 256, 1)."""
+    return torch.arange(LEVELS, dtype=torch.float32, device=images.device).reshape(1, 1, LEVELS, 1)
+
+
+def histogram(images: Tensor) -> Tensor:
+    """Count the pixels of each grey level, float32 of shape (N, C, 256).
+
+    Counts are whole numbers below 2**24, which float32 adds without rounding: the order of the additions, which differs
+    from run to run on a GPU, does not matter.
+
+    Example:
+        >>> histogram(torch.tensor([[[[0.0, 255.0, 255.0]]]]))[0, 0, [0, 1, 255]]
+        tensor([1., 0., 2.])
+    """
+    levels = images.flatten(2).long()
+    counts = torch.zeros((*images.shape[:2], LEVELS), dtype=torch.float32, device=images.device)
+    ones = torch.ones((), dtype=torch.float32, device=images.device).expand(levels.shape)
+    return counts.scatter_add(2, levels, ones)
+
+
+def lookup(images: Tensor, table: Tensor) -> Tensor:
+    """Return table[level] for each pixel: images (N, C, H, W), table (N, C, 256, 1).
+
+    Example:
+        >>> lookup(torch.tensor([[[[0.0, 255.0]]]]), torch.arange(256.0).flip(0).reshape(1, 1, 256, 1))
+        tensor([[[[255.,   0.]]]])
+    """
+    rows = table.expand(*images.shape[:2], LEVELS, 1).flatten(2)
+    return rows.gather(2, images.flatten(2).long()).reshape(images.shape)
+
+
+def equalizing_table(images: Tensor) -> Tensor:
+    """Return level -> (step // 2 + pixels below the level) // step, shape (N, C, 256, 1), Pillow's equalization.
+
+    `step` is a 255th of the pixels that are below the channel's highest level. Where it is 0 (one level only, or
+    nearly) the table changes nothing.
+
+    Example:
+        >>> equalizing_table(torch.arange(256.0).reshape(1, 1, 16, 16).clamp(min=128))[0, 0, [128, 129, 255], 0]
+        tensor([  0., 129., 255.])
+    """
+    counts = histogram(images)
+    # Whole numbers, since torch has no deterministic running sum of floating point numbers on a GPU.
+    through = counts.to(torch.int32).cumsum(2, dtype=torch.int32)
+    below = through.to(torch.float32) - counts
+    pixels = images.shape[2] * images.shape[3]
+    # Levels above the highest have all pixels below them, so the largest smaller number belongs to the highest.
+    below_highest = torch.where(below < pixels, below, 0.0).amax(2, keepdim=True)
+    step = torch.floor((below_highest + 0.5) / (LEVELS - 1))
+    # Half a pixel more does not change a quotient of whole numbers, and spares it the rounding of the division.
+    table = torch.floor((torch.floor(step / 2) + below + 0.5) / step.clamp(min=1)).clamp(max=LEVELS - 1)
+    return torch.where(step > 0, table, grey_levels(images).squeeze(3)).unsqueeze(3)
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the levels from the threshold on: `level if level < threshold else 255 - level`.
+
+    Args:
+        images: grey levels, shape (N, C, H, W).
+        threshold: of each image, shape (N,); 256 changes nothing, 0 inverts all.
+
+    Example:
+        >>> solarize(torch.tensor([[[[10.0, 200.0]]]]), torch.tensor([128.0]))
+        tensor([[[[10., 55.]]]])
+    """
+    return torch.where(images < per_image(threshold), images, LARGEST - images)
+
+
+def solarize_add(images: Tensor, addition: Tensor, below: float = SOLARIZE_ADD_BELOW) -> Tensor:
+    """Lighten dark pixels: `min(level + addition, 255) if level < below else level`.
+
+    Args:
+        images: grey levels, shape (N, C, H, W).
+        addition: of each image, shape (N,), cut to a whole number; 0 changes nothing.
+        below: the levels below this one are lightened, the same in all images.
+
+    Example:
+        >>> solarize_add(torch.tensor([[[[10.0, 200.0]]]]), torch.tensor([100.0]))
+        tensor([[[[110., 200.]]]])
+    """
+    return torch.where(images < below, whole(images + per_image(addition)), images)
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the topmost bits of each level: `level & ~(2 ** (8 - bits) - 1)`.
+
+    Args:
+        images: grey levels, shape (N, C, H, W).
+        bits: of each image, whole numbers of shape (N,); 8 changes nothing, 0 leaves black.
+
+    Example:
+        >>> posterize(torch.tensor([[[[100.0, 200.0]]]]), torch.tensor([1]))
+        tensor([[[[  0., 128.]]]])
+    """
+    dropped = 8 - per_image(bits).to(torch.int32)
+    mask = torch.full_like(dropped, -1) << dropped
+    return (images.to(torch.int32) & mask).to(torch.float32)
+
+
+def channel_limits(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the lowest and the highest level of each channel, shape (N, C, 1, 1) each.
+
+    Example:
+        >>> channel_limits(torch.tensor([[[[10.0, 20.0, 60.0]]]]))
+        (tensor([[[[10.]]]]), tensor([[[[60.]]]]))
+    """
+    return images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+
+
+def stretch(images: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
+    """Spread the levels from `lowest` to `highest` over 0 to 255: `255 (level - lowest) // (highest - lowest)`.
+
+    Args:
+        images: grey levels, shape (N, C, H, W).
+        lowest: becomes 0, shape (N, C, 1, 1).
+        highest: becomes 255, shape (N, C, 1, 1); where it is not above `lowest`, nothing is changed.
+
+    Example:
+        >>> one = torch.ones(1, 1, 1, 1)
+        >>> stretch(torch.tensor([[[[10.0, 20.0, 60.0]]]]), 10 * one, 60 * one)
+        tensor([[[[  0.,  51., 255.]]]])
+    """
+    span = highest - lowest
+    # Half a unit more does not change a quotient of whole numbers, and spares it the rounding of the division.
+    spread = torch.floor((LARGEST * (images - lowest) + 0.5) / span.clamp(min=1)).clamp(0.0, LARGEST)
+    return torch.where(span > 0, spread, images)
 
 
 def blend(dull: Tensor | float, images: Tensor, factor: Tensor) -> Tensor:
@@ -87,7 +263,6 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
         >>> contrast(torch.tensor([[[[100.0, 200.0]]]]), torch.tensor([0.5]))
         tensor([[[[125., 175.]]]])
     """
-    check_color(images, "contrast")
     return blend(mean_grey(images), images, factor)
 
 
@@ -98,18 +273,7 @@ def color(images: Tensor, factor: Tensor) -> Tensor:
         >>> color(torch.tensor([255.0, 0.0, 0.0]).reshape(1, 3, 1, 1), torch.tensor([0.0])).flatten()
         tensor([76., 76., 76.])
     """
-    check_color(images, "color")
     return blend(grey(images), images, factor)
-
-
-def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the smoothed version.
-
-    Example:
-        >>> sharpness(torch.tensor([[[[0.0, 0, 0], [0, 130, 0], [0, 0, 0]]]]), torch.tensor([0.0]))[0, 0, 1]
-        tensor([ 0., 50.,  0.])
-    """
-    return blend(smooth(images), images, factor)
 
 
 def jitter(images: Tensor, draws: Draws, amount: float) -> Tensor:

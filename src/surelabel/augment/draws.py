@@ -10,8 +10,6 @@ import hashlib
 import torch
 from torch import Tensor
 
-from surelabel.errors import InvalidInputError
-
 
 def signed(value: int) -> int:
     """Return the int64 with the bits of this number modulo 2**64.
@@ -65,7 +63,9 @@ class Draws:
     """
 
     def __init__(self, seed: Tensor, keys: Tensor, epochs: Tensor) -> None:
-        _check(seed, keys, epochs)
+        assert seed.dtype == keys.dtype == epochs.dtype == torch.int64, "uint64 keys are viewed as int64"
+        assert (seed.ndim, keys.ndim) == (0, 1)
+        assert epochs.shape == keys.shape
         self.count = keys.shape[0]
         """N, the number of samples."""
         self.device = keys.device
@@ -115,17 +115,3 @@ class Draws:
     def sign(self, name: str) -> Tensor:
         """Return -1 or 1 for each sample, float32 of shape (N,)."""
         return (2 * self.integer(name, 2) - 1).to(torch.float32)
-
-
-def _check(seed: Tensor, keys: Tensor, epochs: Tensor) -> None:
-    for name, value, shape in (("seed", seed, ()), ("keys", keys, (keys.numel(),)), ("epochs", epochs, keys.shape)):
-        if value.dtype != torch.int64 or value.shape != shape:
-            raise InvalidInputError(
-                f"The '{name}' argument must be an int64 tensor of shape {'()' if name == 'seed' else '(N,)'}. Got "
-                f"{value.dtype} of shape {tuple(value.shape)} instead; view the uint64 keys of a sample as int64."
-            )
-        if value.device != keys.device:
-            raise InvalidInputError(
-                f"The '{name}' argument must be on the device of 'keys', {keys.device}. Got one on {value.device} "
-                "instead; move it there once, before the loop."
-            )

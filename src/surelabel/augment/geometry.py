@@ -1,5 +1,7 @@
 """Geometric operations: each new pixel is the old one that an affine map points at, nearest sampling, black outside.
 
+Holes too: a square of an image is painted over, so that a network cannot rely on any one part of it.
+
 A matrix (a, b, c, d, e, f) maps the new pixel (x, y) to the old one (a x + b y + c, d x + e y + f), both measured at
 pixel centers, as Pillow's `Image.transform(AFFINE)` has it. Pillow adds up in fixed point, 16 bits behind the point.
 Ties between two pixels are common (a shear by 0.04 has a whole row of them every 25 rows), so the same is done here.
@@ -8,8 +10,16 @@ Ties between two pixels are common (a shear by 0.04 has a whole row of them ever
 import torch
 from torch import Tensor
 
+from surelabel.augment.color import per_channel, per_image
+
 Matrix = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """(a, b, c, d, e, f), each of shape (N,)."""
+
+PAINT = (125.0, 123.0, 114.0)
+"""What cut-out paints colored images with: the mean color of photographs, as published."""
+
+GREY_PAINT = 123.0
+"""The same for images of one channel, or of another number."""
 
 _FRACTION_BITS = 16
 
@@ -67,63 +77,6 @@ def rotation(degrees: Tensor, height: int, width: int) -> Matrix:
     return cosine, sine, x - x * cosine - y * sine, -sine, cosine, y + x * sine - y * cosine
 
 
-def rotate(images: Tensor, degrees: Tensor) -> Tensor:
-    """Turn images counterclockwise about their middle by an angle for each, shape (N,).
-
-    Example:
-        >>> rotate(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([90.0]))
-        tensor([[[[2., 4.],
-                  [1., 3.]]]])
-    """
-    return affine(images, rotation(degrees, *images.shape[2:]))
-
-
-def shear_x(images: Tensor, amount: Tensor) -> Tensor:
-    """Shift each row left by `amount` times its distance from the top, an amount for each image, shape (N,).
-
-    Example:
-        >>> shear_x(torch.tensor([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]]), torch.tensor([1.0]))
-        tensor([[[[2., 3., 0.],
-                  [6., 0., 0.]]]])
-    """
-    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
-    return affine(images, (one, amount, zero, zero, one, zero))
-
-
-def shear_y(images: Tensor, amount: Tensor) -> Tensor:
-    """Shift each column up by `amount` times its distance from the left, an amount for each image, shape (N,).
-
-    Example:
-        >>> shear_y(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]), torch.tensor([1.0]))
-        tensor([[[[3., 0.],
-                  [0., 0.]]]])
-    """
-    one, zero = torch.ones_like(amount), torch.zeros_like(amount)
-    return affine(images, (one, zero, zero, amount, one, zero))
-
-
-def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    """Shift images left by a number of pixels for each, shape (N,).
-
-    Example:
-        >>> translate_x(torch.tensor([[[[1.0, 2.0, 3.0]]]]), torch.tensor([1.0]))
-        tensor([[[[2., 3., 0.]]]])
-    """
-    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return affine(images, (one, zero, pixels, zero, one, zero))
-
-
-def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    """Shift images up by a number of pixels for each, shape (N,).
-
-    Example:
-        >>> translate_y(torch.tensor([[[[1.0], [2.0], [3.0]]]]), torch.tensor([-1.0])).flatten()
-        tensor([0., 1., 2.])
-    """
-    one, zero = torch.ones_like(pixels), torch.zeros_like(pixels)
-    return affine(images, (one, zero, zero, zero, one, pixels))
-
-
 def flip_and_crop(images: Tensor, flipped: Tensor, right: Tensor, down: Tensor) -> Tensor:
     """Mirror the marked images, then cut each out `right` and `down` pixels away, the outside filled by reflection.
 
@@ -151,3 +104,57 @@ def _reflected(shift: Tensor, side: int) -> Tensor:
     position = torch.arange(side, device=shift.device) + shift[:, None]
     last = side - 1
     return last - (last - position.abs()).abs()
+
+
+def cut_out(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) -> Tensor:
+    """Paint the pixels from `start = int(max(0, center - side / 2))` to `int(start + side)`, both included.
+
+    That is the published rectangle, which is one pixel wider than its name says.
+
+    Args:
+        images: grey levels, shape (N, C, H, W).
+        side: of each image's square in pixels, shape (N,); below 0 paints nothing.
+        center_x: of the square in pixels, in [0, W), shape (N,).
+        center_y: of the square in pixels, in [0, H), shape (N,).
+
+    Example:
+        >>> cut_out(torch.zeros(1, 1, 1, 5), torch.tensor([2.0]), torch.tensor([2.5]), torch.tensor([0.5]))
+        tensor([[[[  0., 123., 123., 123.,   0.]]]])
+    """
+    height, width = images.shape[2:]
+    columns = _painted(center_x, side, width)[:, None, None, :]
+    rows = _painted(center_y, side, height)[:, None, :, None]
+    paint = PAINT if images.shape[1] == len(PAINT) else (GREY_PAINT,) * images.shape[1]
+    return torch.where(rows & columns & per_image(side >= 0), per_channel(paint, images), images)
+
+
+def _painted(center: Tensor, side: Tensor, length: int) -> Tensor:
+    """Return which positions lie in the span, bool of shape (N, length)."""
+    start = torch.floor((center - side / 2).clamp(min=0))
+    position = torch.arange(length, device=center.device)
+    return (position >= start[:, None]) & (position <= torch.floor(start + side)[:, None])
+
+
+def hole(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) -> Tensor:
+    """Set the pixels from `center - side // 2` up to `center + side // 2`, that one not included, to 0.
+
+    Args:
+        images: normalized, shape (N, C, H, W); 0 is then the mean color.
+        side: of each image's square in pixels, int64 of shape (N,); 1 is no hole, as published.
+        center_x: of the square, int64 of shape (N,).
+        center_y: of the square, int64 of shape (N,).
+
+    Example:
+        >>> hole(torch.ones(1, 1, 2, 5), torch.tensor([3]), torch.tensor([2]), torch.tensor([0]))
+        tensor([[[[1., 0., 0., 1., 1.],
+                  [1., 1., 1., 1., 1.]]]])
+    """
+    columns = _covered(center_x, side, images.shape[3])[:, None, None, :]
+    rows = _covered(center_y, side, images.shape[2])[:, None, :, None]
+    return torch.where(rows & columns, 0.0, images)
+
+
+def _covered(center: Tensor, side: Tensor, length: int) -> Tensor:
+    away = torch.arange(length, device=center.device) - center[:, None]
+    half = (side // 2)[:, None]
+    return (away >= -half) & (away < half)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from surelabel.augment.draws import Draws
-from surelabel.errors import InvalidInputError
 
 
 def mixup_coefficients(draws: Draws, alpha: float) -> Tensor:
@@ -31,10 +30,6 @@ def mixup_coefficients(draws: Draws, alpha: float) -> Tensor:
         >>> mixup_coefficients(Draws(torch.tensor(0), torch.arange(3), torch.zeros(3, dtype=torch.int64)), 0.5)
         tensor([0.1343, 0.0437, 0.5303])
     """
-    if not 0 < alpha < math.inf:
-        raise InvalidInputError(
-            f"The 'alpha' argument must be above 0 and finite. Got {alpha!r} instead; leave Mixup out where it is off."
-        )
     # Half a step away from 0 and 1, where the logarithm of U or the square root's argument would not be a number.
     half_step = 2.0**-25
     w = torch.exp(torch.log(draws.uniform("mixup radius") + half_step) / alpha)
@@ -55,11 +50,7 @@ def mix(values: Tensor, coefficients: Tensor) -> Tensor:
         tensor([[2.],
                 [4.]])
     """
-    if not values.is_floating_point():
-        raise InvalidInputError(
-            f"The 'values' argument must be floating point. Got {values.dtype} instead; turn images and targets to "
-            "float before they are mixed."
-        )
+    assert values.is_floating_point()
     weight = coefficients.to(values.dtype).reshape(-1, *(1,) * (values.ndim - 1))
     return weight * values + (1 - weight) * values.roll(-1, 0)
 

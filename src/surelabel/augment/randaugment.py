@@ -28,13 +28,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from surelabel.augment._batch import LARGEST, LEVELS, check_color, per_image
-from surelabel.augment.color import blend, grey, mean_grey, smooth
+from surelabel.augment import color
 from surelabel.augment.draws import Draws
-from surelabel.augment.geometry import Matrix, affine, rotation
-from surelabel.augment.holes import cut_out
-from surelabel.augment.points import SOLARIZE_ADD_BELOW, channel_limits, posterize, solarize, solarize_add, stretch
-from surelabel.augment.tables import equalizing_table, grey_levels, lookup
+from surelabel.augment.geometry import Matrix, affine, cut_out, rotation
 
 HIGHEST_MAGNITUDE = 30
 
@@ -108,8 +104,8 @@ def published_strengths(magnitude: int, sign: Tensor) -> Strengths:
         bits=int(4 * s),
         threshold=256.0 * s,
         addition=110.0 * s,
-        add_below=float(LEVELS),
-        add_threshold=SOLARIZE_ADD_BELOW,
+        add_below=float(color.LEVELS),
+        add_threshold=color.SOLARIZE_ADD_BELOW,
         factor=0.1 + 1.8 * s,
         side=40.0 * s,
     )
@@ -130,8 +126,8 @@ def random_strengths(s: Tensor, sign: Tensor, height: int, width: int) -> Streng
         bits=8 - torch.floor(5 * s),
         threshold=256.0 * (1 - s),
         addition=110.0 * s,
-        add_below=SOLARIZE_ADD_BELOW,
-        add_threshold=float(LEVELS),
+        add_below=color.SOLARIZE_ADD_BELOW,
+        add_threshold=float(color.LEVELS),
         factor=1 + 0.9 * s * sign,
         side=0.5 * min(height, width) * s,
     )
@@ -196,12 +192,12 @@ def apply_step(images: Tensor, step: Step) -> Tensor:
         >>> apply_step(images, draw_step(images, draws, 0, None))[:, 0, 4, 4]  # brighter, turned, shifted, lightened
         tensor([189., 100., 100., 151.])
     """
-    check_color(images, "RandAugment")
-    changed = lookup(images, _point_table(images, step))
+    color.check_color(images, "RandAugment")
+    changed = color.lookup(images, _point_table(images, step))
     sharper = step.drew(Operation.SHARPNESS)
-    dull = torch.where(per_image(sharper), smooth(images), grey(images))
+    dull = torch.where(color.per_image(sharper), color.smooth(images), color.grey(images))
     blended = sharper | step.drew(Operation.COLOR)
-    changed = blend(dull, changed, torch.where(blended, step.strengths.factor, 1.0))
+    changed = color.blend(dull, changed, torch.where(blended, step.strengths.factor, 1.0))
     changed = affine(changed, _matrix(step, *images.shape[2:]))
     side = step.pick(Operation.CUT_OUT, step.strengths.side, -1.0)
     return cut_out(changed, side, step.center_x, step.center_y)
@@ -210,23 +206,25 @@ def apply_step(images: Tensor, step: Step) -> Tensor:
 def _point_table(images: Tensor, step: Step) -> Tensor:
     """Return what each image's operation does to a level, shape (N, C, 256, 1); the levels themselves if it is none."""
     strengths = step.strengths
-    lowest, highest = channel_limits(images)
-    stretched = per_image(step.drew(Operation.AUTO_CONTRAST))
-    table = stretch(grey_levels(images), torch.where(stretched, lowest, 0.0), torch.where(stretched, highest, LARGEST))
-    table = torch.where(per_image(step.drew(Operation.EQUALIZE)), equalizing_table(images), table)
+    lowest, highest = color.channel_limits(images)
+    stretched = color.per_image(step.drew(Operation.AUTO_CONTRAST))
+    table = color.stretch(
+        color.grey_levels(images), torch.where(stretched, lowest, 0.0), torch.where(stretched, highest, color.LARGEST)
+    )
+    table = torch.where(color.per_image(step.drew(Operation.EQUALIZE)), color.equalizing_table(images), table)
     addition = step.pick(Operation.SOLARIZE_ADD, strengths.addition, 0.0)
-    table = solarize_add(table, addition, strengths.add_below)
-    table = solarize(table, _solarize_threshold(step))
-    table = posterize(table, step.pick(Operation.POSTERIZE, strengths.bits, 8.0))
+    table = color.solarize_add(table, addition, strengths.add_below)
+    table = color.solarize(table, _solarize_threshold(step))
+    table = color.posterize(table, step.pick(Operation.POSTERIZE, strengths.bits, 8.0))
     contrasted = step.drew(Operation.CONTRAST)
     toned = contrasted | step.drew(Operation.BRIGHTNESS)
-    dull = torch.where(per_image(contrasted), mean_grey(images), 0.0)
-    return blend(dull, table, torch.where(toned, strengths.factor, 1.0))
+    dull = torch.where(color.per_image(contrasted), color.mean_grey(images), 0.0)
+    return color.blend(dull, table, torch.where(toned, strengths.factor, 1.0))
 
 
 def _solarize_threshold(step: Step) -> Tensor:
     """Return from which level on each image is inverted: inverting is solarizing from 0 on, shape (N,)."""
-    threshold = step.pick(Operation.SOLARIZE, step.strengths.threshold, float(LEVELS))
+    threshold = step.pick(Operation.SOLARIZE, step.strengths.threshold, float(color.LEVELS))
     threshold = step.pick(Operation.SOLARIZE_ADD, step.strengths.add_threshold, threshold)
     return step.pick(Operation.INVERT, 0.0, threshold)
 

@@ -43,7 +43,9 @@ def is_torch(value: Any) -> bool:
 def namespace(**arrays: Array) -> Any:
     """Return the array API namespace that the named arrays share; refuse a mixture of kinds or devices."""
     present = {name: value for name, value in arrays.items() if value is not None}
-    kinds = {name: _kind(value) for name, value in present.items()}
+    kinds = {
+        name: f"torch tensor on {value.device}" if is_torch(value) else "numpy array" for name, value in present.items()
+    }
     if len(set(kinds.values())) > 1:
         described = ", ".join(f"'{name}' is a {kind}" for name, kind in kinds.items())
         raise InvalidInputError(
@@ -60,9 +62,8 @@ def to_numpy(value: Array) -> np.ndarray:
     """Return a numpy array with the same values, copied from the device where needed."""
     if is_torch(value):
         value = value.detach().cpu()
-        if not value.dtype.is_floating_point or value.element_size() > 2:
-            return np.asarray(value)
-        return np.asarray(value.float())
+        # Numpy knows no bfloat16, and computes slowly with float16.
+        value = value.float() if value.is_floating_point() and value.element_size() == 2 else value
     return np.asarray(value)
 
 
@@ -100,8 +101,8 @@ def as_values(name: str, value: Any, ndim: int = 2) -> Array:
 def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
     array = as_values(name, value, ndim)
-    low, high = extremes(array)
-    if not _are_probabilities(low, high):
+    low, high = float(array.min()), float(array.max())  # NaN where the array holds NaN
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         raise InvalidInputError(
             f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
             f"{high} instead; pass probabilities (softmax or sigmoid of the logits), never logits."
@@ -112,23 +113,13 @@ def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
 def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
     array = as_values(name, value, ndim)
-    low = float(namespace(array=array).min(array))  # NaN when the array holds NaN
-    if not low >= 0:
+    low = float(array.min())
+    if not low >= 0:  # as it is with NaN
         raise InvalidInputError(
             f"The '{name}' argument must hold uncertainties of at least 0, without NaN. Got a smallest value "
             f"of {low} instead; pass standard deviations, e.g. over at least two stochastic passes."
         )
     return array
-
-
-def holds_probabilities(array: Array) -> bool:
-    """Tell whether `as_probabilities` would take these values."""
-    return _are_probabilities(float(array.min()), float(array.max()))
-
-
-def holds_uncertainties(array: Array) -> bool:
-    """Tell whether `as_uncertainties` would take these values."""
-    return float(array.min()) >= 0
 
 
 def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) -> None:
@@ -144,14 +135,16 @@ def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) 
         )
 
 
-def require_same_shape(**arrays: Array) -> None:
-    """Refuse named arrays whose shapes differ; absent ones (None) are skipped."""
+def alike(**arrays: Array) -> Any:
+    """Return the array API namespace of named arrays that must share kind, device and shape; None is skipped."""
+    xp = namespace(**arrays)
     shapes = {name: tuple(value.shape) for name, value in arrays.items() if value is not None}
     if len(set(shapes.values())) > 1:
         described = ", ".join(f"'{name}' has {shape}" for name, shape in shapes.items())
         raise InvalidInputError(
             f"All arrays must have one shape: {described}. Pass the same samples and classes in each."
         )
+    return xp
 
 
 def require_number(
@@ -184,6 +177,15 @@ def require_count(name: str, value: Any, low: int, high: int | None = None, *, r
     return count
 
 
+def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise InvalidInputError(
+            f"The '{name}' argument must be one of {', '.join(map(repr, choices))}. Got {value!r} instead; choose one "
+            "of them."
+        )
+
+
 def rounded_to(array: Array, value: float) -> Array:
     """Return `value` as a 0-d array of `array`'s dtype and device: the number that `array` can really meet.
 
@@ -210,21 +212,3 @@ def row_blocks(array: Array, entries: int = 1 << 17) -> list[slice]:
     on_cpu = str(array.device).startswith("cpu")
     step = max(1, entries // math.prod(array.shape[1:])) if on_cpu else num_rows
     return [slice(start, start + step) for start in range(0, num_rows, step)]
-
-
-def extremes(array: Array) -> tuple[float, float]:
-    """Return the smallest and the largest value of an array that is not empty; NaN when it holds NaN."""
-    xp = namespace(array=array)
-    pairs = [xp.stack([xp.min(array[rows]), xp.max(array[rows])]) for rows in row_blocks(array)]
-    low, high = xp.unstack(xp.stack(pairs), axis=1)
-    return float(xp.min(low)), float(xp.max(high))
-
-
-def _are_probabilities(low: float, high: float) -> bool:
-    return low >= -ROUNDING and high <= 1 + ROUNDING
-
-
-def _kind(value: Array) -> str:
-    if is_torch(value):
-        return f"torch tensor on {value.device}"
-    return "numpy array"

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from surelabel.core.arrays import (
     Array,
-    as_array,
+    alike,
     as_boolean,
     as_probabilities,
     as_uncertainties,
     namespace,
     require_count,
-    require_same_shape,
     widened,
 )
+from surelabel.core.labels import as_truth
 from surelabel.errors import InvalidInputError
 
 
@@ -68,8 +68,8 @@ def expected_calibration_error(p: Any, y: Any, bins: int = 15) -> float:
         0.25
     """
     p = as_probabilities("p", p)
-    y = _checked_classes(y, p)
-    xp = namespace(p=p, y=y)
+    y = as_truth(y, p)
+    xp = namespace(p=p)
     return calibration_error(xp.max(p, axis=1), xp.argmax(p, axis=1) == y, bins)
 
 
@@ -88,11 +88,9 @@ def calibration_error(confidence: Any, correct: Any, bins: int = 15) -> float:
         >>> round(calibration_error([0.75, 0.75], [True, False]), 4)
         0.25
     """
-    confidence, correct = _checked_confidences(confidence, correct)
-    _, _, confidence_sum, correct_sum = _bin_sums(confidence, correct, require_count("bins", bins, 1))
-    xp = namespace(confidence=confidence)
-    gaps = float(xp.sum(xp.abs(confidence_sum - correct_sum)))
-    return gaps / int(confidence.shape[0])
+    _, count, confidence_sum, correct_sum = _bin_sums(confidence, correct, bins)
+    xp = namespace(count=count)
+    return float(xp.sum(xp.abs(confidence_sum - correct_sum))) / int(xp.sum(count))
 
 
 def reliability_bins(confidence: Any, correct: Any, bins: int = 15) -> ReliabilityBins:
@@ -110,10 +108,8 @@ def reliability_bins(confidence: Any, correct: Any, bins: int = 15) -> Reliabili
         >>> reliability_bins([0.25, 0.5, 0.75], [False, True, True], bins=2).count
         array([2, 1])
     """
-    confidence, correct = _checked_confidences(confidence, correct)
-    edges, count, confidence_sum, correct_sum = _bin_sums(confidence, correct, require_count("bins", bins, 1))
-    xp = namespace(confidence=confidence)
-    number = xp.where(count > 0, widened(count), float("nan"))
+    edges, count, confidence_sum, correct_sum = _bin_sums(confidence, correct, bins)
+    number = namespace(count=count).where(count > 0, widened(count), float("nan"))
     return ReliabilityBins(edges[:-1], edges[1:], count, confidence_sum / number, correct_sum / number)
 
 
@@ -132,8 +128,7 @@ def uncertainty_auroc(u: Any, wrong: Any) -> float:
         >>> uncertainty_auroc([0.1, 0.2, 0.2, 0.3], [False, False, True, True])
         0.875
     """
-    u, wrong = _checked_uncertain_labels(u, wrong)
-    xp = namespace(u=u)
+    u, wrong, xp = _uncertain_labels(u, wrong)
     u_wrong, u_right = u[wrong], xp.sort(u[~wrong])
     num_wrong, num_right = int(u_wrong.shape[0]), int(u_right.shape[0])
     if num_wrong == 0 or num_right == 0:
@@ -160,8 +155,7 @@ def risk_coverage(u: Any, wrong: Any) -> RiskCoverage:
         >>> risk_coverage([0.1, 0.2, 0.2, 0.3], [False, False, True, True]).coverage
         array([0.25, 0.75, 1.  ])
     """
-    u, wrong = _checked_uncertain_labels(u, wrong)
-    xp = namespace(u=u)
+    u, wrong, xp = _uncertain_labels(u, wrong)
     order = xp.argsort(u, stable=True)
     u = u[order]
     num_wrong = xp.cumulative_sum(xp.astype(wrong[order], xp.int64))
@@ -174,9 +168,11 @@ def risk_coverage(u: Any, wrong: Any) -> RiskCoverage:
     )
 
 
-def _bin_sums(confidence: Array, correct: Array, bins: int) -> tuple[Array, Array, Array, Array]:
+def _bin_sums(confidence: Any, correct: Any, bins: int) -> tuple[Array, Array, Array, Array]:
     """Return edges (L + 1,), and per bin (L,) the number, the sum of confidences and the number right."""
-    xp = namespace(confidence=confidence)
+    confidence, correct = as_probabilities("confidence", confidence, ndim=1), as_boolean("correct", correct)
+    xp = alike(confidence=confidence, correct=correct)
+    bins = require_count("bins", bins, 1)
     edges = xp.asarray([k / bins for k in range(bins + 1)], dtype=confidence.dtype, device=confidence.device)
     edges, confidence = widened(edges), widened(confidence)
     # The number of inner edges below a confidence is its bin: on an edge, it belongs to the lower bin.
@@ -189,35 +185,7 @@ def _bin_sums(confidence: Array, correct: Array, bins: int) -> tuple[Array, Arra
     return edges, count, confidence_sum, widened(correct_sum)
 
 
-def _checked_classes(y: Any, p: Array) -> Array:
-    y = as_array("y", y)
-    xp = namespace(p=p, y=y)
-    if not xp.isdtype(y.dtype, "integral") or tuple(y.shape) != (p.shape[0],):
-        raise InvalidInputError(
-            f"The 'y' argument must hold one class index per sample: integers of shape ({p.shape[0]},). "
-            f"Got {y.dtype} of shape {tuple(y.shape)} instead; pass class indices, not one-hot rows."
-        )
-    low, high = int(xp.min(y)), int(xp.max(y))
-    if low < 0 or high >= p.shape[1]:
-        raise InvalidInputError(
-            f"The 'y' argument must hold class indices from 0 to {p.shape[1] - 1}. Got values from {low} to "
-            f"{high} instead; leave out samples whose class is unknown."
-        )
-    return y
-
-
-def _checked_confidences(confidence: Any, correct: Any) -> tuple[Array, Array]:
-    confidence = as_probabilities("confidence", confidence, ndim=1)
-    correct = as_boolean("correct", correct)
-    namespace(confidence=confidence, correct=correct)
-    require_same_shape(confidence=confidence, correct=correct)
-    return confidence, correct
-
-
-def _checked_uncertain_labels(u: Any, wrong: Any) -> tuple[Array, Array]:
-    """Return u (widened, which is exact) and the wrong labels, both (N,)."""
-    u = as_uncertainties("u", u, ndim=1)
-    wrong = as_boolean("wrong", wrong)
-    namespace(u=u, wrong=wrong)
-    require_same_shape(u=u, wrong=wrong)
-    return widened(u), wrong
+def _uncertain_labels(u: Any, wrong: Any) -> tuple[Array, Array, Any]:
+    """Return u (widened, which is exact) and the wrong labels, both (N,), and their namespace."""
+    u, wrong = as_uncertainties("u", u, ndim=1), as_boolean("wrong", wrong)
+    return widened(u), wrong, alike(u=u, wrong=wrong)

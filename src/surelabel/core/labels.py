@@ -6,7 +6,7 @@ several labels a sample, gamma is a constant (0.5 in the paper).
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from surelabel.core.arrays import Array, as_probabilities, namespace, require_number, rounded_to
+from surelabel.core.arrays import Array, as_array, as_probabilities, namespace, require_number, rounded_to
 from surelabel.errors import InvalidInputError
 
 Task: TypeAlias = Literal["single", "multi"]
@@ -42,6 +42,28 @@ def check_task(task: Any) -> None:
             f"The 'task' argument must be 'single' (one label a sample) or 'multi' (several). Got {task!r} "
             f"instead; choose one of the two."
         )
+
+
+def as_truth(y: Any, p: Array, task: Task = "single") -> Array:
+    """Return true labels that fit p (N, C): class indices (N,), or for several labels a sample 0 and 1, (N, C)."""
+    y = as_array("y", y)
+    xp = namespace(p=p, y=y)
+    single = task == "single"
+    shape, largest = (tuple(p.shape)[:1], p.shape[1] - 1) if single else (tuple(p.shape), 1)
+    if not xp.isdtype(y.dtype, "integral" if single else ("bool", "integral")) or tuple(y.shape) != shape:
+        what = "one class index per sample: integers" if single else "0 and 1 for each sample and class,"
+        remedy = "pass class indices, not one-hot rows" if single else "pass one column per class"
+        raise InvalidInputError(
+            f"The 'y' argument must hold {what} of shape {shape} for task '{task}'. Got {y.dtype} of shape "
+            f"{tuple(y.shape)} instead; {remedy}."
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high > largest:
+        raise InvalidInputError(
+            f"The 'y' argument must hold values from 0 to {largest}. Got values from {low} to {high} instead; leave "
+            "out samples whose label is unknown."
+        )
+    return y
 
 
 def hard_labels(p: Array, task: Task, gamma: float) -> Array:

@@ -14,11 +14,11 @@ from typing import Any
 
 from surelabel.core.arrays import (
     Array,
+    alike,
     as_boolean,
     as_floating,
     namespace,
     require_number,
-    require_same_shape,
     require_shape,
 )
 from surelabel.core.labels import Task, check_task
@@ -178,8 +178,7 @@ def _checked(logits: Any, **masks: Any) -> tuple[Array, ...]:
     logits = as_floating("logits", logits)
     require_shape("logits", logits, 2, no_rows=True)
     arrays = {name: as_boolean(name, mask) for name, mask in masks.items()}
-    xp = namespace(logits=logits, **arrays)
-    require_same_shape(logits=logits, **arrays)
+    xp = alike(logits=logits, **arrays)
     if xp.finfo(logits.dtype).bits < 32:
         logits = xp.astype(logits, xp.float32)
     return logits, *arrays.values()

@@ -11,18 +11,14 @@ from typing import Any, NamedTuple
 
 from surelabel.core.arrays import (
     Array,
-    as_array,
+    alike,
     as_boolean,
     as_floating,
     as_probabilities,
     as_uncertainties,
-    as_values,
-    holds_probabilities,
-    holds_uncertainties,
     namespace,
     require_count,
     require_number,
-    require_same_shape,
     require_shape,
     rounded_to,
     row_blocks,
@@ -82,15 +78,16 @@ def select(
     check_task(task)
     gamma = require_number("gamma", gamma, 0, 1, ends="()")
     _check_thresholds(tau_p, tau_n, kappa_p, kappa_n)
-    p, u, p_soft, u_soft = _as_predictions(p, u, p_soft, u_soft)
+    p, u = as_probabilities("p", p), None if u is None else as_uncertainties("u", u)
+    p_soft = p if p_soft is None else as_probabilities("p_soft", p_soft)
+    u_soft = u if u_soft is None else as_uncertainties("u_soft", u_soft)
+    xp = alike(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
     _require_uncertainty("u", u, "kappa_p", kappa_p)
     _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
 
     tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
-    positive, negative = _empty_selection(p)
+    positive, negative = (xp.zeros(p.shape, dtype=xp.bool, device=p.device) for _ in range(2))
     for rows in row_blocks(p):
-        # Values are checked where they are compared: a large array is read from memory once.
-        _check_values(p, u, p_soft, u_soft, rows)
         negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
         if task == "single":
             # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
@@ -129,8 +126,23 @@ def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Select
                [False,  True]])
     """
     floor = require_count("floor", floor, 0)
-    positive, negative, u, shares = _checked_balance(s, u, shares)
-    xp = namespace(positive=positive)
+    if not isinstance(s, tuple) or len(s) != 2:
+        raise InvalidInputError(
+            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what "
+            "select returned."
+        )
+    if u is None:
+        raise InvalidInputError(
+            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank by confidence."
+        )
+    positive, negative = as_boolean("s.positive", s[0]), as_boolean("s.negative", s[1])
+    require_shape("s.positive", positive, 2)
+    u = as_uncertainties("u", u)
+    xp = alike(positive=positive, negative=negative, u=u)
+    if shares is not None:
+        shares = as_floating("shares", shares)
+        namespace(positive=positive, shares=shares)
+        shares = checked_shares(shares, positive.shape[1])
     num_classes = positive.shape[1]
     # Only the selected entries are ranked, in the order of rows.
     entry = xp.nonzero(xp.reshape(positive, (-1,)))[0]
@@ -173,11 +185,6 @@ def _certain(u: Array | None, rows: slice, kappa: float, at: Any = ...) -> Array
     return u[rows][at] <= rounded_to(u, kappa)
 
 
-def _empty_selection(like: Array) -> Selection:
-    xp = namespace(like=like)
-    return Selection(*(xp.zeros(like.shape, dtype=xp.bool, device=like.device) for _ in range(2)))
-
-
 def _quota(count: Array, floor: int, shares: Array | None) -> Array:
     """Return how many positives each class (C,) may keep."""
     xp = namespace(count=count)
@@ -202,31 +209,6 @@ def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float
         )
 
 
-def _as_predictions(p: Any, u: Any, p_soft: Any, u_soft: Any) -> tuple[Array, Array, Array, Array]:
-    """Return p, u, p_soft, u_soft as arrays of one kind and shape, the soft ones defaulting to the plain ones."""
-    p = as_values("p", p)
-    u = None if u is None else as_values("u", u)
-    p_soft = p if p_soft is None else as_values("p_soft", p_soft)
-    u_soft = u if u_soft is None else as_values("u_soft", u_soft)
-    namespace(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
-    require_same_shape(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
-    return p, u, p_soft, u_soft
-
-
-def _check_values(p: Array, u: Array | None, p_soft: Array, u_soft: Array | None, rows: slice) -> None:
-    """Refuse a block of rows that holds a value which is no probability or no uncertainty."""
-    probabilities = [p] if p_soft is p else [p, p_soft]
-    uncertainties = [values for values in ([u] if u_soft is u else [u, u_soft]) if values is not None]
-    right = all(holds_probabilities(values[rows]) for values in probabilities)
-    if right and all(holds_uncertainties(values[rows]) for values in uncertainties):
-        return
-    # One of these raises, and describes the whole array.
-    for end, (some_p, some_u) in {"": (p, u), "_soft": (p_soft, u_soft)}.items():
-        as_probabilities(f"p{end}", some_p)
-        if some_u is not None:
-            as_uncertainties(f"u{end}", some_u)
-
-
 def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: float) -> None:
     if u is None and kappa < math.inf:
         raise InvalidInputError(
@@ -234,26 +216,6 @@ def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: flo
             f"{kappa_name}={kappa} instead; pass the uncertainties, or {kappa_name}=math.inf to select by "
             f"confidence alone."
         )
-
-
-def _checked_balance(s: Selection, u: Any, shares: Any) -> tuple[Array, Array, Array, Array]:
-    """Return both masks, u and the shares (widened), checked against each other."""
-    if not isinstance(s, tuple) or len(s) != 2:
-        raise InvalidInputError(
-            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what "
-            "select returned."
-        )
-    positive, negative = as_boolean("s.positive", s[0]), as_boolean("s.negative", s[1])
-    require_shape("s.positive", positive, 2)
-    if u is None:
-        raise InvalidInputError(
-            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank by confidence."
-        )
-    u = as_uncertainties("u", u)
-    shares = None if shares is None else as_array("shares", shares)
-    namespace(positive=positive, negative=negative, u=u, shares=shares)
-    require_same_shape(positive=positive, negative=negative, u=u)
-    return positive, negative, u, None if shares is None else checked_shares(shares, positive.shape[1])
 
 
 def checked_shares(shares: Array, num_classes: int) -> Array:

@@ -17,17 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.core.arrays import (
-    Array,
-    as_array,
-    as_probabilities,
-    as_uncertainties,
-    namespace,
-    require_number,
-    require_same_shape,
-    to_numpy,
-)
-from surelabel.core.labels import Task, check_task, hard_labels, top_entries
+from surelabel.core.arrays import alike, as_probabilities, as_uncertainties, require_number, to_numpy
+from surelabel.core.labels import Task, as_truth, check_task, hard_labels, top_entries
 from surelabel.errors import InvalidInputError
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -152,7 +143,7 @@ def thresholds(
         0.05 with probability 0.95.
     """
     labels = judge(p, u, y, task, gamma)
-    of_pool = None if pool is None else _of_pool(pool, as_array("p", p).shape[1], u is not None, task, gamma)
+    of_pool = None if pool is None else _of_pool(pool, np.shape(p)[1], u is not None, task, gamma)
     return choose(labels, max_error, delta, min_coverage, of_pool)
 
 
@@ -165,12 +156,9 @@ def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> 
     """
     check_task(task)
     gamma = require_number("gamma", gamma, 0, 1, ends="()")
-    p = as_probabilities("p", p)
-    u = None if u is None else as_uncertainties("u", u)
-    y = as_array("y", y)
-    namespace(p=p, u=u, y=y)
-    require_same_shape(p=p, u=u)
-    _check_truth(y, p, task)
+    p, u = as_probabilities("p", p), None if u is None else as_uncertainties("u", u)
+    alike(p=p, u=u)
+    y = as_truth(y, p, task)
     if task == "multi":
         label = to_numpy(hard_labels(p, task, gamma))
         return HeldOutLabels(to_numpy(p), None if u is None else to_numpy(u), label, label & (to_numpy(y) == 0))
@@ -187,16 +175,12 @@ def _of_pool(pool: Any, num_classes: int, with_uncertainty: bool, task: Task, ga
     p, u = as_probabilities("pool", pool[0]), None if pool[1] is None else as_uncertainties("pool", pool[1])
     if (u is not None) != with_uncertainty:
         raise InvalidInputError("The 'pool' argument must have uncertainties if 'u' is given, and only then.")
-    if u is not None and tuple(u.shape) != tuple(p.shape):
-        raise InvalidInputError(
-            f"The 'pool' argument must have p and u of one shape. Got {tuple(p.shape)} and {tuple(u.shape)}."
-        )
     if p.shape[1] != num_classes:
         raise InvalidInputError(
             f"The 'pool' argument must have the classes of 'p'. Got {p.shape[1]} and {num_classes}."
         )
-    truth = hard_labels(p, task, gamma)
-    return judge(p, u, truth if task == "multi" else top_entries(p)[1], task, gamma)
+    truth = hard_labels(p, task, gamma) if task == "multi" else top_entries(p)[1]
+    return judge(p, u, truth, task, gamma)
 
 
 def choose(
@@ -316,22 +300,3 @@ def _needed(errors: Floats, coverage: Floats, least: float, num_samples: int, ma
     tested = (np.diff(allowed, prepend=-1) > 0) & (sizes > least * num_samples)
     passes = tested & (bdtr(np.maximum(allowed, 0), sizes, errors[0]) >= 0.5)
     return float(sizes[passes.argmax()] / least) if passes.any() else math.inf
-
-
-def _check_truth(y: Array, p: Array, task: Task) -> None:
-    xp = namespace(y=y)
-    shape = tuple(p.shape)[: 1 if task == "single" else 2]
-    kinds = "integral" if task == "single" else ("bool", "integral")
-    largest = p.shape[1] - 1 if task == "single" else 1
-    if not xp.isdtype(y.dtype, kinds) or tuple(y.shape) != shape:
-        what = "one class index per sample, integers" if task == "single" else "0 and 1 for each sample and class,"
-        raise InvalidInputError(
-            f"The 'y' argument must hold {what} of shape {shape} for task '{task}'. Got {y.dtype} of shape "
-            f"{tuple(y.shape)} instead; convert it."
-        )
-    low, high = int(xp.min(xp.astype(y, xp.int64))), int(xp.max(xp.astype(y, xp.int64)))
-    if low < 0 or high > largest:
-        raise InvalidInputError(
-            f"The 'y' argument must hold values from 0 to {largest}. Got values from {low} to {high} instead; leave "
-            "out samples whose label is unknown."
-        )

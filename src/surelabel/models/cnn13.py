@@ -10,10 +10,7 @@ For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M 
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from surelabel.core.arrays import require_count
-from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
-from surelabel.models.dropout import dropout_layer as make_dropout
-from surelabel.models.image import check_pictures, draw_weights
+from surelabel.models.image import check_pictures, check_sizes, draw_weights
 
 SLOPE = 0.1
 """Of LeakyReLU below 0."""
@@ -34,9 +31,6 @@ class CNN13(nn.Module):
         num_classes: C, the number of logits.
         width: channels of the first block; the second has twice as many, the third four times, twice, once.
         dropout: the rate after each max pool. These two layers alone are random in MC passes.
-        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
-            probability of 0.9 is `dropout=0.1`).
-        block_size: the side of DropBlock's blocks.
         weight_norm: train the size and the direction of each layer's weights apart, as published.
 
     Example:
@@ -52,25 +46,22 @@ class CNN13(nn.Module):
         *,
         width: int = 128,
         dropout: float = 0.3,
-        dropout_layer: DropoutKind = "dropout",
-        block_size: int = BLOCK_SIZE,
         weight_norm: bool = False,
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
-        require_count("num_classes", num_classes, 1, remedy="count the classes again")
-        require_count("width", width, 1)
+        check_sizes(num_classes, width, dropout)
         self.layers = nn.Sequential(
             *_convolution(sample_shape[0], width, 3),
             *_convolution(width, width, 3),
             *_convolution(width, width, 3),
             nn.MaxPool2d(2),
-            make_dropout(dropout_layer, dropout, block_size),
+            nn.Dropout(dropout),
             *_convolution(width, 2 * width, 3),
             *_convolution(2 * width, 2 * width, 3),
             *_convolution(2 * width, 2 * width, 3),
             nn.MaxPool2d(2),
-            make_dropout(dropout_layer, dropout, block_size),
+            nn.Dropout(dropout),
             *_convolution(2 * width, 4 * width, 3, padding=0),
             *_convolution(4 * width, 2 * width, 1),
             *_convolution(2 * width, width, 1),

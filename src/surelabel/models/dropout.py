@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.core.arrays import require_count, require_number
+from surelabel.core.arrays import require_choice, require_count, require_number
 from surelabel.errors import InvalidInputError
 
 DropoutKind: TypeAlias = Literal["dropout", "spatial", "dropblock"]
@@ -123,17 +123,10 @@ def dropout_layer(kind: DropoutKind, rate: float, block_size: int = BLOCK_SIZE) 
         DropBlock2d(keep_probability=0.9, block_size=7)
     """
     rate = require_number("dropout", rate, 0, 1, ends="[)")
-    require_count("block_size", block_size, 1)
-    if kind == "dropout":
-        return nn.Dropout(rate)
-    if kind == "spatial":
-        return SpatialDropout2d(rate)
+    require_choice("kind", kind, get_args(DropoutKind))
     if kind == "dropblock":
         return DropBlock2d(1 - rate, block_size)
-    raise InvalidInputError(
-        f"The 'dropout_layer' argument must be one of {', '.join(map(repr, get_args(DropoutKind)))}. "
-        f"Got {kind!r} instead; choose one of them."
-    )
+    return SpatialDropout2d(rate) if kind == "spatial" else nn.Dropout(rate)
 
 
 def replace_dropout(

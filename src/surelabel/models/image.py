@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from surelabel.core.arrays import require_count, require_number
 from surelabel.errors import InvalidInputError
 from surelabel.models.dropout import Dropout
 
@@ -29,6 +30,7 @@ class SmallImageNetwork(nn.Module):
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE, "reshape the samples, or use a network for tables")
+        check_sizes(num_classes, width, dropout)
         channels, *sides = sample_shape
         rows, columns = ((side - 3) // 2 for side in sides)
         self.layers = nn.Sequential(
@@ -65,6 +67,13 @@ def check_pictures(
             f"The 'sample_shape' argument must be (channels, height, width) with at least {smallest} pixels a "
             f"side. Got {tuple(sample_shape)} instead; {remedy}."
         )
+
+
+def check_sizes(num_classes: int, width: int, dropout: float) -> None:
+    """Refuse a network without classes or channels, and a rate of dropout that leaves nothing."""
+    require_count("num_classes", num_classes, 1, remedy="count the classes again")
+    require_count("width", width, 1)
+    require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
 
 
 def draw_weights(network: nn.Module, slope: float = 0.0) -> None:

@@ -68,19 +68,17 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             f"The 'pretrained' argument must be the path of a weights file ({', '.join(SUFFIXES)}). Got {path!r} "
             "instead; save the weights as one, or leave it out."
         )
-    if not os.path.isfile(path):
-        raise InvalidInputError(
-            f"The 'pretrained' argument names the file '{path}', which does not exist; check the path and the folder "
-            "that it starts from."
-        )
     try:
-        content = _read(os.fspath(path))
-    # Whatever the readers raise on a damaged file, or on one that holds more than tensors.
+        if os.fspath(path).endswith(".safetensors"):
+            content: Any = safetensors.torch.load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    # Whatever the readers raise on a file that is missing or damaged, or holds more than tensors.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidInputError(
-            f"The 'pretrained' file '{path}' cannot be read as weights ({type(error).__name__}: {reason}); get it "
-            "again, or save the network's state_dict() alone."
+            f"The 'pretrained' file '{path}' cannot be read as weights ({type(error).__name__}: {reason}); check the "
+            "path, get the file again, or save the network's state_dict() alone."
         ) from error
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         held = _listed(list(content)) if isinstance(content, Mapping) else type(content).__name__
@@ -89,12 +87,6 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             "save the network's state_dict() alone."
         )
     return dict(content)
-
-
-def _read(path: str) -> Any:
-    if path.endswith(".safetensors"):
-        return safetensors.torch.load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _has_other_classes(mine: Mapping[str, Tensor], given: Mapping[str, Tensor], names: set[str]) -> bool:

@@ -16,9 +16,7 @@ import os
 from torch import Tensor, nn
 
 from surelabel.core.arrays import require_count
-from surelabel.models.dropout import DropoutKind
-from surelabel.models.dropout import dropout_layer as make_dropout
-from surelabel.models.image import check_pictures
+from surelabel.models.image import check_pictures, check_sizes
 from surelabel.models.pretrained import load_pretrained
 
 SMALLEST_SIDE = 32
@@ -41,8 +39,7 @@ class ResNet(nn.Module):
         width: channels of the first convolution, and of the 3 x 3 convolutions of the first group.
         dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
             comes before it.
-        dropout_layer: what it drops. Each map is a single value there: "spatial" is "dropout" by another name, and
-            "dropblock" differs in dividing by the share that was really kept.
+        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
 
     Example:
         >>> import torch
@@ -58,11 +55,11 @@ class ResNet(nn.Module):
         blocks: tuple[int, int, int, int] = (3, 4, 6, 3),
         width: int = 64,
         dropout: float = 0.3,
-        dropout_layer: DropoutKind = "dropout",
+        pretrained: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
-        require_count("width", width, 1)
+        check_sizes(num_classes, width, dropout)
         first, second, third, fourth = blocks
         self.conv1 = nn.Conv2d(sample_shape[0], width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -73,9 +70,11 @@ class ResNet(nn.Module):
         self.layer3 = _group(EXPANSION * 2 * width, 4 * width, third, stride=2)
         self.layer4 = _group(EXPANSION * 4 * width, 8 * width, fourth, stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.dropout = make_dropout(dropout_layer, dropout)
+        self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(EXPANSION * 8 * width, num_classes)
         draw_residual_weights(self)
+        if pretrained is not None:
+            load_pretrained(self, pretrained)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for pictures (N, channels, height, width)."""
@@ -110,31 +109,8 @@ class _Bottleneck(nn.Module):
         return result
 
 
-def resnet50(
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    dropout: float = 0.3,
-    dropout_layer: DropoutKind = "dropout",
-    pretrained: str | os.PathLike[str] | None = None,
-) -> ResNet:
-    """Return a ResNet-50 for samples of this shape: a model factory by reference.
-
-    Args:
-        sample_shape: (channels, height, width) of a picture, at least 32 x 32 pixels.
-        num_classes: C, the number of logits.
-        dropout: the rate behind the average pool.
-        dropout_layer: what is dropped there, see `ResNet`.
-        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
-
-    Example:
-        >>> sum(parameter.numel() for parameter in resnet50((3, 224, 224), 1000).parameters())
-        25557032
-    """
-    network = ResNet(sample_shape, num_classes, dropout=dropout, dropout_layer=dropout_layer)
-    if pretrained is not None:
-        load_pretrained(network, pretrained)
-    return network
+resnet50 = ResNet
+"""A model factory by reference."""
 
 
 def draw_residual_weights(network: nn.Module) -> None:

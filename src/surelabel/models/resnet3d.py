@@ -14,15 +14,14 @@ begin with a stride of 2 in time and space. There are two stems, each with Batch
 """
 
 import os
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.core.arrays import require_count
+from surelabel.core.arrays import require_choice
 from surelabel.errors import InvalidInputError
-from surelabel.models.dropout import DropoutKind
-from surelabel.models.dropout import dropout_layer as make_dropout
+from surelabel.models.image import check_sizes
 from surelabel.models.pretrained import load_pretrained
 from surelabel.models.resnet import draw_residual_weights
 
@@ -49,8 +48,7 @@ class ResNet3d(nn.Module):
         width: channels of the stem and of the first group; the others have twice, four and eight times as many.
         dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
             comes before it.
-        dropout_layer: what it drops. Each map is a single value there: "spatial" is "dropout" by another name, and
-            "dropblock" differs in dividing by the share that was really kept.
+        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
 
     Example:
         >>> import torch
@@ -67,24 +65,26 @@ class ResNet3d(nn.Module):
         shortcut: Shortcut = "projection",
         width: int = 64,
         dropout: float = 0.3,
-        dropout_layer: DropoutKind = "dropout",
+        pretrained: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
-        _check_choice("stem", stem, Stem)
-        _check_choice("shortcut", shortcut, Shortcut)
+        require_choice("stem", stem, get_args(Stem))
+        require_choice("shortcut", shortcut, get_args(Shortcut))
         _check_clips(sample_shape, stem)
-        require_count("width", width, 1)
+        check_sizes(num_classes, width, dropout)
         self.stem = _stem(stem, sample_shape[0], width)
         self.layer1 = _group(width, width, 1, shortcut)
         self.layer2 = _group(width, 2 * width, 2, shortcut)
         self.layer3 = _group(2 * width, 4 * width, 2, shortcut)
         self.layer4 = _group(4 * width, 8 * width, 2, shortcut)
         self.avgpool = nn.AdaptiveAvgPool3d(1)
-        self.dropout = make_dropout(dropout_layer, dropout)
+        self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(8 * width, num_classes)
         draw_residual_weights(self)
         nn.init.normal_(self.fc.weight, std=0.01)
         nn.init.zeros_(self.fc.bias)
+        if pretrained is not None:
+            load_pretrained(self, pretrained)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for clips (N, channels, frames, height, width)."""
@@ -121,37 +121,8 @@ class _Padded(nn.Module):
         return functional.pad(x[..., ::step, ::step, ::step], (0, 0, 0, 0, 0, 0, 0, self.more))
 
 
-def resnet3d18(
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-    *,
-    stem: Stem = "torchvision",
-    shortcut: Shortcut = "projection",
-    dropout: float = 0.3,
-    dropout_layer: DropoutKind = "dropout",
-    pretrained: str | os.PathLike[str] | None = None,
-) -> ResNet3d:
-    """Return a 3-D ResNet-18 for samples of this shape: a model factory by reference.
-
-    Args:
-        sample_shape: (channels, frames, height, width) of a clip.
-        num_classes: C, the number of logits.
-        stem: "torchvision" or "paper".
-        shortcut: "projection" or "padded", see `ResNet3d`.
-        dropout: the rate behind the average pool.
-        dropout_layer: what is dropped there, see `ResNet3d`.
-        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
-
-    Example:
-        >>> sum(parameter.numel() for parameter in resnet3d18((3, 16, 112, 112), 400).parameters())
-        33371472
-    """
-    network = ResNet3d(
-        sample_shape, num_classes, stem=stem, shortcut=shortcut, dropout=dropout, dropout_layer=dropout_layer
-    )
-    if pretrained is not None:
-        load_pretrained(network, pretrained)
-    return network
+resnet3d18 = ResNet3d
+"""A model factory by reference."""
 
 
 def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
@@ -180,14 +151,6 @@ def _around(channels: int, wider: int, stride: int, shortcut: Shortcut) -> list[
     if shortcut == "padded":
         return [_Padded(wider - channels, stride)]
     return [nn.Conv3d(channels, wider, 1, stride=stride, bias=False), nn.BatchNorm3d(wider)]
-
-
-def _check_choice(name: str, value: str, choices: Any) -> None:
-    if value not in get_args(choices):
-        raise InvalidInputError(
-            f"The '{name}' argument must be one of {', '.join(map(repr, get_args(choices)))}. Got {value!r} instead; "
-            "choose one of them."
-        )
 
 
 def _check_clips(sample_shape: tuple[int, ...], stem: Stem) -> None:

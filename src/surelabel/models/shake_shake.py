@@ -13,11 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.core.arrays import require_count
 from surelabel.errors import InvalidInputError
-from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
-from surelabel.models.dropout import dropout_layer as make_dropout
-from surelabel.models.image import check_pictures, draw_weights
+from surelabel.models.image import check_pictures, check_sizes, draw_weights
 
 BLOCKS = 4
 """In each of the three groups: with two convolutions each, the first one and the linear layer they are 26 layers."""
@@ -38,9 +35,6 @@ class ShakeShake(nn.Module):
         width: channels of the first group, an even number; the second has twice as many, the third four times.
         dropout: the rate before the second convolution of each branch. These layers alone are random in MC passes: the
             branches are mixed as in evaluation mode.
-        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
-            probability of 0.9 is `dropout=0.1`).
-        block_size: the side of DropBlock's blocks.
 
     Example:
         >>> ShakeShake((3, 32, 32), 10, width=4)(torch.zeros(4, 3, 32, 32)).shape
@@ -54,13 +48,15 @@ class ShakeShake(nn.Module):
         *,
         width: int = 96,
         dropout: float = 0.3,
-        dropout_layer: DropoutKind = "dropout",
-        block_size: int = BLOCK_SIZE,
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
-        require_count("num_classes", num_classes, 1, remedy="count the classes again")
-        _check_width(width)
+        check_sizes(num_classes, width, dropout)
+        if width % 2 != 0:
+            raise InvalidInputError(
+                f"The 'width' argument must be even: half of a shortcut's channels come from each of two places. "
+                f"Got {width!r} instead; the published width is 96."
+            )
         channels = 16
         layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
         layers.append(nn.BatchNorm2d(channels))
@@ -68,9 +64,7 @@ class ShakeShake(nn.Module):
             for block in range(BLOCKS):
                 stride = 2 if group > 0 and block == 0 else 1
                 wider = width * 2**group
-                first, second = (
-                    _branch(channels, wider, stride, make_dropout(dropout_layer, dropout, block_size)) for _ in range(2)
-                )
+                first, second = (_branch(channels, wider, stride, dropout) for _ in range(2))
                 around = nn.Identity() if channels == wider else _Shortcut(channels, wider, stride)
                 layers.append(_Block(first, second, around))
                 channels = wider
@@ -143,22 +137,14 @@ shake_shake = ShakeShake
 """A model factory by reference."""
 
 
-def _branch(channels: int, wider: int, stride: int, dropout: nn.Module) -> nn.Sequential:
+def _branch(channels: int, wider: int, stride: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(
         # Not in place: x also goes through the other branch and around both.
         nn.ReLU(),
         nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False),
         nn.BatchNorm2d(wider),
         nn.ReLU(),
-        dropout,
+        nn.Dropout(dropout),
         nn.Conv2d(wider, wider, 3, padding=1, bias=False),
         nn.BatchNorm2d(wider),
     )
-
-
-def _check_width(width: int) -> None:
-    if require_count("width", width, 2) % 2 != 0:
-        raise InvalidInputError(
-            f"The 'width' argument must be even: half of a shortcut's channels come from each of two places. "
-            f"Got {width!r} instead; the published width is 96."
-        )

@@ -86,7 +86,6 @@ def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[st
         >>> list(stochastic_layers(model))
         ['1']
     """
-    check_layer_types(extra_types)
     random = {module for module in model.modules() if _is_random(module, extra_types)}
     chosen = random | _fast_path_layers(model, random)
     return {name: module for name, module in model.named_modules() if module in chosen}
@@ -107,17 +106,13 @@ def draws_for_each_row(layer: nn.Module) -> bool:
 
 def check_layer_types(extra_types: LayerTypes) -> None:
     """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
-    if not isinstance(extra_types, tuple):
+    are_classes = isinstance(extra_types, tuple) and all(isinstance(layer_type, type) for layer_type in extra_types)
+    if not are_classes or not all(issubclass(layer_type, nn.Module) for layer_type in extra_types):
         raise InvalidInputError(
-            f"The 'stochastic_layers' argument must be a tuple of layer classes. Got {extra_types!r} "
-            f"instead; write stochastic_layers=(MyLayer,)."
+            f"The 'stochastic_layers' argument must be a tuple of layer classes, derived from torch.nn.Module. Got "
+            f"{extra_types!r} instead; write stochastic_layers=(MyLayer,), with the class and not a layer made from it."
         )
     for layer_type in extra_types:
-        if not (isinstance(layer_type, type) and issubclass(layer_type, nn.Module)):
-            raise InvalidInputError(
-                f"The 'stochastic_layers' argument must hold classes derived from torch.nn.Module. "
-                f"Got {layer_type!r} instead; name the class, not a layer made from it."
-            )
         if issubclass(layer_type, _RUNNING_STATISTICS) or issubclass(_RUNNING_STATISTICS, layer_type):
             raise InvalidInputError(
                 f"The 'stochastic_layers' argument must not take in normalization layers, which would "

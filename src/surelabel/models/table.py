@@ -1,4 +1,4 @@
-"""A small network for tables: standardize each feature, add noise in training, then linear, activation, dropout blocks.
+"""A small network for tables: standardize each feature, add noise in training, then linear, ReLU, dropout blocks.
 
 The noise has the covariance of the differences between a row and the nearest other row, which are meant to have the
 same label. So it needs no knowledge of the table, and what is the same for neighbors stays as it is.
@@ -6,6 +6,7 @@ same label. So it needs no knowledge of the table, and what is the same for neig
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,10 +24,10 @@ def looked_at(num_features: int) -> int:
 
 
 class TableNetwork(nn.Module):
-    """Logits from a table's rows: `x -> (x - mean) / scale (+ noise) -> [linear, activation, dropout] ... -> linear`.
+    """Logits from a table's rows: `x -> (x - mean) / scale (+ noise) -> [linear, ReLU, dropout] ... -> linear`.
 
-    Mean and scale of the training data are buffers, saved with the weights: a loaded network takes raw rows. They are
-    float64, so that a small spread around a large mean (a time stamp) survives.
+    Mean and scale of the training data (`standardize`; 0 and 1 before) are buffers, saved with the weights: a loaded
+    network takes raw rows. They are float64, so that a small spread around a large mean (a time stamp) survives.
 
     Args:
         num_features: F, the number of columns.
@@ -35,16 +36,14 @@ class TableNetwork(nn.Module):
         dropout: the rate after each hidden layer; MC-dropout needs one above 0.
         noise: how large the noise on the standardized features is in training; 1: as the differences to the nearest
             row (`standardize` measures them; no noise before). It is not part of MC-dropout.
-        activation: makes the layer after each hidden linear layer.
-        mean: (F,) subtracted from the input; 0 when not given.
-        scale: (F,) the input is divided by; 1 when not given, and for features that are constant.
 
     Example:
-        >>> network = TableNetwork(3, 2, mean=[1.0, 2.0, 3.0], scale=[0.5, 0.0, 2.0])
-        >>> network(torch.zeros(4, 3)).shape
-        torch.Size([4, 2])
-        >>> network.scale
-        tensor([0.5000, 1.0000, 2.0000], dtype=torch.float64)
+        >>> network = TableNetwork(2, 3)
+        >>> network.standardize(lambda: [torch.tensor([[1.0, 5.0], [3.0, 5.0]])])
+        >>> network.mean, network.scale
+        (tensor([2., 5.], dtype=torch.float64), tensor([1., 1.], dtype=torch.float64))
+        >>> network(torch.zeros(4, 2)).shape
+        torch.Size([4, 3])
     """
 
     for_tables = True
@@ -62,9 +61,6 @@ class TableNetwork(nn.Module):
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.3,
         noise: float = 0.0,
-        activation: Callable[[], nn.Module] = nn.ReLU,
-        mean: Any = None,
-        scale: Any = None,
     ) -> None:
         super().__init__()
         require_count("num_features", num_features, 1, remedy="count the columns again")
@@ -74,14 +70,15 @@ class TableNetwork(nn.Module):
         require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
         require_number("noise", noise, 0, MOST_NOISE)
         self.num_features = num_features
-        center = _feature_values("mean", mean, num_features, default=0.0)
-        spread = _feature_values("scale", scale, num_features, default=1.0)
-        self.register_buffer("mean", center)
-        self.register_buffer("scale", _without_constants(center, spread))
+        self.register_buffer("mean", torch.zeros(num_features, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(num_features, dtype=torch.float64))
         self.noise = noise
         directions = torch.zeros(min(num_features, looked_at(num_features)), num_features)
         self.register_buffer("directions", directions, persistent=False)
-        self.layers = _blocks(num_features, num_classes, hidden, dropout, activation)
+        layers: list[nn.Module] = []
+        for before, after in pairwise((num_features, *hidden)):
+            layers += [nn.Linear(before, after), nn.ReLU(), Dropout(dropout)]
+        self.layers = nn.Sequential(*layers, nn.Linear((num_features, *hidden)[-1], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) for rows (N, F), or (N, ...) with F values a row."""
@@ -155,27 +152,14 @@ class TableNetwork(nn.Module):
             )
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(shift + mean)
-        self.scale.copy_(_without_constants(self.mean, scale))
+        # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.
+        constant = scale <= torch.finfo(scale.dtype).eps * self.mean.abs()
+        self.scale.copy_(scale.masked_fill(constant, 1.0))
 
 
 def table_network(sample_shape: tuple[int, ...], num_classes: int, **options: Any) -> TableNetwork:
     """Return a `TableNetwork` for samples of this shape."""
     return TableNetwork(math.prod(sample_shape), num_classes, **options)
-
-
-def _blocks(
-    num_features: int,
-    num_classes: int,
-    hidden: Sequence[int],
-    dropout: float,
-    activation: Callable[[], nn.Module],
-) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    width = num_features
-    for next_width in hidden:
-        layers += [nn.Linear(width, next_width), activation(), Dropout(dropout)]
-        width = next_width
-    return nn.Sequential(*layers, nn.Linear(width, num_classes))
 
 
 def _shortened(differences: Tensor) -> Tensor:
@@ -199,27 +183,3 @@ def _evenly_spaced(chunks: Iterable[Tensor], most: int) -> tuple[Tensor, Tensor]
             kept = [rows[where % step == 0] for rows, where in zip(kept, places, strict=True)]
             places = [where[where % step == 0] for where in places]
     return torch.cat(kept), torch.cat(places)
-
-
-def _feature_values(name: str, value: Any, num_features: int, default: float) -> Tensor:
-    if value is None:
-        return torch.full((num_features,), default, dtype=torch.float64)
-    # A copy: the buffer must not change with the caller's array.
-    values = torch.as_tensor(value).detach().to(torch.float64).clone()
-    if values.shape != (num_features,):
-        raise InvalidInputError(
-            f"The '{name}' argument must have one value for each of the {num_features} features. "
-            f"Got shape {tuple(values.shape)} instead; compute it over the rows of the table (axis=0)."
-        )
-    if not torch.isfinite(values).all() or (name == "scale" and (values < 0).any()):
-        raise InvalidInputError(
-            f"The '{name}' argument must be finite{' and not negative' if name == 'scale' else ''}. "
-            f"Got {values.tolist()} instead; remove missing and infinite values from the table first."
-        )
-    return values
-
-
-def _without_constants(mean: Tensor, scale: Tensor) -> Tensor:
-    # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.
-    constant = scale <= torch.finfo(mean.dtype).eps * mean.abs()
-    return torch.where(constant, torch.ones_like(scale), scale)

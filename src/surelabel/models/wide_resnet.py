@@ -14,11 +14,9 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
-from surelabel.core.arrays import require_count, require_number
+from surelabel.core.arrays import require_choice, require_count, require_number
 from surelabel.errors import InvalidInputError
-from surelabel.models.dropout import BLOCK_SIZE, DropoutKind
-from surelabel.models.dropout import dropout_layer as make_dropout
-from surelabel.models.image import check_pictures, draw_weights
+from surelabel.models.image import check_pictures, check_sizes, draw_weights
 
 Activation: TypeAlias = Literal["relu", "mish"]
 
@@ -43,9 +41,6 @@ class WideResNet(nn.Module):
         width: channels of the blocks, in multiples of 16, 32 and 64.
         dropout: the rate between the convolutions of each block: behind the first, before the BatchNorm of the second.
             These layers alone are random in MC passes.
-        dropout_layer: what they drop: "dropout" single values, "spatial" channels, "dropblock" blocks (the paper's keep
-            probability of 0.9 is `dropout=0.1`).
-        block_size: the side of DropBlock's blocks.
         activation: "relu" or "mish".
         norm_momentum: the weight of a batch in BatchNorm's running statistics.
         norm_bias: where BatchNorm's biases start. Without weight decay on them, 0.1 is the published BatchNorm + 0.1.
@@ -64,18 +59,16 @@ class WideResNet(nn.Module):
         depth: int = 28,
         width: int = 2,
         dropout: float = 0.3,
-        dropout_layer: DropoutKind = "dropout",
-        block_size: int = BLOCK_SIZE,
         activation: Activation = "relu",
         norm_momentum: float = 0.1,
         norm_bias: float = 0.0,
     ) -> None:
         super().__init__()
         check_pictures(sample_shape, SMALLEST_SIDE)
-        require_count("num_classes", num_classes, 1, remedy="count the classes again")
+        check_sizes(num_classes, width, dropout)
         _check_depth(depth)
-        require_count("width", width, 1)
-        make_activation = _activation(activation)
+        require_choice("activation", activation, get_args(Activation))
+        make_activation = nn.ReLU if activation == "relu" else nn.Mish
         momentum = require_number("norm_momentum", norm_momentum, 0, 1, ends="(]")
         require_number("norm_bias", norm_bias, -math.inf, math.inf, ends="()")
         channels = 16
@@ -84,8 +77,7 @@ class WideResNet(nn.Module):
             for block in range((depth - 4) // 6):
                 stride = 2 if group > 0 and block == 0 else 1
                 wider = 16 * width * 2**group
-                dropped = make_dropout(dropout_layer, dropout, block_size)
-                layers.append(_Block(channels, wider, stride, dropped, make_activation(), momentum))
+                layers.append(_Block(channels, wider, stride, dropout, make_activation(), momentum))
                 channels = wider
         self.layers = nn.Sequential(
             *layers,
@@ -110,12 +102,12 @@ class _Block(nn.Module):
     """Return x + conv2(active(conv1(active(x)))) for x (N, C, H, W), with dropout behind conv1."""
 
     def __init__(
-        self, channels: int, wider: int, stride: int, dropout: nn.Module, activation: nn.Module, momentum: float
+        self, channels: int, wider: int, stride: int, dropout: float, activation: nn.Module, momentum: float
     ) -> None:
         super().__init__()
         self.norm1 = nn.BatchNorm2d(channels, momentum=momentum)
         self.conv1 = nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False)
-        self.dropout = dropout
+        self.dropout = nn.Dropout(dropout)
         self.norm2 = nn.BatchNorm2d(wider, momentum=momentum)
         self.conv2 = nn.Conv2d(wider, wider, 3, padding=1, bias=False)
         self.activation = activation
@@ -132,16 +124,6 @@ class _Block(nn.Module):
 
 wide_resnet = WideResNet
 """A model factory by reference: WRN-28-2 unless told otherwise."""
-
-
-def _activation(name: Activation) -> type[nn.Module]:
-    activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "mish": nn.Mish}
-    if name not in get_args(Activation):
-        raise InvalidInputError(
-            f"The 'activation' argument must be one of {', '.join(map(repr, get_args(Activation)))}. Got {name!r} "
-            f"instead; choose one of them."
-        )
-    return activations[name]
 
 
 def _check_depth(depth: int) -> None:

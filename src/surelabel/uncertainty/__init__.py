@@ -1,4 +1,4 @@
-"""A network and a batch in, mean probabilities p and uncertainty u out; one estimator a file.
+"""A network and a batch in, mean probabilities p and uncertainty u out.
 
 A new estimator is a class that derives from `UncertaintyEstimator` and has its `estimate`. Settings name it as
 "file.py:Class", or by a short name where it has one (`surelabel.learners.settings.ESTIMATORS`).
@@ -13,12 +13,9 @@ from surelabel.uncertainty.deterministic import (
     check_estimator,
     predict_proba,
 )
-from surelabel.uncertainty.mc_dropblock import MCDropBlock
-from surelabel.uncertainty.mc_dropout import MCDropout
-from surelabel.uncertainty.mc_spatial_dropout import MCSpatialDropout
+from surelabel.uncertainty.mc_dropout import MCDropBlock, MCDropout, MCSpatialDropout
 from surelabel.uncertainty.moments import RunningMoments
 from surelabel.uncertainty.plan import PassPlan
-from surelabel.uncertainty.sharing import Way
 
 __all__ = [
     "DeepEnsemble",
@@ -31,7 +28,6 @@ __all__ = [
     "RunningMoments",
     "Uncertainty",
     "UncertaintyEstimator",
-    "Way",
     "check_estimator",
     "predict_proba",
 ]

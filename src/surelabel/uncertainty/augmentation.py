@@ -21,7 +21,7 @@ from surelabel.uncertainty.deterministic import (
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.tally import tallied
+from surelabel.uncertainty.moments import summarize
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RandomAugmentation(UncertaintyEstimator):
     Args:
         passes: how many views of each picture, at least 2.
         temperature: T of the softened probabilities.
-        task: "single" for softmax, "multi" for a sigmoid a class.
+        task: "single" for softmax, "multi" for a sigmoid per class.
         crop: the most pixels by which a picture is moved; 0: not at all.
         flip: whether pictures are mirrored.
 
@@ -80,15 +80,16 @@ class RandomAugmentation(UncertaintyEstimator):
         if check:
             check_not_empty(batch)
         with evaluation_mode(model):
-            passes = (logits(model, self.view(batch)) for _ in range(self.passes))
-            tally = tallied(passes, self.task, self.temperature)
-        if check and not tally.differs.any():
+            passes = (logits(model, self.view(batch)).unsqueeze(0) for _ in range(self.passes))
+            found = summarize(passes, self.task, self.temperature)
+        estimate = found.uncertainty()
+        if check and not found.differs.any():
             raise NotStochasticError(
                 f"All {self.passes} views of {len(batch)} pictures gave the same output: flips and shifts must change "
                 f"what the network says, and the uncertainty would be 0 everywhere. Look for pictures that are blank, "
                 f"or use another estimator, such as uncertainty='mc-dropout'."
             )
-        return tally.uncertainty()
+        return estimate
 
     def view(self, batch: Tensor) -> Tensor:
         """Return the pictures (N, channels, height, width) or clips, each flipped and shifted by draws of its own."""

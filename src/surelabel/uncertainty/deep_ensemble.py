@@ -22,7 +22,7 @@ from surelabel.uncertainty.deterministic import (
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.tally import tallied
+from surelabel.uncertainty.moments import summarize
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DeepEnsemble(UncertaintyEstimator):
     Args:
         members: how many networks, at least 2.
         temperature: T of the softened probabilities.
-        task: "single" for softmax, "multi" for a sigmoid a class.
+        task: "single" for softmax, "multi" for a sigmoid per class.
 
     Example:
         >>> networks = Ensemble([nn.Identity(), nn.Hardtanh()])
@@ -63,20 +63,21 @@ class DeepEnsemble(UncertaintyEstimator):
             check: raise NotStochasticError when the logits of all networks are identical, and u silently 0.
         """
         if not isinstance(model, Ensemble) or len(model.networks) != self.members:
-            found = f"one of {len(model.networks)}" if isinstance(model, Ensemble) else type(model).__name__
+            given = f"one of {len(model.networks)}" if isinstance(model, Ensemble) else type(model).__name__
             raise InvalidInputError(
-                f"The 'model' argument must be an Ensemble of {self.members} networks. Got {found} instead; train the "
+                f"The 'model' argument must be an Ensemble of {self.members} networks. Got {given} instead; train the "
                 f"learner with this estimator before it labels."
             )
         if check:
             check_not_empty(batch)
         with evaluation_mode(model):
-            passes = (logits(network, batch) for network in model.networks)
-            tally = tallied(passes, self.task, self.temperature)
-        if check and not tally.differs.any():
+            passes = (logits(network, batch).unsqueeze(0) for network in model.networks)
+            found = summarize(passes, self.task, self.temperature)
+        estimate = found.uncertainty()
+        if check and not found.differs.any():
             raise NotStochasticError(
                 f"All {self.members} networks gave the same output for {len(batch)} samples, and the uncertainty would "
                 f"be 0 everywhere. The 'model' function must return a new network, with newly drawn weights, each time "
                 f"it is called."
             )
-        return tally.uncertainty()
+        return estimate

@@ -76,7 +76,7 @@ class Deterministic(UncertaintyEstimator):
 
     Args:
         temperature: softens p_soft = softmax(z / temperature).
-        task: "single" for softmax, "multi" for a sigmoid a class.
+        task: "single" for softmax, "multi" for a sigmoid per class.
 
     Example:
         >>> model = nn.Linear(1, 2)

@@ -1,61 +1,68 @@
 """MC-dropout: p is the mean, u the standard deviation (n - 1) of the probabilities over passes with dropout.
 
 p_soft and u_soft are the same of the softened probabilities: softmax(z / T), multi-label sigmoid(z / T).
+MC-SpatialDropout drops whole channels (Tompson et al., 2015), MC-DropBlock blocks of a map (Ghiasi et al., 2018).
 """
 
 import logging
+import weakref
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from surelabel.core.arrays import require_count
+from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task, check_task
 from surelabel.errors import NotStochasticError
+from surelabel.models.dropout import BLOCK_SIZE, DropBlock2d, replace_dropout
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_mode
-from surelabel.uncertainty.compiled import compiled_passes, filled, shared_sums
+from surelabel.uncertainty.compiled import compiled_passes, filled, shared_summary
 from surelabel.uncertainty.deterministic import (
     Uncertainty,
     UncertaintyEstimator,
-    check_finite,
     check_not_empty,
     check_passes,
     check_temperature,
     logits,
 )
-from surelabel.uncertainty.plan import Key, PassPlan, generators_restored, known_plan, make_plan, remember, summary
-from surelabel.uncertainty.sharing import Way, block_rows, repeating, row_blocks
-from surelabel.uncertainty.tally import Tally, tallied
+from surelabel.uncertainty.moments import Summary, summarize
+from surelabel.uncertainty.plan import PassPlan, block_rows, generators_restored, make_plan, repeating, summary
 
 _logger = logging.getLogger("surelabel")
 
 ROUNDING = 1e-3
 """A largest u below this may come from copies of a row that were rounded differently: look at plain passes too."""
 
+SPATIAL_RATE, KEEP_PROBABILITY = 0.3, 0.9
+"""The paper's rate of SpatialDropout, and its keep probability of DropBlock."""
+
+_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, PassPlan]] = weakref.WeakKeyDictionary()
+"""What was found out about each network, as long as it lives."""
+
 
 @dataclass(frozen=True)
 class MCDropout(UncertaintyEstimator):
     """Mean and spread over repeated passes of any network with dropout; the passes are not kept.
 
-    What comes before the first stochastic layer runs once for a whole chunk of passes, where the network allows it
-    (`plan` tells). Each pass and each sample has draws of its own, as in plain passes. With the same draws, p and u
-    differ from those of plain passes by float32 rounding (1e-5), and by at most 0.02 under bfloat16 autocast.
+    What comes before the first stochastic layer runs once for all passes, where the network allows it (`plan` tells).
+    Each pass and each sample has draws of its own, as in plain passes. With the same draws, p and u differ from those
+    of plain passes by float32 rounding (1e-5), and by at most 0.02 under bfloat16 autocast.
 
     Randomness comes from torch's global generator; seed it inside `torch.random.fork_rng` for a repeatable
-    answer. A network with randomness of another kind (a numpy generator of its own) needs `chunk=1`. Masks are drawn
-    block by block: under one seed, p and u of a sample are equal in batches of the same size (a learner's
+    answer. A network with randomness of another kind (a numpy generator of its own) needs `shared=False`. Masks are
+    drawn block by block: under one seed, p and u of a sample are equal in batches of the same size (a learner's
     `predict_batch_size`), and differ within their Monte-Carlo error in batches of another.
 
     Args:
         passes: how often the batch goes through the network, at least 2.
         temperature: T of the softened probabilities.
         stochastic_layers: layer classes of the user's own to switch on besides torch's dropout layers.
-        task: "single" for softmax, "multi" for a sigmoid a class.
-        chunk: how many passes run at once; 1 runs plain passes. The rows are cut into blocks, so that these passes
-            need about the memory of one pass over the batch, or of one sample.
+        task: "single" for softmax, "multi" for a sigmoid per class.
+        shared: whether passes share what they can; False runs plain passes. The rows are cut into blocks, so that
+            sharing needs about the memory of one pass over the batch, or of all passes over one sample.
         compile: whether shared passes run as one function made by torch.compile; None: on CUDA only.
         rows: how many rows batches have, but for the last one: a compiled function is made for blocks of these, and
             fewer rows are filled up. None: of each batch, so that a batch of another size is compiled anew.
@@ -72,7 +79,7 @@ class MCDropout(UncertaintyEstimator):
     temperature: float = 2.0
     stochastic_layers: LayerTypes = ()
     task: Task = "single"
-    chunk: int = 10
+    shared: bool = True
     compile: bool | None = None
     rows: int | None = None
 
@@ -81,7 +88,6 @@ class MCDropout(UncertaintyEstimator):
         check_temperature(self.temperature)
         check_layer_types(self.stochastic_layers)
         check_task(self.task)
-        require_count("chunk", self.chunk, 1, remedy="1 runs plain passes, 10 is the default")
         if self.rows is not None:
             require_count("rows", self.rows, 1, remedy="None takes those of each batch")
 
@@ -103,10 +109,13 @@ class MCDropout(UncertaintyEstimator):
         if check:
             check_not_empty(batch)
         with stochastic_mode(model, self.stochastic_layers) as layers:
-            tally, way = self._tally(model, layers, batch)
-            if check and not self._differs(model, batch, tally, way):
+            found, plan = self._run(model, layers, batch)
+            estimate = found.uncertainty()
+            # Only now: a caller's mistake, or a network that diverged, says nothing about the next one like it.
+            self._remember(model, layers, batch, plan)
+            if check and not self._differs(model, batch, found, plan):
                 raise NotStochasticError(self._why_silent(layers, len(batch)))
-        return tally.uncertainty()
+        return estimate
 
     @torch.no_grad()
     def plan(self, model: nn.Module, batch: Tensor) -> PassPlan:
@@ -118,97 +127,71 @@ class MCDropout(UncertaintyEstimator):
             'repeated'
         """
         with stochastic_mode(model, self.stochastic_layers) as layers:
-            plan = self._plan(model, layers, batch)
-            if plan.way == "one by one" and self._compiles(batch):
-                return replace(self, compile=False)._plan(model, layers, batch)
-        return plan
+            return self._plan(model, layers, batch)
 
     def _plan(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> PassPlan:
-        if self.chunk == 1:
-            return PassPlan("one by one", "chunk=1 asks for it")
+        if not self.shared:
+            return PassPlan("one by one", "shared=False asks for it")
         if len(batch) == 0:
             return PassPlan("one by one", "the batch is empty")
-        known = known_plan(model, self._key(layers, batch))
-        return known or make_plan(model, layers, self._trial(batch), self._ways(batch))
-
-    def _trial(self, batch: Tensor) -> Tensor:
+        known = _PLANS.get(model, {}).get(self._key(layers, batch))
+        if known is not None:
+            return known
         # Two rows at least: a single one is broadcast where more rows do not fit.
-        rows = max(2, row_blocks(batch, min(self.chunk, self.passes)))
-        return batch[:rows] if len(batch) > 1 else filled(batch, 2)
+        rows = max(2, block_rows(len(batch), batch[0].numel(), self.passes))
+        trial = batch[:rows] if len(batch) > 1 else filled(batch, 2)
+        return make_plan(model, layers, trial, self._compiles(batch))
 
-    def _tally(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> tuple[Tally, Way]:
-        """Return the tally of all passes, and the way in which they ran."""
+    def _run(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> tuple[Summary, PassPlan]:
+        """Return the summary of all passes, and how they ran."""
         plan = self._plan(model, layers, batch)
-        if plan.way != "one by one":
+        while plan.way != "one by one":
             try:
                 with generators_restored(batch.device, only_after_failure=True):
-                    tally = self._shared(model, layers, batch, plan)
+                    return self._share(model, layers, batch, plan), plan
             # What worked in a trial may fail on other rows, in the compiler, or for want of memory.
             except Exception as error:
-                plan = PassPlan("one by one", f"{plan.way}: {summary(error)}")
-            else:
-                # First: a network that diverged tells nothing about what it will be like when it is trained anew.
-                check_finite(tally.finite)
-                self._remember(model, layers, batch, plan)
-                return tally, plan.way
-        if self._compiles(batch) and self.chunk > 1:
-            # What the compiler cannot take may still share its beginning.
-            self._remember(model, layers, batch, plan)
-            return replace(self, compile=False)._tally(model, layers, batch)
-        tally = tallied((logits(model, batch) for _ in range(self.passes)), self.task, self.temperature)
-        # Only now: a mistake of the caller's is raised by the plain passes too, and says nothing about the network.
-        if self.chunk > 1:
-            self._remember(model, layers, batch, plan)
-        return tally, "one by one"
+                # What the compiler cannot take may still share its beginning.
+                way = plan.way if plan.compiled else "one by one"
+                plan = PassPlan(way, f"{plan.way}: {summary(error)}", plan.growth if plan.compiled else 1.0)
+        plain = (logits(model, batch).unsqueeze(0) for _ in range(self.passes))
+        return summarize(plain, self.task, self.temperature), plan
 
     def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> None:
         """Keep a plan for this network, and say once why its passes do not run as they might."""
-        key = self._key(layers, batch)
+        plans, key = _PLANS.setdefault(model, {}), self._key(layers, batch)
         # A single row does not tell whether rows depend on one another.
-        if len(batch) == 1 or known_plan(model, key) == plan:
+        if not self.shared or len(batch) < 2 or plans.get(key) == plan:
             return
-        remember(model, key, plan)
-        if plan.way == "one by one" and layers:
-            compiles = self._compiles(batch)
-            how = "without the compiler, and slower" if compiles else "one by one"
-            level = logging.WARNING if compiles else logging.INFO
+        plans[key] = plan
+        if plan.reason and layers:
+            how = "one by one" if plan.way == "one by one" else "without the compiler, and slower"
+            level = logging.WARNING if self._compiles(batch) else logging.INFO
             _logger.log(level, "%s: the stochastic passes run %s, because %s", type(model).__name__, how, plan.reason)
 
-    def _shared(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> Tally:
-        """Return the tally of passes that share their beginning; no more of them are kept than a block of rows has."""
-        compiled, way = compiled_passes(model) if self._compiles(batch) else None, plan.way
-        rows = self._block(batch, plan, filled_up=compiled is not None)
-        sums = shared_sums if compiled is None else compiled.function
-        total = Tally(self.task, self.temperature)
+    def _share(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> Summary:
+        """Return the summary of passes that share their beginning; only those of a block of rows are kept at once."""
+        compiled = compiled_passes(model) if plan.compiled else None
+        size = self.rows if plan.compiled and self.rows is not None else len(batch)
+        rows = block_rows(size, batch[0].numel(), self.passes, plan.growth)
+        summarized = shared_summary if compiled is None else compiled.function
+        parts = []
         with nullcontext() if compiled is None else compiled.affine_norms(model):
-            for passes in chunk_sizes(self.passes, self.chunk):
-                parts = []
-                for part in torch.split(batch, rows):
-                    block = part if compiled is None else filled(part, rows)
-                    with repeating(way, layers.values(), len(block), passes):
-                        parts.append(sums(model, block, passes, way, self.task, self.temperature))
-                total.merge(Tally.joined(parts, len(batch), passes, self.task, self.temperature))
-        return total
+            for part in torch.split(batch, rows):
+                block = part if compiled is None else filled(part, rows)
+                with repeating(layers.values() if plan.way == "repeated" else (), len(block), self.passes):
+                    parts.append(summarized(model, block, self.passes, plan.way, self.task, self.temperature))
+        return Summary(*(torch.cat(values)[: len(batch)] for values in zip(*parts, strict=True)))
 
-    def _block(self, batch: Tensor, plan: PassPlan, filled_up: bool) -> int:
-        passes = min(self.chunk, self.passes)
-        if filled_up and self.rows is not None:
-            return block_rows(self.rows, batch[0].numel(), passes, plan.growth)
-        return row_blocks(batch, passes, plan.growth)
-
-    def _ways(self, batch: Tensor) -> tuple[Way, ...]:
-        # The compiler does not see through the alignment of single functions, and makes good what vmap costs.
-        return ("repeated", "vectorized") if self._compiles(batch) else ("repeated", "aligned", "vectorized")
-
-    def _key(self, layers: Mapping[str, nn.Module], batch: Tensor) -> Key:
-        return (*self._ways(batch), *layers, *map(type, layers.values()))
+    def _key(self, layers: Mapping[str, nn.Module], batch: Tensor) -> tuple[object, ...]:
+        return (self._compiles(batch), *layers, *map(type, layers.values()))
 
     def _compiles(self, batch: Tensor) -> bool:
         return batch.is_cuda if self.compile is None else self.compile
 
-    def _differs(self, model: nn.Module, batch: Tensor, tally: Tally, way: Way) -> bool:
-        differs = bool(tally.differs.any())
-        if not differs or float(tally.plain.std.max()) >= ROUNDING or way == "one by one":
+    def _differs(self, model: nn.Module, batch: Tensor, found: Summary, plan: PassPlan) -> bool:
+        differs = bool(found.differs.any())
+        if not differs or float(found.u.max()) >= ROUNDING or plan.way == "one by one":
             return differs
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
@@ -225,12 +208,69 @@ class MCDropout(UncertaintyEstimator):
         )
 
 
-def chunk_sizes(passes: int, chunk: int) -> list[int]:
-    """Return how many passes run at once, chunk by chunk: at most `chunk`, in sizes that differ by at most one.
+@dataclass(frozen=True)
+class MCSpatialDropout(MCDropout):
+    """`MCDropout` of a network that is trained with SpatialDropout in place of its dropout.
+
+    Args:
+        rate: the share of the channels that is dropped, by every dropout layer of the network. None: 0.3, and a network
+            that has SpatialDropout already stays as it is.
+
+    The other arguments are those of `MCDropout`.
 
     Example:
-        >>> chunk_sizes(25, 10)
-        [9, 8, 8]
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout(0.5), nn.Flatten())
+        >>> MCSpatialDropout().prepare(model)
+        >>> model[1]
+        SpatialDropout2d(p=0.3, inplace=False)
     """
-    chunks = -(-passes // chunk)
-    return [passes // chunks + (index < passes % chunks) for index in range(chunks)]
+
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate is not None:
+            require_number("rate", self.rate, 0, 1, ends="()")
+
+    def prepare(self, model: nn.Module) -> None:
+        """Replace the network's dropout by SpatialDropout, before it is trained."""
+        if self.rate is None and any(isinstance(layer, nn.Dropout2d) for layer in model.modules()):
+            return
+        replace_dropout(model, "spatial", SPATIAL_RATE if self.rate is None else self.rate)
+
+
+@dataclass(frozen=True)
+class MCDropBlock(MCDropout):
+    """`MCDropout` of a network that is trained with DropBlock in place of its dropout.
+
+    Args:
+        keep_probability: about the share of a map that every dropout layer of the network keeps; None: 0.9.
+        block_size: the side of a block; None: 7, see `DropBlock2d`. A network that has DropBlock already stays as it is
+            when both are None.
+
+    The other arguments are those of `MCDropout`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout(0.5), nn.Flatten())
+        >>> MCDropBlock(block_size=5).prepare(model)
+        >>> model[1]
+        DropBlock2d(keep_probability=0.9, block_size=5)
+    """
+
+    keep_probability: float | None = None
+    block_size: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_probability is not None:
+            require_number("keep_probability", self.keep_probability, 0, 1, ends="()")
+        if self.block_size is not None:
+            require_count("block_size", self.block_size, 1)
+
+    def prepare(self, model: nn.Module) -> None:
+        """Replace the network's dropout by DropBlock, before it is trained."""
+        given = self.keep_probability is not None or self.block_size is not None
+        if not given and any(isinstance(layer, DropBlock2d) for layer in model.modules()):
+            return
+        keep = KEEP_PROBABILITY if self.keep_probability is None else self.keep_probability
+        replace_dropout(model, "dropblock", 1 - keep, self.block_size or BLOCK_SIZE)

@@ -1,15 +1,20 @@
-"""Mean m = Σ x / n and standard deviation s = sqrt(Σ (x - m)² / (n - 1)) over passes, without keeping them.
+"""What is kept of the passes: mean and spread of softmax(z) and softmax(z / T) (multi-label: sigmoid), not the logits.
 
-Welford's recurrence: m_n = m_{n-1} + (x - m_{n-1}) / n; the sum of squares grows by (x - m_{n-1})(x - m_n).
-The rounded m_n lies between m_{n-1} and x, so both factors have one sign: the sum never falls, s is never
-negative, and the mean never leaves the range of the values. Chan's update joins two counts a and b, d = m_b - m_a:
-m = m_a + d b / (a + b), and the sums of squares add up, with d² a b / (a + b) on top.
+Mean m = Σ x / n and standard deviation s = sqrt(Σ (x - m)² / (n - 1)) come from Welford's recurrence:
+m_n = m_{n-1} + (x - m_{n-1}) / n; the sum of squares grows by (x - m_{n-1})(x - m_n). The rounded m_n lies between
+m_{n-1} and x, so both factors have one sign: the sum never falls, s is never negative, and the mean never leaves the
+range of the values.
 """
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
+from surelabel.uncertainty.deterministic import Uncertainty, check_finite, probabilities
 
 
 class RunningMoments:
@@ -29,66 +34,28 @@ class RunningMoments:
 
     def __init__(self) -> None:
         self.count = 0
-        self._mean = torch.empty(0)
-        self._squares = torch.empty(0)
-
-    @classmethod
-    def of(cls, count: int, mean: Tensor, squares: Tensor) -> "RunningMoments":
-        """Return the moments of `count` passes from their mean and their sum of squared differences from it."""
-        moments = cls()
-        moments.count, moments._mean, moments._squares = count, mean, squares
-        return moments
+        self._mean = self._squares = torch.empty(0)
 
     def add(self, x: Tensor) -> None:
-        """Take in one more tensor, of the shape of the first."""
+        """Add one more tensor, of the shape of the first."""
         x = x.detach()
         x = x if x.dtype == torch.float64 else x.float()
         if self.count == 0:
             self._mean, self._squares = x.clone(), torch.zeros_like(x)
-        else:
-            self._check_shape(x)
+        elif x.shape != self._mean.shape:
+            raise InvalidInputError(
+                f"Every pass must have the shape of the first, {tuple(self._mean.shape)}. Got "
+                f"{tuple(x.shape)} instead; give each pass the same batch."
+            )
         self.count += 1
         before = x - self._mean
         self._mean += before / self.count
         self._squares += before * (x - self._mean)
 
-    def merge(self, other: "RunningMoments") -> None:
-        """Take in all that `other` has taken in, as if its passes had been added here.
-
-        Example:
-            >>> moments, others = RunningMoments(), RunningMoments()
-            >>> moments.add(torch.tensor([1.0]))
-            >>> others.add(torch.tensor([2.0]))
-            >>> others.add(torch.tensor([6.0]))
-            >>> moments.merge(others)
-            >>> moments.mean, moments.std
-            (tensor([3.]), tensor([2.6458]))
-        """
-        if other.count == 0:
-            return
-        if self.count == 0:
-            self.count, self._mean, self._squares = other.count, other._mean.clone(), other._squares.clone()
-            return
-        self._check_shape(other._mean)
-        total = self.count + other.count
-        between = other._mean - self._mean
-        self._mean += between * (other.count / total)
-        self._squares += other._squares + between.square() * (self.count * other.count / total)
-        self.count = total
-
     @property
     def mean(self) -> Tensor:
-        """The mean so far; needs at least one tensor."""
-        if self.count < 1:
-            raise InvalidInputError("The mean of no passes is undefined; add at least one.")
+        """The mean so far; empty before the first tensor."""
         return self._mean.clone()
-
-    @property
-    def squares(self) -> Tensor:
-        """The sum of squared differences from the mean so far, at least 0; needs at least one tensor."""
-        if self.count < 1:
-            raise InvalidInputError("The squares of no passes are undefined; add at least one.")
-        return self._squares.clone()
 
     @property
     def std(self) -> Tensor:
@@ -99,9 +66,49 @@ class RunningMoments:
             )
         return (self._squares / (self.count - 1)).sqrt()
 
-    def _check_shape(self, x: Tensor) -> None:
-        if x.shape != self._mean.shape:
-            raise InvalidInputError(
-                f"Every pass must have the shape of the first, {tuple(self._mean.shape)}. Got "
-                f"{tuple(x.shape)} instead; give each pass the same batch."
-            )
+
+class Summary(NamedTuple):
+    """What is kept of a batch's passes, as tensors, so that a compiled function can return it."""
+
+    p: Tensor
+    u: Tensor
+    p_soft: Tensor
+    u_soft: Tensor
+    finite: Tensor
+    """Whether all logits of a row were finite, (N,)."""
+    differs: Tensor
+    """Whether any two passes over a row differed, (N,)."""
+
+    def uncertainty(self) -> Uncertainty:
+        """Return p, u, p_soft and u_soft (N, C); raise where logits were not finite."""
+        check_finite(self.finite)
+        return Uncertainty(self.p, self.u, self.p_soft, self.u_soft)
+
+
+def summarize(passes: Iterable[Tensor], task: Task, temperature: float) -> Summary:
+    """Return the summary of passes, which come as logits (P, N, C), P at a time; nothing waits for the device.
+
+    What goes over the classes is computed for P passes at once: pass by pass, the compiler would put the sums of
+    all passes into one kernel, and with 100 classes take minutes to make it.
+
+    Example:
+        >>> found = summarize([torch.tensor([[[0.0, 2.0]], [[0.0, -2.0]]])], "multi", 2.0)
+        >>> found.p, found.differs
+        (tensor([[0.5000, 0.5000]]), tensor([True]))
+    """
+    plain, soft = RunningMoments(), RunningMoments()
+    first: Tensor | None = None
+    finite = differs = torch.empty(0)
+    for z in passes:
+        all_finite = torch.isfinite(z).all(dim=2).all(dim=0)
+        if first is None:
+            # A copy, because a network may write its next output into the same memory.
+            first, finite = z[0].clone(), all_finite
+            differs = torch.zeros_like(finite)
+        finite = finite & all_finite
+        differs = differs | (z != first).any(dim=2).any(dim=0)
+        p, p_soft = probabilities(z, task), probabilities(z / temperature, task)
+        for one, one_soft in zip(p.unbind(), p_soft.unbind(), strict=True):
+            plain.add(one)
+            soft.add(one_soft)
+    return Summary(plain.mean, plain.std, soft.mean, soft.std, finite, differs)

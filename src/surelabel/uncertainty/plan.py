@@ -1,16 +1,22 @@
-"""How a network's passes run: repeated rows, else vmap, else one by one; tried once a network, on some of its rows.
+"""How a network's passes run, and the ways in which they share what comes before the first stochastic layer.
 
-A way is taken only where it cannot change the statistics. Trials leave torch's generators as they were.
+*Repeated*: the first stochastic layers get their rows repeated, one copy a pass, and the rest of the network sees a
+batch of passes x N rows; every kernel and memory layout is the network's own. *Vectorized*: `torch.func.vmap` over the
+passes, which also serves layers that draw for a whole batch and skip connections around a stochastic layer, and is
+slower where little is shared. *One by one*: plain passes.
+
+A way is tried once for each network, on some of its rows, and taken only where it cannot change the statistics. Trials
+leave torch's generators as they were.
 """
 
 import functools
+import math
 import random
 import warnings
-import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -20,55 +26,155 @@ from torch.overrides import TorchFunctionMode
 
 from surelabel.models.stochastic import draws_for_each_row, evaluation_mode
 from surelabel.uncertainty.deterministic import logits
-from surelabel.uncertainty.sharing import NotSharedError, Way, growth_of, repeated_logits, repeating, vectorized
 
-Key: TypeAlias = tuple[str | type[nn.Module], ...]
-"""What a plan holds for besides the network: the ways that it could choose; names and types of layers switched on."""
+Way: TypeAlias = Literal["repeated", "vectorized", "one by one"]
+
+SMALL_BATCH = 16_384
+"""Values of a batch so small that more rows at once cost no memory that matters, and fewer calls save time."""
+
+LARGEST_BLOCK = 2**25
+"""Values of a block that fills a GPU: more at once need more memory, and waste more where rows are filled up."""
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """How the passes of a network run, and why they run one by one where they do.
+    """How the passes of a network run, and why not in a faster way.
 
     Attributes:
-        way: all but "one by one" run what comes before the first stochastic layer once for a chunk of passes.
-        reason: why the passes share nothing; empty where they do.
+        way: all but "one by one" run what comes before the first stochastic layer once for all passes.
+        reason: why the passes share nothing, or run without the compiler; empty where they run as they should.
         growth: how many times as many values a row has where it is repeated, see `growth_of`.
+        compiled: whether they run as one compiled function.
     """
 
     way: Way
     reason: str = ""
     growth: float = 1.0
+    compiled: bool = False
 
 
-_PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Key, PassPlan]] = weakref.WeakKeyDictionary()
+class NotSharedError(Exception):
+    """A network whose passes cannot share their beginning; the message says why. It never reaches the user."""
 
 
-def known_plan(model: nn.Module, key: Key) -> PassPlan | None:
-    """Return what was found out about this network."""
-    return _PLANS.get(model, {}).get(key)
-
-
-def remember(model: nn.Module, key: Key, plan: PassPlan) -> None:
-    """Keep a plan as long as the network lives."""
-    _PLANS.setdefault(model, {})[key] = plan
-
-
-def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, ways: Sequence[Way]) -> PassPlan:
-    """Return the first of the ways that works on this batch (N, ...); the model is in its stochastic mode."""
+def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, compiled: bool = False) -> PassPlan:
+    """Return the first way that works on this batch (N, ...); the model is in its stochastic mode."""
     if not layers:
         return PassPlan("one by one", "it has no stochastic layer that could be switched on")
     reasons = []
-    for way in ways:
+    trials: dict[Way, Callable[[], None]] = {
+        "repeated": lambda: _try_repeated(model, layers, batch),
+        "vectorized": lambda: _try_vectorized(model, batch),
+    }
+    for way, attempt in trials.items():
         with generators_restored(batch.device):
             try:
-                _try_vectorized(model, batch) if way == "vectorized" else _try_repeated(model, layers, batch, way)
+                attempt()
                 _try_blocks(model, batch)
-                return PassPlan(way, growth=growth_of(model, layers.values(), batch))
+                return PassPlan(way, growth=growth_of(model, layers.values(), batch), compiled=compiled)
             # Whatever a network's code may raise when it meets a batch that is not what it expects.
             except Exception as error:
                 reasons.append(f"{way}: {summary(error)}")
     return PassPlan("one by one", "; ".join(reasons))
+
+
+def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
+    """Return how many rows of a batch of `size` rows, of so many values each, go together.
+
+    All passes over them hold no more values than one pass over the batch, so sharing needs about the memory of one
+    plain pass. Small samples are taken together up to SMALL_BATCH values. Where a row is small by the time it is
+    repeated, as behind a global pool, all passes of it need less than the row itself, and a block is as large as
+    LARGEST_BLOCK allows. Blocks of a batch are of one size, as nearly as may be.
+
+    >>> block_rows(20_480, 3 * 32 * 32, passes=10), block_rows(1365, 3 * 128 * 128, passes=10, growth=2048 / 49_152)
+    (2048, 455)
+    """
+    values = max(1, values)
+    copies = min(passes, max(1, math.ceil(passes * growth)))
+    rows = -(-max(size, SMALL_BATCH // values) // copies)
+    blocks = -(-rows // max(1, LARGEST_BLOCK // values))
+    return min(size, -(-rows // blocks))
+
+
+@torch.no_grad()
+def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> float:
+    """Return how many times as many values a row has, from the first stochastic layer on, as in the batch (N, ...).
+
+    That is where rows are repeated, a copy a pass. The largest output of a module counts; where one is no tensor, as a
+    recurrent layer's is, at least 1. What functions make between modules is not seen.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(100, 20), nn.Dropout(0.5), nn.Linear(20, 5))
+        >>> growth_of(model, [model[1]], torch.zeros(2, 100))
+        0.2
+    """
+    largest, repeats = 0, False
+
+    def begin(layer: nn.Module, inputs: Any) -> None:
+        nonlocal repeats
+        repeats = True
+
+    def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        nonlocal largest
+        if repeats:
+            largest = max(largest, output.numel() if isinstance(output, Tensor) else batch.numel())
+
+    handles = [layer.register_forward_pre_hook(begin) for layer in layers]
+    handles += [module.register_forward_hook(look) for module in model.modules()]
+    try:
+        logits(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return largest / max(1, batch.numel())
+
+
+def shared_logits(model: nn.Module, batch: Tensor, passes: int, way: Way) -> Tensor:
+    """Return logits (passes, N, C), each pass with draws of its own; the repeated way runs inside `repeating`."""
+    if way == "repeated":
+        z = logits(model, batch, rows=passes * len(batch))
+        return z.reshape(passes, len(batch), z.shape[1])
+    one_pass = torch.func.vmap(lambda _: logits(model, batch), randomness="different")
+    # The zeros only say how many passes there are: what does not depend on draws is computed once.
+    return one_pass(torch.zeros(passes, device=batch.device))
+
+
+@contextmanager
+def repeating(
+    layers: Iterable[nn.Module], rows: int, passes: int, copies: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[None]:
+    """Repeat the input of each layer that still has `rows` rows; an input that is no batch is refused.
+
+    Args:
+        layers: the stochastic layers.
+        rows: N, the rows of the batch.
+        passes: copies of each row.
+        copies: makes the copies, passes x N rows; None: the same rows again and again.
+    """
+    make = copies or functools.partial(_copies, passes=passes)
+
+    def before(layer: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not arguments or not isinstance(arguments[0], Tensor) or arguments[0].ndim == 0:
+            raise NotSharedError(f"{type(layer).__name__} does not get its input as its first argument")
+        x = arguments[0]
+        if x.shape[0] == rows * passes:
+            return arguments
+        if x.shape[0] != rows:
+            # Dropout on weights or on flattened positions: its draws would not be those of single rows.
+            raise NotSharedError(f"{type(layer).__name__} gets {x.shape[0]} rows, the batch has {rows}")
+        return (make(x), *arguments[1:])
+
+    handles = [layer.register_forward_pre_hook(before) for layer in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _copies(x: Tensor, passes: int) -> Tensor:
+    # cat keeps channels_last, which repeat does not; a compiler chooses the layout itself, and fuses repeat better.
+    return x.repeat(passes, *[1] * (x.ndim - 1)) if torch.compiler.is_compiling() else torch.cat([x] * passes)
 
 
 def summary(error: Exception) -> str:
@@ -86,8 +192,8 @@ def generators_restored(device: torch.device, *, only_after_failure: bool = Fals
     finally:
         if failed or not only_after_failure:
             torch.set_rng_state(states[0])
-        if len(states) > 1 and (failed or not only_after_failure):
-            torch.get_device_module(device).set_rng_state(states[1], device)
+            if len(states) > 1:
+                torch.get_device_module(device).set_rng_state(states[1], device)
 
 
 def _generator_states(device: torch.device) -> list[Tensor]:
@@ -97,7 +203,13 @@ def _generator_states(device: torch.device) -> list[Tensor]:
     return states
 
 
-def _try_repeated(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, way: Way) -> None:
+def other_generators() -> tuple[Any, ...]:
+    """Return the states of Python's generator and of numpy's, to be compared."""
+    name, keys, *rest = np.random.get_state(legacy=True)
+    return (random.getstate(), name, np.asarray(keys).tobytes(), *rest)
+
+
+def _try_repeated(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> None:
     """Refuse networks in which one pass could reach another: a copy of the rows must not feel what others hold.
 
     Without draws, the output of the true copy beside false ones must be that of the batch alone, in any place.
@@ -111,10 +223,15 @@ def _try_repeated(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tens
         # Two and three copies: a tensor that is no batch (a weight) cannot have the right length for both by chance.
         for place, number in ((0, 2), (1, 2), (1, 3)):
             copies = functools.partial(_one_true_copy, place=place, number=number)
-            with repeating(way, layers.values(), len(batch), number, copies):
-                beside = repeated_logits(model, batch, number)[place]
+            with repeating(layers.values(), len(batch), number, copies):
+                beside = shared_logits(model, batch, number, "repeated")[place]
             if not torch.allclose(beside, alone, rtol=0, atol=_tolerance(model, batch, alone)):
                 raise NotSharedError("its rows depend on one another, or it is random beyond its stochastic layers")
+
+
+def _one_true_copy(x: Tensor, place: int, number: int) -> Tensor:
+    false = 0.5 * x.flip(0)
+    return torch.cat([x if index == place else false for index in range(number)])
 
 
 def _try_blocks(model: nn.Module, batch: Tensor) -> None:
@@ -124,11 +241,6 @@ def _try_blocks(model: nn.Module, batch: Tensor) -> None:
         together, alone = logits(model, batch)[:half], logits(model, batch[:half])
     if not torch.allclose(alone, together, rtol=0, atol=_tolerance(model, batch, together), equal_nan=True):
         raise NotSharedError("its rows depend on one another, and blocks of them are not the batch")
-
-
-def _one_true_copy(x: Tensor, place: int, number: int) -> Tensor:
-    false = 0.5 * x.flip(0)
-    return torch.cat([x if index == place else false for index in range(number)])
 
 
 def _tolerance(model: nn.Module, batch: Tensor, z: Tensor) -> float:
@@ -144,25 +256,15 @@ def _try_vectorized(model: nn.Module, batch: Tensor) -> None:
     with warnings.catch_warnings(), _DrawsForEachPass(batch.device):
         # An operation without a batching rule runs once a pass, and slowly: then better pass by pass.
         warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
-        z = vectorized(model, batch, 2)
+        z = shared_logits(model, batch, 2, "vectorized")
     if other_generators() != before:
         raise NotSharedError("it draws from a generator of Python or numpy, once for all passes")
-    _check_nothing_kept(model)
-    if torch.equal(z[0], z[1]):
-        raise NotSharedError("vmap found nothing random in it")
-
-
-def other_generators() -> tuple[Any, ...]:
-    """Return the states of Python's generator and of numpy's, to be compared."""
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return (random.getstate(), name, np.asarray(keys).tobytes(), *rest)
-
-
-def _check_nothing_kept(model: nn.Module) -> None:
     for name, module in model.named_modules():
         for key, value in [*vars(module).items(), *module._buffers.items()]:
             if isinstance(value, Tensor) and is_batchedtensor(value):
                 raise NotSharedError(f"'{name}' ({type(module).__name__}) keeps a pass's tensor in '{key}'")
+    if torch.equal(z[0], z[1]):
+        raise NotSharedError("vmap found nothing random in it")
 
 
 class _DrawsForEachPass(TorchFunctionMode):
