@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from surelabel.data.training_set import TrainingSet
     from surelabel.engine.settings import TrainingSettings
     from surelabel.estimator import UPSClassifier
+    from surelabel.learners import Learner
     from surelabel.learners.network import TorchLearner
-    from surelabel.learners.protocol import Learner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.loop import self_train
     from surelabel.records import RoundRecord
@@ -49,7 +49,7 @@ _HOMES = {
     "DeepEnsemble": "uncertainty",
     "Deterministic": "uncertainty",
     "LabeledKFold": "data.splits",
-    "Learner": "learners.protocol",
+    "Learner": "learners",
     "MCDropBlock": "uncertainty",
     "MCDropout": "uncertainty",
     "MCSpatialDropout": "uncertainty",

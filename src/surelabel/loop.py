@@ -22,7 +22,7 @@ from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_c
 from surelabel.data.source import Source
 from surelabel.data.training_set import HeldOut, Problem, TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
-from surelabel.learners.protocol import Learner, ScoringLearner
+from surelabel.learners import Learner, ScoringLearner
 from surelabel.records import RoundRecord, StopReason, Truth, describe, scores
 from surelabel.settings import UPSConfig
 

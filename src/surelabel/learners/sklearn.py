@@ -24,8 +24,8 @@ from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
+from surelabel.learners import NegativesUse
 from surelabel.learners._indices import check_indices
-from surelabel.learners.protocol import NegativesUse
 
 Labels = npt.NDArray[np.int64]
 Model = Any

@@ -15,7 +15,7 @@ from surelabel.core.labels import Task
 from surelabel.core.losses import masked_binary_cross_entropy, negative_cross_entropy
 from surelabel.data.source import Index
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
-from surelabel.engine.memory_format import channels_last
+from surelabel.engine.feed import channels_last
 from surelabel.engine.method import Batch, Method, Stream, check_logits
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings

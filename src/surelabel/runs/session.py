@@ -15,7 +15,7 @@ from typing import Any, Literal
 from surelabel.base.system import Progress
 from surelabel.data.run_data import RunData, TableData
 from surelabel.errors import InvalidInputError, RunError
-from surelabel.learners.protocol import Learner
+from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
