@@ -4,7 +4,8 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,8 @@ from surelabel.records import RoundRecord
 from surelabel.settings import FitSettings, UPSConfig
 
 
-class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignore[misc]
     """A classifier for few labels and many unlabeled samples, by uncertainty-aware pseudo-label selection.
 
     Args:
@@ -96,76 +98,13 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     array([0, 0, 0])
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        model: ModelFactory | None = None,
-        unlabeled: Any = -1,
-        tau_p: float | None = FitDefaults.tau_p,
-        tau_n: float = FitDefaults.tau_n,
-        kappa_p: float | None = FitDefaults.kappa_p,
-        kappa_n: float = FitDefaults.kappa_n,
-        gamma: float = FitDefaults.gamma,
-        negatives: bool = FitDefaults.negatives,
-        balance: Literal["equal", "prior"] | None = FitDefaults.balance,
-        balance_rounds: int | None = FitDefaults.balance_rounds,
-        balance_floor: int = FitDefaults.balance_floor,
-        max_rounds: int | None = FitDefaults.max_rounds,
-        tolerance: float | None = FitDefaults.tolerance,
-        max_minutes: float | None = FitDefaults.max_minutes,
-        passes: int = FitDefaults.passes,
-        temperature: float = FitDefaults.temperature,
-        stochastic_layers: Sequence[type] = (),
-        hidden: Sequence[int] = FitDefaults.hidden,
-        dropout: float = FitDefaults.dropout,
-        noise: float = FitDefaults.noise,
-        method: str = FitDefaults.method,
-        negative_weight: float = FitDefaults.negative_weight,
-        optimizer: Literal["adamw", "sgd"] = FitDefaults.optimizer,
-        learning_rate: float = FitDefaults.learning_rate,
-        weight_decay: float = FitDefaults.weight_decay,
-        batch_size: int = FitDefaults.batch_size,
-        labeled_batch_size: int | None = FitDefaults.labeled_batch_size,
-        epochs: int = FitDefaults.epochs,
-        min_steps: int = FitDefaults.min_steps,
-        device: str | None = FitDefaults.device,
-        callbacks: Sequence[Callback] = (),
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.model = model
-        self.unlabeled = unlabeled
-        self.tau_p = tau_p
-        self.tau_n = tau_n
-        self.kappa_p = kappa_p
-        self.kappa_n = kappa_n
-        self.gamma = gamma
-        self.negatives = negatives
-        self.balance = balance
-        self.balance_rounds = balance_rounds
-        self.balance_floor = balance_floor
-        self.max_rounds = max_rounds
-        self.tolerance = tolerance
-        self.max_minutes = max_minutes
-        self.passes = passes
-        self.temperature = temperature
-        self.stochastic_layers = stochastic_layers
-        self.hidden = hidden
-        self.dropout = dropout
-        self.noise = noise
-        self.method = method
-        self.negative_weight = negative_weight
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.labeled_batch_size = labeled_batch_size
-        self.epochs = epochs
-        self.min_steps = min_steps
-        self.device = device
-        self.callbacks = callbacks
-        self.random_state = random_state
+    estimator: Any = None
+    _: KW_ONLY
+    model: ModelFactory | None = None
+    unlabeled: Any = -1
+    stochastic_layers: Sequence[type] = ()
+    callbacks: Sequence[Callback] = ()
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the labeled rows and, round after round, on what the last network is sure of.
@@ -381,14 +320,12 @@ class Transduction:
         if learned_from is None:
             return
         labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
-        codes, since = self.given.copy(), np.where(self.given >= 0, 0, -1)
-        unknown = self.given[self.row_of_pool] < 0
-        at_pool = np.where(unknown & selected, labels, codes[self.row_of_pool])
-        before = self.labeled_iter[self.row_of_pool]
-        began = np.where(before > 0, before, record.round)
-        codes[self.row_of_pool] = at_pool
-        since[self.row_of_pool] = np.where(unknown & selected, began, since[self.row_of_pool])
-        self.codes, self.labeled_iter = codes, since
+        rows, since = self.row_of_pool, self.labeled_iter[self.row_of_pool]
+        new = selected & (self.given[rows] < 0)
+        self.codes, self.labeled_iter = self.given.copy(), np.where(self.given >= 0, 0, -1)
+        self.codes[rows] = np.where(new, labels, self.codes[rows])
+        began = np.where(since > 0, since, record.round)
+        self.labeled_iter[rows] = np.where(new, began, self.labeled_iter[rows])
 
 
 def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -116,7 +116,7 @@ class Step:
     def run(self, inputs: Inputs) -> None:
         """Take one step on these rows; the host does not wait for it."""
         for mine, new in zip(self.inputs, inputs, strict=True):
-            if mine is not None:
+            if mine is not None and new is not None:
                 mine.copy_(new)
         if self._graph is None:
             self._step()

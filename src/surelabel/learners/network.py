@@ -170,14 +170,15 @@ class TorchLearner:
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
         if self.warm_start and training_set.round:
-            last = self.network.networks if isinstance(self.network, Ensemble) else [self.network]
-            if len(last) != self.uncertainty.members or last[member] is None or shapes(last[member]) != shapes(fresh):
+            kept = self.network.networks if isinstance(self.network, Ensemble) else [self.network]
+            last = kept[member] if len(kept) == self.uncertainty.members else None
+            if last is None or shapes(last) != shapes(fresh):
                 raise InvalidInputError(
                     "warm_start=True begins a round with the last round's network, and there is none of this shape: "
                     "give the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps "
                     "them."
                 )
-            copy_state(last[member], fresh)
+            copy_state(last, fresh)
         return fresh
 
     def _train(
