@@ -115,6 +115,15 @@ def check_call(
         raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
 
 
+def call(
+    problem: str, function: Callable[..., Any], named: Mapping[str, Any], told: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function or class with what the user gives, by name; arguments as for `check_call`."""
+    check_call(problem, function, named, told=told)
+    with failing(problem, "Correct the parameters."):
+        return function(**(told or {}), **named)
+
+
 def resolve(reference: str, expected: str | None = None) -> Any:
     """Return the object that a reference names; dots lead into classes, and nowhere else.
 
