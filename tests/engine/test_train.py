@@ -19,7 +19,7 @@ from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.feed import Samples, read, streamed
 from surelabel.engine.method import Stream, sizes_of
-from surelabel.engine.order import BatchOrder, num_steps
+from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.methods.ups import UPSMethod, batch_sizes
@@ -205,7 +205,7 @@ def test_the_plan_does_not_depend_on_the_length_of_its_blocks() -> None:
     keys = np.arange(20, dtype=np.uint64)
     streams = [Stream(np.arange(13), 4), Stream(np.arange(13, 20), 3)]
     plans = [
-        [np.concatenate(parts) for parts in zip(*BatchOrder(streams, keys, seed=1).blocks(17, length), strict=True)]
+        [np.concatenate(parts) for parts in zip(*batch_order(streams, keys, 1, 17, length=length), strict=True)]
         for length in (1, 5, 64)
     ]
     for rows, epochs in plans[1:]:

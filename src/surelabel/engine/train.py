@@ -24,7 +24,7 @@ from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples, autocast, shown, streamed
 from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
-from surelabel.engine.order import BatchOrder, num_steps
+from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import Inputs, Step, Targets, algorithms, copied, shapes
 from surelabel.errors import InvalidInputError
@@ -162,7 +162,7 @@ class Trainer:
     ) -> Iterator[Inputs]:
         """Yield what each step after the first `done` is run with; the numbers of many go to the device at once."""
         assert self.samples is not None
-        blocks = BatchOrder(streams, keys, seed).blocks(steps, done=done)
+        blocks = batch_order(streams, keys, seed, steps, done)
         batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)

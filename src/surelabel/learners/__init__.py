@@ -1,7 +1,7 @@
 """What the loop drives: something that learns from a training set and labels samples with their uncertainty."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
@@ -23,11 +23,3 @@ class Learner(Protocol):
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk, in its order."""
-
-
-@runtime_checkable
-class ScoringLearner(Protocol):
-    """A learner that also gives the probabilities of one deterministic pass."""
-
-    def predict_proba(self, source: Source) -> Any:
-        """Return probabilities, shape (N, C)."""

@@ -365,24 +365,19 @@ def is_for_tables(network: torch.nn.Module) -> bool:
     return any(getattr(part, "for_tables", False) for part in network.modules())
 
 
-@contextlib.contextmanager
-def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
-    """Seed torch and set its number of threads for a block of code; leave both as they were."""
-    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
-    generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with _ONE_AT_A_TIME, _threads(threads if device.type == "cpu" else None), generators:
-        torch.manual_seed(seed)
-        yield
-
-
 _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextlib.contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(number or before)
-        yield
-    finally:
-        torch.set_num_threads(before)
+def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
+    """Seed torch and set its number of threads for a block of code; leave both as they were."""
+    generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
+    with _ONE_AT_A_TIME, generators:
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads if threads and device.type == "cpu" else before)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -240,11 +240,8 @@ class TorchLearnerSettings(CodeSettings):
             make or self._factory(),
             training=self.training,
             uncertainty=self._estimator(task, layers),
-            negative_weight=self.negative_weight,
             method=self.make_method(),
-            predict_batch_size=self.predict_batch_size,
-            device=self.device,
-            threads=self.threads,
+            **self.model_dump(include={"predict_batch_size", "device", "threads"}),
             progress=progress,
             task=task,
         )
@@ -377,11 +374,7 @@ class SklearnLearnerSettings(CodeSettings):
         made = f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}"
         return SklearnLearner(
             call(made, self._resolved("estimator"), self.parameters),
-            members=self.members,
-            temperature=self.temperature,
-            negatives=self.negatives,
-            max_copies=self.max_copies,
-            predict_batch_size=self.predict_batch_size,
+            **self.model_dump(include={"members", "temperature", "negatives", "max_copies", "predict_batch_size"}),
             progress=progress,
             task=task,
         )
