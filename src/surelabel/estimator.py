@@ -114,18 +114,19 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             y: labels, shape (N,), or 0 and 1, shape (N, C) with C > 1; unlabeled entries hold the marker.
         """
         X = self._validate(X, reset=True)
-        encoded = self._encode(y, X.shape[0])
+        encoded = self._encode(y)
+        check_consistent_length(X, encoded.codes)
         self.classes_ = encoded.classes
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        problem, row_of_pool = _make_problem(X, encoded)
+        problem = _make_problem(X, encoded)
         try:
             config = self.settings().config(encoded.task, len(encoded.classes), seed)
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None and len(row_of_pool):
+        if self.model is not None and len(problem.pool_rows):
             check_random(self._learner(encoded), problem.source, len(encoded.classes))
-        self._run(problem, config, encoded, row_of_pool)
+        self._run(problem, config, encoded)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -143,7 +144,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labeled entries of y; a row of several labels counts when all known are right."""
         check_consistent_length(X, y, sample_weight)
-        encoded = self._encode(y, None)
+        encoded = self._encode(y)
         rows = encoded.labeled
         if not rows.any():
             raise InvalidInputError("y has no labeled entry to score; pass rows whose labels are known.")
@@ -155,8 +156,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         if encoded.task == "multi":
             right = ((predicted == encoded.codes) | (encoded.codes < 0)).all(axis=1)
         else:
-            right = np.zeros(len(rows), dtype=bool)
-            right[rows] = predicted[rows] == encoded.classes[encoded.codes[rows]]
+            right = predicted == encoded.classes[encoded.codes]
         weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
         if weights is not None and not weights.sum() > 0:
             raise InvalidInputError("The 'sample_weight' argument must be positive on some labeled row.")
@@ -196,7 +196,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             ensure_all_finite=True if self.estimator is None else "allow-nan",
         )
 
-    def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
+    def _encode(self, y: Any) -> EncodedLabels:
         if y is None:
             raise InvalidInputError("UPSClassifier requires y to be passed, but the target y is None.")
         y = label_array(y)
@@ -205,10 +205,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             y = column_or_1d(y, warn=True)
         if len(shape) > 2 or len(shape) == 0:
             raise InvalidInputError(f"y should be a 1d array, or 2d for several labels. Got shape {shape} instead.")
-        encoded = encode_labels(y, self.unlabeled)
-        if num_rows is not None and len(encoded.codes) != num_rows:
-            raise InvalidInputError(f"X and y have inconsistent numbers of rows: {num_rows} and {len(encoded.codes)}.")
-        return encoded
+        return encode_labels(y, self.unlabeled)
 
     def _learner(self, encoded: EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
@@ -219,8 +216,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         settings = self.settings().network(encoded.task)
         return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))
 
-    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
-        tracker = Transduction(encoded.codes, row_of_pool)
+    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels) -> None:
+        tracker = Transduction(encoded.codes, problem.pool.ids)
         self.history_: list[RoundRecord] = []
         stop: str | None = None
         finished = self.learner_
@@ -260,18 +257,13 @@ def _check_columns(X: Any) -> None:
         )
 
 
-def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[np.int64]]:
+def _make_problem(X: Any, encoded: EncodedLabels) -> Problem:
     """Split the rows into labeled ones and the pool, each with its row number as id."""
-    labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
     _check_labels(encoded)
+    labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
     pool = ArraySource(X[unlabeled], ids=unlabeled) if len(unlabeled) else None
-    problem = make_problem(
-        (ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]),
-        pool,
-        encoded.task,
-        len(encoded.classes),
-    )
-    return problem, problem.pool.ids
+    given = ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]
+    return make_problem(given, pool, encoded.task, len(encoded.classes))
 
 
 def _check_labels(encoded: EncodedLabels) -> None:

@@ -282,7 +282,7 @@ class TorchLearnerSettings(CodeSettings):
         check_call(made, factory, self.model_parameters, ((), 0))
         weights = None if self._pretrained is None else (self._pretrained, self.pretrained_hash)
         if weights is not None:
-            _check_weights(*weights)
+            _weights_hash(*weights)
         return functools.partial(_make_network, factory, self.model_parameters, made, weights)
 
     @property
@@ -394,29 +394,28 @@ def _make_network(
 ) -> "Module":
     if weights is not None:
         # Every time: each round reads the file anew, and must find what the first has found.
-        _check_weights(*weights)
+        _weights_hash(*weights)
     with failing(made, "Correct the parameters."):
         return factory(sample_shape, num_classes, **parameters)
 
 
-def _check_weights(path: str, expected: str | None) -> None:
-    found = _weights_hash(path)
-    if expected is not None and found != expected:
-        raise changed_file(path, expected, found)
-
-
-def _weights_hash(path: str) -> str:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
-        raise InvalidInputError(
-            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
-        )
+def _weights_hash(path: str, expected: str | None = None) -> str:
+    """Return the content hash of a file of weights; refuse another than is expected."""
+    plain = os.path.isfile(path) or not os.path.exists(path)  # a pipe or a device would be read for ever
     try:
-        return file_hash(path)
+        found = file_hash(path) if plain else None
     except OSError as error:
         raise InvalidInputError(
             f"The model's parameter 'pretrained' names the file '{path}', which cannot be read ({error.strerror}); "
             "check the path and the folder that it starts from."
         ) from error
+    if found is None:
+        raise InvalidInputError(
+            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
+        )
+    if expected not in (None, found):
+        raise changed_file(path, str(expected), found)
+    return found
 
 
 def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
