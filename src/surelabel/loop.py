@@ -62,20 +62,6 @@ def self_train(
         raise InvalidInputError(
             "The 'unlabeled' argument is empty: self-training needs a pool. To use the labels alone, fit the learner."
         )
-    return rounds(learner, problem, config, validation, test, truth, resume_from, callbacks)
-
-
-def rounds(
-    learner: Learner,
-    problem: Problem,
-    config: UPSConfig,
-    validation: tuple[Any, Any] | None = None,
-    test: tuple[Any, Any] | None = None,
-    truth: Any = None,
-    resume_from: Sequence[RoundRecord] | None = None,
-    callbacks: Sequence[Callback] = (),
-) -> Iterator[RoundRecord]:
-    """Do what `self_train` does for a problem that is made already; an empty pool ends it after round 0."""
     done = list(resume_from or ())
     pool = done[-1].pool if done else None
     if done and (pool is None or [record.round for record in done] != list(range(len(done)))):
@@ -86,29 +72,42 @@ def rounds(
         raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
     pairs = {"validation": validation, "test": test}
     held_out = {name: part for name in pairs if (part := problem.held_out(name, pairs[name])) is not None}
-    pool_truth = problem.pool_truth(truth)
-    _warn_when_uneven(problem, config)
-    return _loop(learner, problem, config, held_out, pool_truth, done, callbacks)
+    return rounds(learner, problem, config, held_out, problem.pool_truth(truth), done, callbacks)
 
 
-def _loop(
+def rounds(
     learner: Learner,
     problem: Problem,
     config: UPSConfig,
-    held_out: Mapping[str, HeldOut],
-    truth: Truth | None,
-    done: Sequence[RoundRecord],
-    callbacks: Sequence[Callback],
+    held_out: Mapping[str, HeldOut] | None = None,
+    truth: Truth | None = None,
+    done: Sequence[RoundRecord] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Iterator[RoundRecord]:
+    """Run Algorithm 1 on what `self_train` has checked; an empty pool ends it after round 0.
+
+    Args:
+        learner: what is trained and labels the pool.
+        problem: labeled samples and the pool.
+        config: thresholds, balance and stop rules.
+        held_out: samples whose scores are recorded: "validation", "test".
+        truth: the pool's labels where known.
+        done: records of the rounds that are done, the last one with its `pool`.
+        callbacks: called with each record; one that returns True ends the loop.
+    """
+    _warn_when_uneven(problem, config)
     past = _Past(config, problem.num_classes, done)
     pool = done[-1].pool if done else None
     for number in past.rounds_left():
         with past.timed(learner):
             learned_from = pool
-            training_set = problem.training_set(None if pool is None else pool.entries, number)
-            learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
+            # No name for the training set: its targets are large, and would be kept while the next are made.
+            learner.fit(
+                problem.training_set(None if pool is None else pool.entries, number),
+                seed=seed_for(config.seed, number, "fit"),
+            )
             pool = label_pool(learner, problem, config, number + 1)
-            judged = _judged(learner, problem, held_out, config, number)
+            judged = _judged(learner, problem, held_out or {}, config, number)
         record = describe(
             number,
             learned_from,

@@ -140,7 +140,16 @@ def resolve(reference: str, expected: str | None = None) -> Any:
         raise InvalidInputError(
             f"The settings hold a content hash for {reference!r}, which is a module and no file. Remove the hash."
         )
-    module = _load_file(reference, expected) if home.endswith(".py") else _import(reference, home)
+    try:
+        module = _load_file(reference, expected) if home.endswith(".py") else importlib.import_module(home)
+    except SurelabelError:
+        raise
+    except Exception as error:
+        remedy = "Correct the file." if home.endswith(".py") else "Install it, or name your own as 'path/file.py:name'."
+        raise InvalidInputError(
+            f"The reference {reference!r} cannot be used: importing '{home}' fails ({type(error).__name__}: {error}). "
+            f"{remedy}"
+        ) from error
     first, *inner = name.split(".")
     try:
         found = getattr(module, first)
@@ -268,16 +277,6 @@ def _checked_class(reference: str, found: Any) -> type:
     return found
 
 
-def _import(reference: str, module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise InvalidInputError(
-            f"The reference {reference!r} cannot be imported ({type(error).__name__}: {error}). Install the module, or "
-            "name your own file as 'path/file.py:name'."
-        ) from error
-
-
 def _load_file(reference: str, expected: str | None) -> ModuleType:
     path = Path(os.path.abspath(_split(reference)[0]))
     _check_file(reference, path)
@@ -298,12 +297,9 @@ def _load_file(reference: str, expected: str | None) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:
+    except Exception:
         del sys.modules[name]
-        raise InvalidInputError(
-            f"The reference {reference!r} cannot be used: running '{path}' fails ({type(error).__name__}: {error}). "
-            "Correct the file."
-        ) from error
+        raise
     finally:
         sys.path.remove(str(path.parent))
     return module
