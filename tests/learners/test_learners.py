@@ -34,7 +34,7 @@ from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.train import Trainer
-from surelabel.learners._indices import check_indices
+from surelabel.learners.loaded_models import check_indices
 from surelabel.learners.sklearn import expand, resample, soften
 from surelabel.models.table import table_network
 

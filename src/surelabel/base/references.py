@@ -220,8 +220,9 @@ def changed_file(path: object, expected: str, found: str | None) -> ChangedFileE
 def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
     """Return the JSON of a learner or of data with "file.py:name" for code in a file, without that file's hash or with.
 
-    Runs are named and compared by it, so that another copy of the same repository finds them. Weights to begin with
-    and estimators of uncertainty keep their content hash, which tells them apart whatever their folder.
+    Runs are named and compared by it, so that another copy of the same repository finds them. Weights to begin with,
+    estimators of uncertainty and methods keep their content hash, which tells them apart
+    whatever their folder.
 
     Example:
         >>> portable({"kind": "function", "function": "/home/me/mine.py:data", "sha256": "ab12", "arguments": {}})
@@ -232,8 +233,9 @@ def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
         short = _without_folder(values.get(name))
         if short != values.get(name):
             changes |= {name: short, hash_name: values.get(hash_name) if hashes else None}
-    if values.get("uncertainty"):
-        changes["uncertainty"] = _without_folder(values["uncertainty"])
+    for name in ("uncertainty", "method"):
+        if values.get(name):
+            changes[name] = _without_folder(values[name])
     if values.get("stochastic_layers"):
         changes["stochastic_layers"] = [_without_folder(layer) for layer in values["stochastic_layers"]]
         changes["layer_hashes"] = values["layer_hashes"] if hashes else []

@@ -250,15 +250,18 @@ class TorchLearner:
                 tensor.data = channels_last(tensor.data)
         return network.to(self.device)
 
-    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
-        """Label a source or an array chunk by chunk; refuse a network whose passes do not differ."""
-        return self.predict_by(self.uncertainty, source, seed=seed)
-
-    def predict_by(
-        self, estimator: UncertaintyEstimator, source: Source, *, seed: int, check: bool = True
+    def predict(
+        self, source: Source, *, seed: int, by: UncertaintyEstimator | None = None, check: bool = True
     ) -> Iterator[Prediction]:
-        """Label by another estimator than the learner's; without `check`, whether u means anything or not."""
-        network, source = self._fitted(), as_source("source", source)
+        """Label a source or an array chunk by chunk.
+
+        Args:
+            source: the samples.
+            seed: of what is random in labeling.
+            by: another estimator than the learner's.
+            check: refuse a network whose passes do not differ.
+        """
+        network, source, estimator = self._fitted(), as_source("source", source), by or self.uncertainty
         if hasattr(estimator, "for_chunks"):
             estimator = estimator.for_chunks(self._compiles(network), self._chunk_size(source))
         for start, batch in self._chunks(source, network):

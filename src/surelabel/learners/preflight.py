@@ -9,7 +9,7 @@ from surelabel.learners.network import TorchLearner, reproducible
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import stochastic_layers
-from surelabel.uncertainty import Deterministic, MCDropout, UncertaintyEstimator
+from surelabel.uncertainty import Deterministic, UncertaintyEstimator
 
 _FEW = 8
 """How many samples show whether a network without dropout layers is random; an estimator may compare them."""
@@ -40,16 +40,17 @@ def check_random(learner: TorchLearner, source: Source, num_classes: int) -> Non
         num_classes: C.
     """
     estimator = learner.uncertainty
+    own_layers = getattr(estimator, "stochastic_layers", None)  # of estimators that need a random network
     with reproducible(0, learner.device):
         learner.network = network = learner.build(source.sample_shape, num_classes).eval()
         _label(learner, Deterministic(task=learner.task), source, 1)
-        if not isinstance(estimator, MCDropout):
+        if own_layers is None:
             if estimator.members > 1:
                 learner.network = Ensemble([network] * estimator.members, learner.task)
             # Unchecked: the uncertainty of an untrained network need not mean anything.
             _label(learner, estimator, source, _FEW, check=False)
         # With dropout layers untrained passes may well agree, and trained ones differ.
-        elif not stochastic_layers(network, estimator.stochastic_layers):
+        elif not stochastic_layers(network, own_layers):
             for weights in network.parameters():
                 # A head that begins with zeros would hide what is random before it.
                 if weights.is_floating_point() and not weights.any():
@@ -62,5 +63,5 @@ def _label(
 ) -> None:
     # Spread over the source: the first samples may be all alike.
     chosen = np.unique(np.linspace(0, len(source) - 1, rows).astype(np.int64))
-    for _ in learner.predict_by(estimator, Subset(source, chosen), seed=0, check=check):
+    for _ in learner.predict(Subset(source, chosen), seed=0, by=estimator, check=check):
         pass

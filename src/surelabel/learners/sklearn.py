@@ -25,7 +25,7 @@ from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
 from surelabel.learners import NegativesUse
-from surelabel.learners._indices import check_indices
+from surelabel.learners.loaded_models import check_indices
 
 Labels = npt.NDArray[np.int64]
 Model = Any
