@@ -31,7 +31,7 @@ from surelabel.augment.chain import Augment
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.data.video import ClipSettings
-from surelabel.engine.memory_format import channels_last
+from surelabel.engine.feed import channels_last
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce import ucf101, voc2007

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.base.portable import portable_settings
+from surelabel.base.references import portable_settings
 from surelabel.core.arrays import rounded_to
 from surelabel.core.selection import Selection
 from surelabel.data.draws import draw, sample_keys, seed_for

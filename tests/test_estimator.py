@@ -493,7 +493,7 @@ def as_objects(values: list) -> np.ndarray:
         (np.where(LABELED, Y, np.nan), {}, "contains NaN or None.*use unlabeled=None"),
         (np.full(150, -1), {}, "no label at all"),
         (np.where(LABELED, 1, -1), {}, r"one class only .*135 entries count as unlabeled.*unlabeled=None"),
-        (Y[:10], {}, "inconsistent numbers of rows: 150 and 10"),
+        (Y[:10], {}, r"inconsistent numbers of samples: \[150, 10\]"),
         (np.linspace(0, 1, 150), {}, "Unknown label type: continuous. y holds 0.0067.*sort the values into ranges"),
         (np.where(LABELED, Y / 2, np.nan), {"unlabeled": None}, "y holds 0.5, which measures something"),
         (np.where(LABELED, np.inf, 0.0), {}, "y holds inf, which measures something"),

@@ -259,7 +259,7 @@ def test_partly_known_rows_are_labeled_and_scored_by_their_unknown_entries() -> 
 def test_uneven_labels_with_equal_balance_warn() -> None:
     labels = np.array([0, 0, 0, 1])
     with pytest.warns(UserWarning, match=r"far from even \(1 to 3 samples\).*balance='prior'"):
-        sl.self_train(Scripted([SURE], [CERTAIN]), (X, labels), POOL, sl.UPSConfig())
+        next(sl.self_train(Scripted([SURE], [CERTAIN]), (X, labels), POOL, sl.UPSConfig()))
 
 
 def test_bad_input_is_refused_before_anything_is_trained() -> None:

@@ -6,118 +6,84 @@ Names are loaded when they are first used, so that `import surelabel` stays ligh
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from surelabel._version import __version__
+from surelabel._version import __version__ as __version__
+
+_NAMES = {
+    "core.calibration": (
+        "calibration_error",
+        "expected_calibration_error",
+        "reliability_bins",
+        "risk_coverage",
+        "uncertainty_auroc",
+    ),
+    "core.labels": ("pseudo_labels",),
+    "core.selection": ("Selection", "balance", "select"),
+    "core.thresholds": ("thresholds",),
+    "data.pool": ("Prediction",),
+    "data.source": ("ArraySource", "Source"),
+    "data.splits": ("LabeledKFold",),
+    "data.training_set": ("TrainingSet",),
+    "engine.settings": ("TrainingSettings",),
+    "estimator": ("UPSClassifier",),
+    "learners": ("Learner",),
+    "learners.network": ("TorchLearner",),
+    "learners.sklearn": ("SklearnLearner",),
+    "loop": ("self_train",),
+    "records": ("RoundRecord",),
+    "runs": ("RunFolder",),
+    "runs.session": ("resume", "run"),
+    "settings": ("UPSConfig",),
+    "uncertainty": (
+        "DeepEnsemble",
+        "Deterministic",
+        "MCDropBlock",
+        "MCDropout",
+        "MCSpatialDropout",
+        "RandomAugmentation",
+    ),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_MODULES = {"calibration": "core.calibration", "errors": "errors", "losses": "core.losses"}
+_PUBLIC = sorted([*_HOMES, *_MODULES, "__version__"])
 
 if TYPE_CHECKING:
-    from surelabel import errors
-    from surelabel.core import calibration, losses
-    from surelabel.core.calibration import (
-        calibration_error,
-        expected_calibration_error,
-        reliability_bins,
-        risk_coverage,
-        uncertainty_auroc,
-    )
-    from surelabel.core.labels import pseudo_labels
-    from surelabel.core.selection import Selection, balance, select
-    from surelabel.core.thresholds import thresholds
-    from surelabel.data.pool import Prediction
-    from surelabel.data.source import ArraySource, Source
-    from surelabel.data.splits import LabeledKFold
-    from surelabel.data.training_set import TrainingSet
-    from surelabel.engine.settings import TrainingSettings
-    from surelabel.estimator import UPSClassifier
-    from surelabel.learners.network import TorchLearner
-    from surelabel.learners.protocol import Learner
-    from surelabel.learners.sklearn import SklearnLearner
-    from surelabel.loop import self_train
-    from surelabel.records import RoundRecord
-    from surelabel.runs import RunFolder
-    from surelabel.runs.session import resume, run
-    from surelabel.settings import UPSConfig
-    from surelabel.uncertainty import (
-        DeepEnsemble,
-        Deterministic,
-        MCDropBlock,
-        MCDropout,
-        MCSpatialDropout,
-        RandomAugmentation,
-    )
-
-_HOMES = {
-    "ArraySource": "data.source",
-    "DeepEnsemble": "uncertainty",
-    "Deterministic": "uncertainty",
-    "LabeledKFold": "data.splits",
-    "Learner": "learners.protocol",
-    "MCDropBlock": "uncertainty",
-    "MCDropout": "uncertainty",
-    "MCSpatialDropout": "uncertainty",
-    "Prediction": "data.pool",
-    "RandomAugmentation": "uncertainty",
-    "RoundRecord": "records",
-    "RunFolder": "runs",
-    "Selection": "core.selection",
-    "SklearnLearner": "learners.sklearn",
-    "Source": "data.source",
-    "TorchLearner": "learners.network",
-    "TrainingSet": "data.training_set",
-    "TrainingSettings": "engine.settings",
-    "UPSClassifier": "estimator",
-    "UPSConfig": "settings",
-    "balance": "core.selection",
-    "calibration_error": "core.calibration",
-    "expected_calibration_error": "core.calibration",
-    "pseudo_labels": "core.labels",
-    "reliability_bins": "core.calibration",
-    "resume": "runs.session",
-    "risk_coverage": "core.calibration",
-    "run": "runs.session",
-    "select": "core.selection",
-    "self_train": "loop",
-    "thresholds": "core.thresholds",
-    "uncertainty_auroc": "core.calibration",
-}
-_MODULES = {"calibration": "core.calibration", "errors": "errors", "losses": "core.losses"}
-
-__all__ = [
-    "ArraySource",
-    "DeepEnsemble",
-    "Deterministic",
-    "LabeledKFold",
-    "Learner",
-    "MCDropBlock",
-    "MCDropout",
-    "MCSpatialDropout",
-    "Prediction",
-    "RandomAugmentation",
-    "RoundRecord",
-    "RunFolder",
-    "Selection",
-    "SklearnLearner",
-    "Source",
-    "TorchLearner",
-    "TrainingSet",
-    "TrainingSettings",
-    "UPSClassifier",
-    "UPSConfig",
-    "__version__",
-    "balance",
-    "calibration",
-    "calibration_error",
-    "errors",
-    "expected_calibration_error",
-    "losses",
-    "pseudo_labels",
-    "reliability_bins",
-    "resume",
-    "risk_coverage",
-    "run",
-    "select",
-    "self_train",
-    "thresholds",
-    "uncertainty_auroc",
-]
+    from surelabel import errors as errors
+    from surelabel.core import calibration as calibration
+    from surelabel.core import losses as losses
+    from surelabel.core.calibration import calibration_error as calibration_error
+    from surelabel.core.calibration import expected_calibration_error as expected_calibration_error
+    from surelabel.core.calibration import reliability_bins as reliability_bins
+    from surelabel.core.calibration import risk_coverage as risk_coverage
+    from surelabel.core.calibration import uncertainty_auroc as uncertainty_auroc
+    from surelabel.core.labels import pseudo_labels as pseudo_labels
+    from surelabel.core.selection import Selection as Selection
+    from surelabel.core.selection import balance as balance
+    from surelabel.core.selection import select as select
+    from surelabel.core.thresholds import thresholds as thresholds
+    from surelabel.data.pool import Prediction as Prediction
+    from surelabel.data.source import ArraySource as ArraySource
+    from surelabel.data.source import Source as Source
+    from surelabel.data.splits import LabeledKFold as LabeledKFold
+    from surelabel.data.training_set import TrainingSet as TrainingSet
+    from surelabel.engine.settings import TrainingSettings as TrainingSettings
+    from surelabel.estimator import UPSClassifier as UPSClassifier
+    from surelabel.learners import Learner as Learner
+    from surelabel.learners.network import TorchLearner as TorchLearner
+    from surelabel.learners.sklearn import SklearnLearner as SklearnLearner
+    from surelabel.loop import self_train as self_train
+    from surelabel.records import RoundRecord as RoundRecord
+    from surelabel.runs import RunFolder as RunFolder
+    from surelabel.runs.session import resume as resume
+    from surelabel.runs.session import run as run
+    from surelabel.settings import UPSConfig as UPSConfig
+    from surelabel.uncertainty import DeepEnsemble as DeepEnsemble
+    from surelabel.uncertainty import Deterministic as Deterministic
+    from surelabel.uncertainty import MCDropBlock as MCDropBlock
+    from surelabel.uncertainty import MCDropout as MCDropout
+    from surelabel.uncertainty import MCSpatialDropout as MCSpatialDropout
+    from surelabel.uncertainty import RandomAugmentation as RandomAugmentation
+else:
+    __all__ = _PUBLIC
 
 
 def __getattr__(name: str) -> Any:
@@ -129,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return _PUBLIC

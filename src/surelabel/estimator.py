@@ -4,7 +4,8 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,8 @@ from surelabel.records import RoundRecord
 from surelabel.settings import FitSettings, UPSConfig
 
 
-class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignore[misc]
     """A classifier for few labels and many unlabeled samples, by uncertainty-aware pseudo-label selection.
 
     Args:
@@ -96,76 +98,13 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     array([0, 0, 0])
     """
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        model: ModelFactory | None = None,
-        unlabeled: Any = -1,
-        tau_p: float | None = FitDefaults.tau_p,
-        tau_n: float = FitDefaults.tau_n,
-        kappa_p: float | None = FitDefaults.kappa_p,
-        kappa_n: float = FitDefaults.kappa_n,
-        gamma: float = FitDefaults.gamma,
-        negatives: bool = FitDefaults.negatives,
-        balance: Literal["equal", "prior"] | None = FitDefaults.balance,
-        balance_rounds: int | None = FitDefaults.balance_rounds,
-        balance_floor: int = FitDefaults.balance_floor,
-        max_rounds: int | None = FitDefaults.max_rounds,
-        tolerance: float | None = FitDefaults.tolerance,
-        max_minutes: float | None = FitDefaults.max_minutes,
-        passes: int = FitDefaults.passes,
-        temperature: float = FitDefaults.temperature,
-        stochastic_layers: Sequence[type] = (),
-        hidden: Sequence[int] = FitDefaults.hidden,
-        dropout: float = FitDefaults.dropout,
-        noise: float = FitDefaults.noise,
-        method: str = FitDefaults.method,
-        negative_weight: float = FitDefaults.negative_weight,
-        optimizer: Literal["adamw", "sgd"] = FitDefaults.optimizer,
-        learning_rate: float = FitDefaults.learning_rate,
-        weight_decay: float = FitDefaults.weight_decay,
-        batch_size: int = FitDefaults.batch_size,
-        labeled_batch_size: int | None = FitDefaults.labeled_batch_size,
-        epochs: int = FitDefaults.epochs,
-        min_steps: int = FitDefaults.min_steps,
-        device: str | None = FitDefaults.device,
-        callbacks: Sequence[Callback] = (),
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.model = model
-        self.unlabeled = unlabeled
-        self.tau_p = tau_p
-        self.tau_n = tau_n
-        self.kappa_p = kappa_p
-        self.kappa_n = kappa_n
-        self.gamma = gamma
-        self.negatives = negatives
-        self.balance = balance
-        self.balance_rounds = balance_rounds
-        self.balance_floor = balance_floor
-        self.max_rounds = max_rounds
-        self.tolerance = tolerance
-        self.max_minutes = max_minutes
-        self.passes = passes
-        self.temperature = temperature
-        self.stochastic_layers = stochastic_layers
-        self.hidden = hidden
-        self.dropout = dropout
-        self.noise = noise
-        self.method = method
-        self.negative_weight = negative_weight
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.labeled_batch_size = labeled_batch_size
-        self.epochs = epochs
-        self.min_steps = min_steps
-        self.device = device
-        self.callbacks = callbacks
-        self.random_state = random_state
+    estimator: Any = None
+    _: KW_ONLY
+    model: ModelFactory | None = None
+    unlabeled: Any = -1
+    stochastic_layers: Sequence[type] = ()
+    callbacks: Sequence[Callback] = ()
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on the labeled rows and, round after round, on what the last network is sure of.
@@ -175,18 +114,19 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y: labels, shape (N,), or 0 and 1, shape (N, C) with C > 1; unlabeled entries hold the marker.
         """
         X = self._validate(X, reset=True)
-        encoded = self._encode(y, X.shape[0])
+        encoded = self._encode(y)
+        check_consistent_length(X, encoded.codes)
         self.classes_ = encoded.classes
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        problem, row_of_pool = _make_problem(X, encoded)
+        problem = _make_problem(X, encoded)
         try:
             config = self.settings().config(encoded.task, len(encoded.classes), seed)
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None and len(row_of_pool):
+        if self.model is not None and len(problem.pool_rows):
             check_random(self._learner(encoded), problem.source, len(encoded.classes))
-        self._run(problem, config, encoded, row_of_pool)
+        self._run(problem, config, encoded)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -204,7 +144,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labeled entries of y; a row of several labels counts when all known are right."""
         check_consistent_length(X, y, sample_weight)
-        encoded = self._encode(y, None)
+        encoded = self._encode(y)
         rows = encoded.labeled
         if not rows.any():
             raise InvalidInputError("y has no labeled entry to score; pass rows whose labels are known.")
@@ -216,8 +156,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if encoded.task == "multi":
             right = ((predicted == encoded.codes) | (encoded.codes < 0)).all(axis=1)
         else:
-            right = np.zeros(len(rows), dtype=bool)
-            right[rows] = predicted[rows] == encoded.classes[encoded.codes[rows]]
+            right = predicted == encoded.classes[encoded.codes]
         weights = None if sample_weight is None else np.asarray(sample_weight)[rows]
         if weights is not None and not weights.sum() > 0:
             raise InvalidInputError("The 'sample_weight' argument must be positive on some labeled row.")
@@ -257,7 +196,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ensure_all_finite=True if self.estimator is None else "allow-nan",
         )
 
-    def _encode(self, y: Any, num_rows: int | None) -> EncodedLabels:
+    def _encode(self, y: Any) -> EncodedLabels:
         if y is None:
             raise InvalidInputError("UPSClassifier requires y to be passed, but the target y is None.")
         y = label_array(y)
@@ -266,10 +205,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = column_or_1d(y, warn=True)
         if len(shape) > 2 or len(shape) == 0:
             raise InvalidInputError(f"y should be a 1d array, or 2d for several labels. Got shape {shape} instead.")
-        encoded = encode_labels(y, self.unlabeled)
-        if num_rows is not None and len(encoded.codes) != num_rows:
-            raise InvalidInputError(f"X and y have inconsistent numbers of rows: {num_rows} and {len(encoded.codes)}.")
-        return encoded
+        return encode_labels(y, self.unlabeled)
 
     def _learner(self, encoded: EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
@@ -280,8 +216,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings = self.settings().network(encoded.task)
         return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))
 
-    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels, row_of_pool: Any) -> None:
-        tracker = Transduction(encoded.codes, row_of_pool)
+    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels) -> None:
+        tracker = Transduction(encoded.codes, problem.pool.ids)
         self.history_: list[RoundRecord] = []
         stop: str | None = None
         finished = self.learner_
@@ -321,18 +257,13 @@ def _check_columns(X: Any) -> None:
         )
 
 
-def _make_problem(X: Any, encoded: EncodedLabels) -> tuple[Problem, npt.NDArray[np.int64]]:
+def _make_problem(X: Any, encoded: EncodedLabels) -> Problem:
     """Split the rows into labeled ones and the pool, each with its row number as id."""
-    labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
     _check_labels(encoded)
+    labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
     pool = ArraySource(X[unlabeled], ids=unlabeled) if len(unlabeled) else None
-    problem = make_problem(
-        (ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]),
-        pool,
-        encoded.task,
-        len(encoded.classes),
-    )
-    return problem, problem.pool.ids
+    given = ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]
+    return make_problem(given, pool, encoded.task, len(encoded.classes))
 
 
 def _check_labels(encoded: EncodedLabels) -> None:
@@ -381,14 +312,12 @@ class Transduction:
         if learned_from is None:
             return
         labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
-        codes, since = self.given.copy(), np.where(self.given >= 0, 0, -1)
-        unknown = self.given[self.row_of_pool] < 0
-        at_pool = np.where(unknown & selected, labels, codes[self.row_of_pool])
-        before = self.labeled_iter[self.row_of_pool]
-        began = np.where(before > 0, before, record.round)
-        codes[self.row_of_pool] = at_pool
-        since[self.row_of_pool] = np.where(unknown & selected, began, since[self.row_of_pool])
-        self.codes, self.labeled_iter = codes, since
+        rows, since = self.row_of_pool, self.labeled_iter[self.row_of_pool]
+        new = selected & (self.given[rows] < 0)
+        self.codes, self.labeled_iter = self.given.copy(), np.where(self.given >= 0, 0, -1)
+        self.codes[rows] = np.where(new, labels, self.codes[rows])
+        began = np.where(since > 0, since, record.round)
+        self.labeled_iter[rows] = np.where(new, began, self.labeled_iter[rows])
 
 
 def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
 from surelabel.data.source import Source
-from surelabel.data.training_set import HeldOut, Problem, TrainingSet, make_problem
+from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
-from surelabel.learners.protocol import Learner, ScoringLearner
+from surelabel.learners import Learner
 from surelabel.records import RoundRecord, StopReason, Truth, describe, scores
 from surelabel.settings import UPSConfig
 
@@ -62,50 +62,52 @@ def self_train(
         raise InvalidInputError(
             "The 'unlabeled' argument is empty: self-training needs a pool. To use the labels alone, fit the learner."
         )
-    return rounds(learner, problem, config, validation, test, truth, resume_from, callbacks)
+    done = list(resume_from or ())
+    pool = done[-1].pool if done else None
+    if done and (pool is None or [record.round for record in done] != list(range(len(done)))):
+        raise InvalidInputError(
+            "The 'resume_from' argument must hold the records of rounds 0, 1, 2, ..., the last one with its 'pool'."
+        )
+    if pool is not None and not np.array_equal(pool.ids, problem.pool.ids):
+        raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
+    pairs = {"validation": validation, "test": test}
+    held_out = {name: part for name in pairs if (part := problem.held_out(name, pairs[name])) is not None}
+    return rounds(learner, problem, config, held_out, problem.pool_truth(truth), done, callbacks)
 
 
 def rounds(
     learner: Learner,
     problem: Problem,
     config: UPSConfig,
-    validation: tuple[Any, Any] | None = None,
-    test: tuple[Any, Any] | None = None,
-    truth: Any = None,
-    resume_from: Sequence[RoundRecord] | None = None,
+    held_out: Mapping[str, HeldOut] | None = None,
+    truth: Truth | None = None,
+    done: Sequence[RoundRecord] = (),
     callbacks: Sequence[Callback] = (),
 ) -> Iterator[RoundRecord]:
-    """Do what `self_train` does for a problem that is made already; an empty pool ends it after round 0."""
-    done = list(resume_from or ())
-    if done and (done[-1].pool is None or [record.round for record in done] != list(range(len(done)))):
-        raise InvalidInputError(
-            "The 'resume_from' argument must hold the records of rounds 0, 1, 2, ..., the last one with its 'pool'."
-        )
-    if done and done[-1].pool is not None and not np.array_equal(done[-1].pool.ids, problem.pool.ids):
-        raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
-    held_out = problem.held_out("validation", validation), problem.held_out("test", test)
-    pool_truth = problem.pool_truth(truth)
+    """Run Algorithm 1 on what `self_train` has checked; an empty pool ends it after round 0.
+
+    Args:
+        learner: what is trained and labels the pool.
+        problem: labeled samples and the pool.
+        config: thresholds, balance and stop rules.
+        held_out: samples whose scores are recorded: "validation", "test".
+        truth: the pool's labels where known.
+        done: records of the rounds that are done, the last one with its `pool`.
+        callbacks: called with each record; one that returns True ends the loop.
+    """
     _warn_when_uneven(problem, config)
-    return _loop(learner, problem, config, held_out, pool_truth, done, callbacks)
-
-
-def _loop(
-    learner: Learner,
-    problem: Problem,
-    config: UPSConfig,
-    held_out: tuple[HeldOut | None, HeldOut | None],
-    truth: Truth | None,
-    done: Sequence[RoundRecord],
-    callbacks: Sequence[Callback],
-) -> Iterator[RoundRecord]:
     past = _Past(config, problem.num_classes, done)
     pool = done[-1].pool if done else None
     for number in past.rounds_left():
         with past.timed(learner):
             learned_from = pool
-            learner.fit(_training_set(problem, pool, number), seed=seed_for(config.seed, number, "fit"))
+            # No name for the training set: its targets are large, and would be kept while the next are made.
+            learner.fit(
+                problem.training_set(None if pool is None else pool.entries, number),
+                seed=seed_for(config.seed, number, "fit"),
+            )
             pool = label_pool(learner, problem, config, number + 1)
-            judged = _judged(learner, problem, held_out, config, number)
+            judged = _judged(learner, problem, held_out or {}, config, number)
         record = describe(
             number,
             learned_from,
@@ -152,25 +154,17 @@ class _Past:
         self.minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
 
 
-def _training_set(problem: Problem, pool: PoolLabels | None, number: int) -> TrainingSet:
-    return problem.training_set(pool.entries if pool else None, number)
-
-
 def _judged(
-    learner: Learner,
-    problem: Problem,
-    held_out: tuple[HeldOut | None, HeldOut | None],
-    config: UPSConfig,
-    number: int,
+    learner: Learner, problem: Problem, held_out: Mapping[str, HeldOut], config: UPSConfig, number: int
 ) -> dict[str, Any]:
     """Return what held-out samples say of a round's network, by the names that the record has for it."""
-    validation, test = held_out
-    parts = [
-        _scores(learner, name, part, config, number) for name, part in (("validation", validation), ("test", test))
-    ]
-    found: dict[str, Any] = {**parts[0], **parts[1], "scores": {**parts[0]["scores"], **parts[1]["scores"]}}
-    if validation is not None:
-        found["validation"] = _label(learner, validation.source, problem.num_classes, config, number)
+    found: dict[str, Any] = {"scores": {}}
+    for name, part in held_out.items():
+        p = _probabilities(learner, part.source, seed_for(config.seed, number, "score"))
+        judged = scores(name, p, part.y, part.g, config.task)
+        found |= {**judged, "scores": {**found["scores"], **judged["scores"]}}
+    if "validation" in held_out:
+        found["validation"] = _label(learner, held_out["validation"].source, problem.num_classes, config, number)
     return found
 
 
@@ -197,15 +191,11 @@ def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig
     return join(chunks)
 
 
-def _scores(learner: Learner, name: str, part: HeldOut | None, config: UPSConfig, number: int) -> dict[str, Any]:
-    if part is None:
-        return {"scores": {}}
-    if isinstance(learner, ScoringLearner):
-        p = np.asarray(learner.predict_proba(part.source))
-    else:
-        chunks = learner.predict(part.source, seed=seed_for(config.seed, number, "score"))
-        p = np.concatenate([to_numpy(chunk.p) for chunk in chunks])
-    return scores(name, p, part.y, part.g, config.task)
+def _probabilities(learner: Learner, source: Source, seed: int) -> Any:
+    """Return the probabilities of one deterministic pass, or of `predict` where the learner has no such pass."""
+    if hasattr(learner, "predict_proba"):
+        return np.asarray(learner.predict_proba(source))
+    return np.concatenate([to_numpy(chunk.p) for chunk in learner.predict(source, seed=seed)])
 
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:

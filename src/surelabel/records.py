@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -91,26 +92,26 @@ class RoundRecord:
     @property
     def validation_score(self) -> float | None:
         """The accuracy on the validation set; multi-label: the mean average precision, uninterpolated."""
-        return self._score("validation", 0)
+        return self._score("validation", "accuracy", "mAP")
 
     @property
     def test_score(self) -> float | None:
         """The same on the test set."""
-        return self._score("test", 0)
+        return self._score("test", "accuracy", "mAP")
 
     @property
     def validation_score_11(self) -> float | None:
         """Multi-label: the mean average precision on the validation set over eleven points, as VOC2007 has it."""
-        return self._score("validation", 1)
+        return self._score("validation", "mAP, 11 points")
 
     @property
     def test_score_11(self) -> float | None:
         """The same on the test set."""
-        return self._score("test", 1)
+        return self._score("test", "mAP, 11 points")
 
-    def _score(self, part: str, place: int) -> float | None:
-        names = (list(metrics)[place] for metrics in METRICS.values() if place < len(metrics))
-        return next((self.scores[f"{part} {name}"] for name in names if f"{part} {name}" in self.scores), None)
+    def _score(self, part: str, *metrics: str) -> float | None:
+        names = (f"{part} {metric}" for metric in metrics)
+        return next((self.scores[name] for name in names if name in self.scores), None)
 
     @property
     def num_selected_before(self) -> int:
@@ -150,17 +151,16 @@ def scores(
     return {**known, f"{part}_class_scores": [None if one is None else list(one) for one in classes]}
 
 
-def _mean_average_precision(place: int) -> Metric:
-    def metric(p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]) -> float | None:
-        mean = mean_over_classes(class_average_precisions(p, y, g))
-        return None if mean is None else mean[place]
-
-    return metric
+def _mean_average_precision(
+    place: int, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]
+) -> float | None:
+    mean = mean_over_classes(class_average_precisions(p, y, g))
+    return None if mean is None else mean[place]
 
 
 METRICS: dict[Task, dict[str, Metric]] = {
     "single": {"accuracy": lambda p, y, g: accuracy(p, y)},
-    "multi": {"mAP": _mean_average_precision(0), "mAP, 11 points": _mean_average_precision(1)},
+    "multi": {"mAP": partial(_mean_average_precision, 0), "mAP, 11 points": partial(_mean_average_precision, 1)},
 }
 """What held-out sets are scored by, from p, y and g (N, C) each. The first of a task is *the* score."""
 
@@ -174,15 +174,10 @@ def with_scores(entry: dict[str, Any]) -> dict[str, Any]:
     if "scores" in entry:
         return entry
     multi = any(entry.get(f"{part}_class_scores") for part in ("validation", "test"))
-    names = list(METRICS["multi" if multi else "single"])
-    fields = {
-        f"{part}_score{end}": f"{part} {name}"
-        for part in ("validation", "test")
-        for end, name in zip(("", "_11"), names, strict=False)
-    }
-    old = {f"{part}_score{end}" for part in ("validation", "test") for end in ("", "_11")}
-    found = {name: entry[key] for key, name in fields.items() if entry.get(key) is not None}
-    return {**{key: value for key, value in entry.items() if key not in old}, "scores": found}
+    metrics = {"": "mAP" if multi else "accuracy", "_11": "mAP, 11 points"}
+    names = {f"{part}_score{end}": f"{part} {metrics[end]}" for part in ("validation", "test") for end in metrics}
+    found = {names[key]: value for key, value in entry.items() if key in names and value is not None}
+    return {**{key: value for key, value in entry.items() if key not in names}, "scores": found}
 
 
 def describe(

@@ -12,12 +12,12 @@ from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.selection import Selection
 from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.methods.ups import UPSMethod
+from tests.engine.plain import train_plainly
 from tests.engine.test_method import MeanTeacher
 from tests.runs.test_checkpoints import Kill, Killed, Memory
 
@@ -83,7 +83,6 @@ def test_captured_steps_of_several_shapes_do_not_disturb_each_other() -> None:
         reference = network()
         train_plainly(reference, sets[index], method, settings, seed=index, device=CUDA)
         assert_same(trainer.train(network(), sets[index], method, seed=index), reference)
-    assert len(trainer._shared) == 2
 
 
 def test_a_mean_teacher_is_the_same_in_a_graph() -> None:
@@ -95,7 +94,6 @@ def test_a_mean_teacher_is_the_same_in_a_graph() -> None:
             trained = trainer.train(network(), rows(), MeanTeacher(8, augment=augment), seed=seed)
         assert trainer._step is not None
         assert (trainer._step._graph is not None) == graph
-        assert len(trainer._shared) == 1
         networks.append(trained)
     assert_same(*networks)
 

@@ -11,11 +11,11 @@ from surelabel.augment.settings import AugmentSettings
 from surelabel.core.selection import Selection
 from surelabel.data.training_set import make_problem
 from surelabel.engine.optimizer import learning_rate, make_optimizer
-from surelabel.engine.plain import train_plainly
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.methods.ups import UPSMethod
 from surelabel.models.cnn13 import CNN13
+from tests.engine.plain import train_plainly
 
 CPU = torch.device("cpu")
 
@@ -51,7 +51,7 @@ def test_the_rate_grows_with_the_rows_that_a_batch_really_has() -> None:
     trainer = Trainer(settings.replace(epochs=1), CPU)
     trainer.train(nn.Linear(3, 2), rows, UPSMethod("single", settings), seed=0)
     assert trainer._step is not None
-    assert trainer._step.rate.item() == pytest.approx(0.5 * 20 / 128)
+    assert trainer._step.inputs.rate.item() == pytest.approx(0.5 * 20 / 128)
 
 
 def test_labels_on_top_count_for_the_rate_in_every_round() -> None:
@@ -64,7 +64,7 @@ def test_labels_on_top_count_for_the_rate_in_every_round() -> None:
         trainer = Trainer(settings.replace(epochs=1), CPU)
         trainer.train(nn.Linear(3, 2), problem.training_set(selection), UPSMethod("single", settings), seed=0)
         assert trainer._step is not None
-        assert trainer._step.rate.item() == pytest.approx(0.03 * 16 / 8)
+        assert trainer._step.inputs.rate.item() == pytest.approx(0.03 * 16 / 8)
 
 
 def test_the_papers_optimizer_is_the_default() -> None:

@@ -1,7 +1,6 @@
 import functools
 import json
 import math
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -18,13 +17,13 @@ from surelabel.core.labels import Task
 from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine.feed import Loaders, Samples, read
+from surelabel.engine.feed import Samples, read, streamed
 from surelabel.engine.method import Stream, sizes_of
-from surelabel.engine.order import BatchOrder, num_steps
-from surelabel.engine.plain import train_plainly
+from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.methods.ups import UPSMethod, batch_sizes
+from tests.engine.plain import train_plainly
 
 CPU = torch.device("cpu")
 X = np.random.default_rng(0).normal(size=(10, 3)).astype(np.float32)
@@ -206,7 +205,7 @@ def test_the_plan_does_not_depend_on_the_length_of_its_blocks() -> None:
     keys = np.arange(20, dtype=np.uint64)
     streams = [Stream(np.arange(13), 4), Stream(np.arange(13, 20), 3)]
     plans = [
-        [np.concatenate(parts) for parts in zip(*BatchOrder(streams, keys, seed=1).blocks(17, length), strict=True)]
+        [np.concatenate(parts) for parts in zip(*batch_order(streams, keys, 1, 17, length=length), strict=True)]
         for length in (1, 5, 64)
     ]
     for rows, epochs in plans[1:]:
@@ -397,51 +396,8 @@ def test_a_deterministic_run_on_a_gpu_gives_the_same_bits() -> None:
 
 
 def test_loading_does_not_draw_from_the_generator_of_dropout() -> None:
-    samples = Samples(ArraySource(X), TrainingSettings(workers=1), CPU)
     before = torch.get_rng_state()
-    batches = list(samples.batches([np.array([3, 1]), np.array([0])]))
+    rows = [np.array([3, 1]), np.array([0])]
+    batches = list(streamed(ArraySource(X), rows, TrainingSettings(workers=1), CPU))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(torch.cat(batches), torch.from_numpy(X[[3, 1, 0]]))
-
-
-class WhoReads:
-    """Samples that are the process that reads them, and their row."""
-
-    ids = np.arange(20)
-    sample_shape = (2,)
-
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        return np.stack([np.full(len(index), os.getpid()), index], axis=1)
-
-
-def test_loader_processes_stay_for_the_next_time_that_a_source_is_labeled() -> None:
-    loaders, settings = Loaders(), TrainingSettings(workers=1)
-    sources = [WhoReads(), WhoReads()]
-    readers = []
-    for source in (*sources, *sources, Subset(sources[0], np.arange(20)[::-1])):
-        samples = torch.cat(list(loaders.chunks(source, 8, settings, CPU)))
-        assert samples[:, 1].tolist() == (np.arange(20)[::-1] if isinstance(source, Subset) else np.arange(20)).tolist()
-        readers.append(set(samples[:, 0].tolist()))
-    assert readers[0] == readers[2] == readers[4]
-    assert readers[1] == readers[3]
-    assert len(readers[0] | readers[1]) == 2
-    assert os.getpid() not in readers[0] | readers[1]
-
-
-def test_a_source_may_be_read_twice_at_once() -> None:
-    loaders, settings, source = Loaders(), TrainingSettings(workers=1), WhoReads()
-    list(loaders.chunks(source, 8, settings, CPU))
-    pairs = list(zip(*(loaders.chunks(source, 8, settings, CPU) for _ in range(2)), strict=True))
-    assert all(torch.equal(first[:, 1], second[:, 1]) for first, second in pairs)
-    assert torch.cat([first[:, 1] for first, _ in pairs]).tolist() == list(range(20))
-
-
-def test_only_the_last_loaders_are_kept() -> None:
-    loaders = Loaders()
-    for workers in (0, 1):
-        for _ in range(6):
-            list(loaders.chunks(WhoReads(), 8, TrainingSettings(workers=workers), CPU))
-        assert len(loaders._idle) == 4 * workers

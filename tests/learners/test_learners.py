@@ -33,9 +33,8 @@ from surelabel.base.trust import CLASSIFIERS
 from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
-from surelabel.engine import feed
 from surelabel.engine.train import Trainer
-from surelabel.learners._indices import check_indices
+from surelabel.learners.loaded_models import check_indices
 from surelabel.learners.sklearn import expand, resample, soften
 from surelabel.models.table import table_network
 
@@ -508,26 +507,6 @@ def test_loader_processes_bring_the_same_samples_to_label() -> None:
         learner.fit(task, seed=0)
         p.append(learner.predict_proba(ArraySource(X)))
     assert np.array_equal(*p)
-
-
-def test_loader_processes_are_started_once_for_each_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[object] = []
-    begin = feed._Loader.__init__
-
-    def noted(self: feed._Loader, source: object, *rest: object) -> None:
-        started.append(source)
-        begin(self, source, *rest)
-
-    monkeypatch.setattr(feed._Loader, "__init__", noted)
-    learner = fitted(torch_learner(training=QUICK.replace(min_steps=2, workers=1)))
-    started.clear()  # those of training
-    pool, test = ArraySource(X), ArraySource(X[:9])
-    for _ in range(2):
-        list(learner.predict(pool, seed=0))
-        learner.predict_proba(test)
-    assert started == [pool, test]
-    assert copy.copy(learner)._loaders is not learner._loaders
-    pickle.dumps(learner)
 
 
 def test_the_average_of_the_weights_can_be_trained_on() -> None:

@@ -365,7 +365,7 @@ def test_a_function_from_elsewhere_is_not_called_without_being_asked(ups: Row) -
         for trust in (False, True)
     ]
     assert "names the code 'elsewhere:data', and the run is not signed by you" in notes[0]
-    assert "'elsewhere:data' cannot be imported" in notes[1]
+    assert "'elsewhere:data' cannot be used" in notes[1]
 
 
 def test_a_function_that_fails_leaves_out_the_pictures_alone(ups: Row, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from surelabel.core.selection import Selection
 from surelabel.data.draws import seed_for
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
+from surelabel.engine.step import Step
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.network import TorchLearner
@@ -122,8 +123,8 @@ def test_each_member_is_the_network_that_its_seed_alone_would_train(
 ) -> None:
     monkeypatch.setattr(Trainer, "shares", shares)
     made: list[None] = []
-    make = Trainer._make
-    monkeypatch.setattr(Trainer, "_make", lambda self, *rest: made.append(None) or make(self, *rest))
+    capture = Step.capture
+    monkeypatch.setattr(Step, "capture", lambda self: made.append(None) or capture(self))
     network = fitted(DeepEnsemble(members=3), seed=5).network
     assert len(made) == (1 if shares else 3)  # one costly step serves all members
     for member, state in enumerate(states(network)):

@@ -1,10 +1,11 @@
 """What a fit can be told, and what holds where it is not: the defaults of `UPSClassifier` and of `surelabel fit`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, eq=False)
 class FitDefaults:
     """The arguments of `UPSClassifier` that are plain values, which describes them.
 
@@ -28,7 +29,7 @@ class FitDefaults:
     max_minutes: float | None = None
     passes: int = 10
     temperature: float = 2.0
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: Sequence[int] = (128, 128)
     dropout: float = 0.5
     noise: float = 0.5
     method: str = "ups"

@@ -30,6 +30,9 @@ MOVED = {
 
 _PREFIX = "surelabel_reference_"
 
+_CODE = {"function": "sha256", "model": "model_hash", "estimator": "estimator_hash"}
+"""Settings that may name code in a file, and those that hold the file's content hash."""
+
 
 def current_name(reference: str) -> str:
     """Return what a reference of an earlier version is called now.
@@ -112,6 +115,15 @@ def check_call(
         raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
 
 
+def call(
+    problem: str, function: Callable[..., Any], named: Mapping[str, Any], told: Mapping[str, Any] | None = None
+) -> Any:
+    """Call a function or class with what the user gives, by name; arguments as for `check_call`."""
+    check_call(problem, function, named, told=told)
+    with failing(problem, "Correct the parameters."):
+        return function(**(told or {}), **named)
+
+
 def resolve(reference: str, expected: str | None = None) -> Any:
     """Return the object that a reference names; dots lead into classes, and nowhere else.
 
@@ -128,7 +140,16 @@ def resolve(reference: str, expected: str | None = None) -> Any:
         raise InvalidInputError(
             f"The settings hold a content hash for {reference!r}, which is a module and no file. Remove the hash."
         )
-    module = _load_file(reference, expected) if home.endswith(".py") else _import(reference, home)
+    try:
+        module = _load_file(reference, expected) if home.endswith(".py") else importlib.import_module(home)
+    except SurelabelError:
+        raise
+    except Exception as error:
+        remedy = "Correct the file." if home.endswith(".py") else "Install it, or name your own as 'path/file.py:name'."
+        raise InvalidInputError(
+            f"The reference {reference!r} cannot be used: importing '{home}' fails ({type(error).__name__}: {error}). "
+            f"{remedy}"
+        ) from error
     first, *inner = name.split(".")
     try:
         found = getattr(module, first)
@@ -196,6 +217,47 @@ def changed_file(path: object, expected: str, found: str | None) -> ChangedFileE
     )
 
 
+def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
+    """Return the JSON of a learner or of data with "file.py:name" for code in a file, without that file's hash or with.
+
+    Runs are named and compared by it, so that another copy of the same repository finds them. Weights to begin with,
+    estimators of uncertainty and methods keep their content hash, which tells them apart
+    whatever their folder.
+
+    Example:
+        >>> portable({"kind": "function", "function": "/home/me/mine.py:data", "sha256": "ab12", "arguments": {}})
+        {'kind': 'function', 'function': 'mine.py:data', 'sha256': None, 'arguments': {}}
+    """
+    changes: dict[str, Any] = {}
+    for name, hash_name in _CODE.items():
+        short = _without_folder(values.get(name))
+        if short != values.get(name):
+            changes |= {name: short, hash_name: values.get(hash_name) if hashes else None}
+    for name in ("uncertainty", "method"):
+        if values.get(name):
+            changes[name] = _without_folder(values[name])
+    if values.get("stochastic_layers"):
+        changes["stochastic_layers"] = [_without_folder(layer) for layer in values["stochastic_layers"]]
+        changes["layer_hashes"] = values["layer_hashes"] if hashes else []
+    parameters = values.get("model_parameters", {})
+    if values.get("pretrained_hash") and isinstance(parameters.get("pretrained"), str):
+        changes["model_parameters"] = {**parameters, "pretrained": Path(parameters["pretrained"]).name}
+    return {**values, **changes}
+
+
+def portable_settings(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
+    """Return the JSON of a run's settings with `portable` parts."""
+    parts = {name: values[name] for name in ("learner", "data") if values[name] is not None}
+    return {**values, **{name: portable(part, hashes=hashes) for name, part in parts.items()}}
+
+
+def _without_folder(reference: str | None) -> str | None:
+    if reference is None or ":" not in reference:  # an estimator of ours is no reference
+        return reference
+    file = reference_file(reference)
+    return reference if file is None else f"{file.name}:{reference.rpartition(':')[2]}"
+
+
 def _split(reference: str) -> tuple[str, str]:
     # From the right: a path on Windows has a colon of its own.
     home, _, name = reference.rpartition(":")
@@ -215,16 +277,6 @@ def _checked_class(reference: str, found: Any) -> type:
             "it where it is defined, as 'module:name' or 'module:Class.name'."
         )
     return found
-
-
-def _import(reference: str, module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise InvalidInputError(
-            f"The reference {reference!r} cannot be imported ({type(error).__name__}: {error}). Install the module, or "
-            "name your own file as 'path/file.py:name'."
-        ) from error
 
 
 def _load_file(reference: str, expected: str | None) -> ModuleType:
@@ -247,12 +299,9 @@ def _load_file(reference: str, expected: str | None) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)
-    except Exception as error:
+    except Exception:
         del sys.modules[name]
-        raise InvalidInputError(
-            f"The reference {reference!r} cannot be used: running '{path}' fails ({type(error).__name__}: {error}). "
-            "Correct the file."
-        ) from error
+        raise
     finally:
         sys.path.remove(str(path.parent))
     return module

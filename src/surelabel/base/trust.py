@@ -25,45 +25,30 @@ from surelabel.errors import UnsignedRunWarning
 VARIABLE = "SURELABEL_CONFIG"
 """The environment variable that names the folder of the key."""
 
-NETWORKS = frozenset(
+
+def _references(names: Mapping[str, str]) -> frozenset[str]:
+    """Return the references "module:name" of the names, with spaces between them, that each module has."""
+    return frozenset(f"{module}:{name}" for module, listed in names.items() for name in listed.split())
+
+
+NETWORKS = _references(
     {
-        "surelabel.models.cnn13:CNN13",
-        "surelabel.models.cnn13:cnn13",
-        "surelabel.models.image:SmallImageNetwork",
-        "surelabel.models.image:small_image_network",
-        "surelabel.models.resnet:ResNet",
-        "surelabel.models.resnet:resnet50",
-        "surelabel.models.resnet3d:ResNet3d",
-        "surelabel.models.resnet3d:resnet3d18",
-        "surelabel.models.shake_shake:ShakeShake",
-        "surelabel.models.shake_shake:shake_shake",
-        "surelabel.models.table:table_network",
-        "surelabel.models.wide_resnet:WideResNet",
-        "surelabel.models.wide_resnet:wide_resnet",
+        "surelabel.models.cnn13": "CNN13 cnn13",
+        "surelabel.models.image": "SmallImageNetwork small_image_network",
+        "surelabel.models.resnet": "ResNet resnet50",
+        "surelabel.models.resnet3d": "ResNet3d resnet3d18",
+        "surelabel.models.shake_shake": "ShakeShake shake_shake",
+        "surelabel.models.table": "table_network",
+        "surelabel.models.wide_resnet": "WideResNet wide_resnet",
     }
 )
-ESTIMATORS = frozenset(
-    {
-        "surelabel.uncertainty:DeepEnsemble",
-        "surelabel.uncertainty:Deterministic",
-        "surelabel.uncertainty:MCDropBlock",
-        "surelabel.uncertainty:MCDropout",
-        "surelabel.uncertainty:MCSpatialDropout",
-        "surelabel.uncertainty:RandomAugmentation",
-    }
-)
-_PLACES: dict[str, tuple[int, ...]] = {"folder": (), "cache": ()}
+_ESTIMATORS = "DeepEnsemble Deterministic MCDropBlock MCDropout MCSpatialDropout RandomAugmentation"
+ESTIMATORS = _references({"surelabel.uncertainty": _ESTIMATORS})
+_PLACES = dict.fromkeys(("folder", "cache"), ())
 DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
     "surelabel.data.sets:cifar10": {},
     "surelabel.data.sets:cifar100": {},
-    "surelabel.data.sets:ucf101": {
-        **_PLACES,
-        "passages": (),
-        "frames": (),
-        "stride": (),
-        "height": (),
-        "width": (),
-    },
+    "surelabel.data.sets:ucf101": dict.fromkeys((*_PLACES, "passages", "frames", "stride", "height", "width"), ()),
     "surelabel.data.sets:voc2007": {**_PLACES, "side": (224,)},
     "surelabel.reproduce.digits:digits": {},
 }
@@ -71,37 +56,23 @@ DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
 nobody else's run may give, but for these values."""
 
 # Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
-CLASSIFIERS = frozenset(
+CLASSIFIERS = _references(
     {
-        "sklearn.calibration:CalibratedClassifierCV",
-        "sklearn.discriminant_analysis:LinearDiscriminantAnalysis",
-        "sklearn.discriminant_analysis:QuadraticDiscriminantAnalysis",
-        "sklearn.dummy:DummyClassifier",
-        "sklearn.ensemble:AdaBoostClassifier",
-        "sklearn.ensemble:BaggingClassifier",
-        "sklearn.ensemble:ExtraTreesClassifier",
-        "sklearn.ensemble:GradientBoostingClassifier",
-        "sklearn.ensemble:HistGradientBoostingClassifier",
-        "sklearn.ensemble:RandomForestClassifier",
-        "sklearn.gaussian_process:GaussianProcessClassifier",
-        "sklearn.linear_model:LogisticRegression",
-        "sklearn.linear_model:LogisticRegressionCV",
-        "sklearn.linear_model:SGDClassifier",
-        "sklearn.naive_bayes:BernoulliNB",
-        "sklearn.naive_bayes:CategoricalNB",
-        "sklearn.naive_bayes:ComplementNB",
-        "sklearn.naive_bayes:GaussianNB",
-        "sklearn.naive_bayes:MultinomialNB",
-        "sklearn.neighbors:KNeighborsClassifier",
-        "sklearn.neighbors:NearestCentroid",
-        "sklearn.neighbors:RadiusNeighborsClassifier",
-        "sklearn.neural_network:MLPClassifier",
-        "sklearn.semi_supervised:LabelPropagation",
-        "sklearn.semi_supervised:LabelSpreading",
-        "sklearn.svm:NuSVC",
-        "sklearn.svm:SVC",
-        "sklearn.tree:DecisionTreeClassifier",
-        "sklearn.tree:ExtraTreeClassifier",
+        "sklearn.calibration": "CalibratedClassifierCV",
+        "sklearn.discriminant_analysis": "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis",
+        "sklearn.dummy": "DummyClassifier",
+        "sklearn.ensemble": """
+            AdaBoostClassifier BaggingClassifier ExtraTreesClassifier GradientBoostingClassifier
+            HistGradientBoostingClassifier RandomForestClassifier
+        """,
+        "sklearn.gaussian_process": "GaussianProcessClassifier",
+        "sklearn.linear_model": "LogisticRegression LogisticRegressionCV SGDClassifier",
+        "sklearn.naive_bayes": "BernoulliNB CategoricalNB ComplementNB GaussianNB MultinomialNB",
+        "sklearn.neighbors": "KNeighborsClassifier NearestCentroid RadiusNeighborsClassifier",
+        "sklearn.neural_network": "MLPClassifier",
+        "sklearn.semi_supervised": "LabelPropagation LabelSpreading",
+        "sklearn.svm": "NuSVC SVC",
+        "sklearn.tree": "DecisionTreeClassifier ExtraTreeClassifier",
     }
 )
 _TORCH_LAYERS = """
@@ -118,14 +89,7 @@ ReplicationPad3d SELU Sequential SiLU Sigmoid Softmax Softmax2d Softmin Softplus
 Tanhshrink Threshold Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer
 Unflatten Unfold Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
 """
-LAYERS = frozenset(
-    {
-        "surelabel.models.dropout:DropBlock2d",
-        "surelabel.models.dropout:Dropout",
-        "surelabel.models.dropout:SpatialDropout2d",
-        *(f"torch.nn:{name}" for name in _TORCH_LAYERS.split()),
-    }
-)
+LAYERS = _references({"surelabel.models.dropout": "DropBlock2d Dropout SpatialDropout2d", "torch.nn": _TORCH_LAYERS})
 
 
 class Reference(NamedTuple):

@@ -20,7 +20,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import safetensors.torch
 import torch
@@ -33,7 +33,6 @@ from surelabel.engine.step import Step, state_tensors
 from surelabel.errors import RunError
 
 _ABOUT = "about"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class CheckpointStore(Protocol):
@@ -47,15 +46,6 @@ class CheckpointStore(Protocol):
 
     def write(self, round: int, data: bytes) -> None:
         """Put this in the place of the last one, whole or not at all."""
-
-
-class _Kept(NamedTuple):
-    """What was read: tensors by name, the networks that were finished, and the steps of the next that were done."""
-
-    tensors: dict[str, Tensor]
-    finished: int
-    done: int
-    seconds: float
 
 
 class FitCheckpoint:
@@ -84,16 +74,17 @@ class FitCheckpoint:
         self.store, self.round, self.device, self.members = store, round, device, members
         versions = {"torch": str(torch.__version__), "surelabel": __version__}
         self.made_for: dict[str, int | str] = {**made_for, "device": device.type, **versions}
-        self._finished: list[nn.Module] = []
-        self._kept = self._read()
-        self.seconds_before: float = self._kept.seconds if self._kept else 0.0
+        self._trained: list[nn.Module] = []
+        # What was kept: tensors by name, how many networks are finished, and how many steps of the next one are done.
+        self._kept, self._finished, self._done, self.seconds_before = self._read()
         self._began = self._written = time.monotonic()
-        self._interruptions = _Interruptions()
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
 
-    def _read(self) -> _Kept | None:
+    def _read(self) -> tuple[dict[str, Tensor] | None, int, int, float]:
         data = self.store.read(self.round)
         if data is None:
-            return None
+            return None, 0, 0, 0.0
         with self._misfit_named():
             tensors = safetensors.torch.load(data)
             about = json.loads(tensors.pop(_ABOUT).numpy().tobytes())
@@ -102,13 +93,13 @@ class FitCheckpoint:
                 finished, done = (_checked(about, name, int) for name in ("finished", "done"))
                 if finished >= self.members:
                     raise ValueError(f"'finished' is {finished}, and {self.members} are trained")
-                return _Kept(tensors, finished, done, _checked(about, "seconds", float))
+                return tensors, finished, done, _checked(about, "seconds", float)
         warnings.warn(
             f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}, and this is "
             f"{_listed({name: self.made_for[name] for name in other})}.",
             stacklevel=2,
         )
-        return None
+        return None, 0, 0, 0.0
 
     @contextlib.contextmanager
     def _misfit_named(self) -> Iterator[None]:
@@ -128,17 +119,17 @@ class FitCheckpoint:
         Args:
             network: fresh, in the place of the trained one.
         """
-        number = len(self._finished)
-        if self._kept is None or number >= self._kept.finished:
+        number = len(self._trained)
+        if self._kept is None or number >= self._finished:
             return False
         with self._misfit_named():
-            _take(self._kept.tensors, _finished_tensors(number, network))
-        self._finished.append(network)
+            _take(self._kept, _network_tensors(number, network))
+        self._trained.append(network)
         return True
 
     def finish(self, network: nn.Module) -> None:
         """Take note that a network is trained: later checkpoints of the fit hold it too."""
-        self._finished.append(network)
+        self._trained.append(network)
 
     def restore(self, step: Step, steps: int) -> int:
         """Give a step that is about to begin the state that was kept, in place; return how many of `steps` are done."""
@@ -146,40 +137,60 @@ class FitCheckpoint:
         if kept is None:
             return 0
         with self._misfit_named():
-            if kept.done > steps:
-                raise ValueError(f"'done' is {kept.done}, and a training has {steps} steps")
-            _take(kept.tensors, step.tensors())
-            torch.set_rng_state(_checked_generator(kept.tensors.pop("generator")))
+            if self._done > steps:
+                raise ValueError(f"'done' is {self._done}, and a training has {steps} steps")
+            _take(kept, step.tensors())
+            torch.set_rng_state(_checked_generator(kept.pop("generator")))
             if self.device.type == "cuda":
-                torch.cuda.set_rng_state(kept.tensors.pop("generator.cuda"), self.device)
-            if kept.tensors:
-                raise ValueError(f"it also holds {shown(min(kept.tensors))}")
-        return kept.done
+                torch.cuda.set_rng_state(kept.pop("generator.cuda"), self.device)
+            if kept:
+                raise ValueError(f"it also holds {shown(min(kept))}")
+        return self._done
 
     def __enter__(self) -> Self:
-        """Hold signals back between steps, so that none is kept by half."""
-        self._interruptions.__enter__()
+        """Hold signals back between steps, so that none is kept by half; a second signal is not held back."""
+        # In another thread signals are not ours to hold.
+        if threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            # A handler that Python did not set is None, and an ignored signal stays ignored.
+            self._handlers = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+            for number in self._handlers:
+                signal.signal(number, self._hold)
         return self
 
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        self._signal = number
+        self._put_back()
+
+    def _put_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
     def __exit__(self, *error: object) -> None:
-        self._interruptions.__exit__()
+        """Let a signal that came do what it does without us."""
+        self._put_back()
+        number, self._signal = self._signal, None
+        if number is not None:
+            signal.raise_signal(number)
 
     def after(self, step: Step, done: int) -> None:
         """Keep the state after `done` steps if it is time to, or if a signal asks this process to end."""
-        if self._interruptions.waiting or time.monotonic() - self._written >= 60 * self.store.minutes:
+        if self._signal is not None or time.monotonic() - self._written >= 60 * self.store.minutes:
             self._write(step, done)
-            self._interruptions.deliver()
+        if self._signal is not None:
+            self.__exit__()
+            self.__enter__()  # where the signal ended nothing, the next one is held back too
 
     def _write(self, step: Step, done: int) -> None:
         about = {
             **self.made_for,
-            "finished": len(self._finished),
+            "finished": len(self._trained),
             "done": done,
             "seconds": self.seconds_before + time.monotonic() - self._began,
         }
         state = step.tensors()
-        for number, network in enumerate(self._finished):
-            state |= _finished_tensors(number, network)
+        for number, network in enumerate(self._trained):
+            state |= _network_tensors(number, network)
         state["generator"] = torch.get_rng_state()
         if self.device.type == "cuda":
             state["generator.cuda"] = torch.cuda.get_rng_state(self.device)
@@ -207,7 +218,7 @@ def digest(*parts: str | bytes) -> str:
     return whole.hexdigest()[:16]
 
 
-def _finished_tensors(number: int, network: nn.Module) -> dict[str, Tensor]:
+def _network_tensors(number: int, network: nn.Module) -> dict[str, Tensor]:
     return {f"finished.{number}.{i}": value for i, value in enumerate(state_tensors(network))}
 
 
@@ -243,50 +254,3 @@ def _checked(about: dict[str, Any], name: str, kind: type[int] | type[float]) ->
 
 def _listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {shown(value, quote=False)}" for name, value in values.items())
-
-
-class _Interruptions:
-    """Holds SIGINT and SIGTERM back while a block runs, until `deliver`.
-
-    A second signal is not held back. In a thread that is not the main one, signals are not ours to hold.
-    """
-
-    def __init__(self) -> None:
-        self._came: int | None = None
-        self._before: dict[int, Any] = {}
-
-    @property
-    def waiting(self) -> bool:
-        """Whether a signal has come."""
-        return self._came is not None
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            # A handler that Python did not set is None, and an ignored signal stays ignored.
-            handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-            self._before = {n: handler for n, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
-            self._hold()
-
-    def __exit__(self) -> None:
-        self.deliver()
-        self._let_go()
-
-    def deliver(self) -> None:
-        """Let a signal that came do what it does without us; where that ends nothing, hold the next one back."""
-        number, self._came = self._came, None
-        if number is not None:
-            self._let_go()
-            signal.raise_signal(number)
-            self._hold()
-
-    def _hold(self) -> None:
-        for number in self._before:
-            signal.signal(number, self._note)
-
-    def _let_go(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came = number
-        self._let_go()

@@ -4,15 +4,17 @@ Both ways bring the same rows in the same order, as they are stored; what is ran
 """
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
+from surelabel.augment.chain import Augment
 from surelabel.data.source import Concatenation, Index, Source, Subset
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError, SampleKindError
@@ -24,23 +26,25 @@ LARGEST_SHARE = 0.5
 _READ_AT_ONCE = 2**26
 """Bytes of samples that are read before they go to the device."""
 
-_LOADERS_KEPT = 4
-"""A run's samples, its pool, its validation and its test samples."""
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""By the number of axes: pictures (N, C, H, W) and clips (N, C, T, H, W); what has others stays as it is."""
 
 _OF_KINDS = re.compile("dtype|scalar type|input type|result type|type promot|not implemented for", re.IGNORECASE)
 """What torch's errors about numbers of the wrong kind have in common."""
 
 
-def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
-    """Return the samples at `rows` as one tensor: sparse rows dense, floats as float32, integers as they are.
+def as_tensor(batch: Any, exact: bool = False) -> Tensor:
+    """Return samples as one tensor: sparse rows dense, floats as float32, integers as they are.
 
     With `exact`, floats keep their width, for a network that standardizes them itself.
     """
-    batch = source[rows]
-    if hasattr(batch, "toarray"):
-        batch = batch.toarray()
-    tensor = torch.as_tensor(batch)
+    tensor = torch.as_tensor(batch.toarray() if hasattr(batch, "toarray") else batch)
     return tensor.float() if tensor.is_floating_point() and not exact else tensor
+
+
+def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
+    """Return the samples at `rows` as one tensor."""
+    return as_tensor(source[rows], exact)
 
 
 def on_device(source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> Tensor | None:
@@ -80,26 +84,14 @@ class Samples:
     """
 
     def __init__(self, source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> None:
-        self.source, self.device, self.exact = source, device, exact
+        self.source, self.settings, self.device, self.exact = source, settings, device, exact
         self.store = on_device(source, settings, device, exact)
-        self._loader = _Loader(source, settings.workers, device, exact) if self.store is None else None
-
-    def example(self, size: int) -> Tensor:
-        """Return a batch of `size` samples on the device, of the shape and kind of all."""
-        rows = np.resize(np.arange(len(self.source)), size)
-        return read(self.source, rows, self.exact).to(self.device)
 
     def at(self, rows: Index) -> Tensor:
         """Return the samples of these rows, on the device."""
         if self.store is not None:
             return self.store.index_select(0, torch.from_numpy(rows).to(self.device))
         return read(self.source, rows, self.exact).to(self.device)
-
-    def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
-        """Yield the samples of each step's rows, on the device; only for samples that stream."""
-        assert self._loader is not None
-        for batch in self._loader.batches(rows):
-            yield batch.to(self.device, non_blocking=True)
 
     def part(self, source: Source, size: int) -> Iterator[Tensor] | None:
         """Return the stored samples of the training set's source, of its pool, or of a subset of these, in chunks.
@@ -124,33 +116,43 @@ class Samples:
         return None
 
 
-class Loaders:
-    """Reads whole sources chunk by chunk; the loader processes of the last few stay for the next round."""
+def streamed(
+    source: Source, rows: Iterable[Index], settings: TrainingSettings, device: torch.device, exact: bool = False
+) -> Iterator[Tensor]:
+    """Yield the samples of each of `rows`, on the device; `settings.workers` processes read ahead."""
+    loader = DataLoader(
+        cast(Any, source),
+        batch_size=None,
+        sampler=rows,
+        collate_fn=functools.partial(as_tensor, exact=exact),
+        num_workers=settings.workers,
+        pin_memory=device.type == "cuda",
+        # Its own, so that it does not draw from the one that dropout draws from.
+        generator=torch.Generator(),
+    )
+    for batch in loader:
+        yield batch.to(device, non_blocking=True)
 
-    def __init__(self) -> None:
-        self._idle: list[_Loader] = []
 
-    def chunks(
-        self, source: Source, size: int, settings: TrainingSettings, device: torch.device, exact: bool = False
-    ) -> Iterator[Tensor]:
-        """Yield all samples in their order, `size` at a time, on the device."""
-        rows = np.arange(len(source))
-        # A subset may be made anew in each round; what it is a part of stays.
-        while isinstance(source, Subset):
-            rows, source = source.index[rows], source.source
-        loader = self._taken(source, settings.workers, device, exact)
-        for batch in loader.batches(rows[start : start + size] for start in range(0, len(rows), size)):
-            yield batch.to(device, non_blocking=True)
-        if settings.workers:
-            self._idle = [*self._idle, loader][-_LOADERS_KEPT:]
+def channels_last(x: Tensor) -> Tensor:
+    """Return pictures or clips in the memory format that convolutions are fastest with on a GPU.
 
-    def _taken(self, source: Source, workers: int, device: torch.device, exact: bool) -> "_Loader":
-        """Return a loader that is in nobody's hands: one whose chunks are still being read would lose its place."""
-        for loader in self._idle:
-            if loader.source is source and loader.made_for == (workers, device, exact):
-                self._idle.remove(loader)
-                return loader
-        return _Loader(source, workers, device, exact)
+    >>> channels_last(torch.zeros(2, 3, 4, 4)).stride()
+    (48, 1, 12, 3)
+    """
+    return x.contiguous(memory_format=_FORMATS[x.ndim]) if x.ndim in _FORMATS else x
+
+
+def shown(samples: Tensor, settings: TrainingSettings, window: int | None = None) -> Tensor:
+    """Return samples as training shows them to a network, but for what is random; of clips, one window."""
+    if settings.augment is not None:
+        samples = Augment(settings.augment).plain(samples, window)
+    return channels_last(samples) if settings.channels_last else samples
+
+
+def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast:
+    """Return the context in which a network computes in the precision that the settings name."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16")
 
 
 @contextlib.contextmanager
@@ -167,43 +169,3 @@ def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
             "Give samples of float32, such as x / 255, or let TrainingSettings(augment=AugmentSettings(mean=..., "
             "std=...)) normalize images of uint8."
         ) from error
-
-
-class _Loader:
-    """Reads the rows that it is told to; its processes stay for the next round."""
-
-    def __init__(self, source: Source, workers: int, device: torch.device, exact: bool) -> None:
-        self.source, self.made_for = source, (workers, device, exact)
-        self._told = _Told()
-        self._loader: DataLoader[Tensor] = DataLoader(
-            _Rows(source, exact),
-            batch_size=None,
-            sampler=self._told,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=device.type == "cuda",
-            # Its own, so that it does not draw from the one that dropout draws from.
-            generator=torch.Generator(),
-        )
-
-    def batches(self, rows: Iterable[Index]) -> Iterator[Tensor]:
-        self._told.rows = rows
-        yield from self._loader
-
-
-class _Told:
-    """A sampler that yields what it was told."""
-
-    def __init__(self) -> None:
-        self.rows: Iterable[Index] = ()
-
-    def __iter__(self) -> Iterator[Index]:
-        return iter(self.rows)
-
-
-class _Rows(Dataset[Tensor]):
-    def __init__(self, source: Source, exact: bool) -> None:
-        self.source, self.exact = source, exact
-
-    def __getitem__(self, rows: Any) -> Tensor:
-        return read(self.source, rows, self.exact)

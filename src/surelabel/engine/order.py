@@ -5,7 +5,6 @@ So every batch has the same size, every epoch holds every sample once, and a bat
 start of the next. An epoch's order is a hash of (seed, epoch, sample id): nothing depends on where a run was resumed.
 """
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -43,43 +42,37 @@ def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_numbe
     return round(steps * settings.round_growth**round_number)
 
 
-class BatchOrder:
-    """The rows of every step, made block by block.
+def batch_order(
+    streams: Sequence[Stream], keys: UInt64Array, seed: int, steps: int, done: int = 0, length: int = 64
+) -> Iterator[Block]:
+    """Yield the rows of the steps `done` … `steps` - 1, block by block; a device works while the next are made.
 
     Args:
         streams: where each batch's rows come from.
         keys: of all rows of the training set, `sample_keys`, shape (N,).
         seed: of the round.
+        steps: of the round.
+        done: how many of them are done already.
+        length: the steps of a block at most.
     """
-
-    def __init__(self, streams: Sequence[Stream], keys: UInt64Array, seed: int) -> None:
-        self._parts = [_Endless(stream, keys[stream.rows], seed) for stream in streams]
-
-    def blocks(self, steps: int, length: int = 64, done: int = 0) -> Iterator[Block]:
-        """Yield the steps `done` … `steps` - 1, at most `length` at a time; a device works while the next are made."""
-        for start in range(done, steps, length):
-            parts = [part.steps(start, min(start + length, steps)) for part in self._parts]
-            yield Block(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
+    bounds = [(start, min(start + length, steps)) for start in range(done, steps, length)]
+    for parts in zip(*(_blocks(stream, keys[stream.rows], seed, bounds) for stream in streams), strict=True):
+        yield Block(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
 
 
-class _Endless:
-    """One stream, epoch after epoch."""
-
-    def __init__(self, stream: Stream, keys: UInt64Array, seed: int) -> None:
-        self.stream = stream
-        kind = np.zeros(len(keys), dtype=np.int64) if stream.kind is None else stream.kind
-
-        # A block ends within an epoch, whose order the next block needs again.
-        @functools.lru_cache(maxsize=1)
-        def order(epoch: int) -> Index:
-            return proportional_order(keys, kind, seed, "order", epoch)
-
-        self.order = order
-
-    def steps(self, start: int, stop: int) -> Block:
-        size, length = self.stream.size, len(self.stream.rows)
+def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]]) -> Iterator[Block]:
+    """Yield one stream's part of the steps from each first to each last."""
+    size, length = stream.size, len(stream.rows)
+    kind = np.zeros(length, dtype=np.int64) if stream.kind is None else stream.kind
+    orders: dict[int, Index] = {}
+    for start, stop in bounds:
         positions = np.arange(start * size, stop * size)
-        first, last = int(positions[0]) // length, int(positions[-1]) // length
-        orders = np.concatenate([self.order(epoch) for epoch in range(first, last + 1)])
-        rows = self.stream.rows[orders[positions - first * length]]
-        return Block(rows.reshape(-1, size), (positions // length).reshape(-1, size))
+        epochs = positions // length
+        first, last = int(epochs[0]), int(epochs[-1])
+        # A block ends within an epoch, whose order the next block needs again.
+        made, orders = orders, {}
+        for epoch in range(first, last + 1):
+            orders[epoch] = made[epoch] if epoch in made else proportional_order(keys, kind, seed, "order", epoch)
+        order = np.concatenate(list(orders.values()))
+        rows = stream.rows[order[positions - first * length]]
+        yield Block(rows.reshape(-1, size), epochs.reshape(-1, size))

@@ -14,17 +14,15 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from surelabel.augment.draws import Draws, signed
-from surelabel.engine.capture import NotCapturableError, check_capturable, failure_named
 from surelabel.engine.feed import kind_named
 from surelabel.engine.method import Batch, Method
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.uncertainty.compiled import with_code_of_its_own
-from surelabel.uncertainty.plan import generators_restored
+from surelabel.uncertainty.plan import generators_restored, other_generators, summary
 
 _logger = logging.getLogger("surelabel")
 
@@ -35,22 +33,18 @@ _WARM_UP_STEPS = 3
 _COMPILER_OPTIONS: dict[str, Any] = {"realize_reads_threshold": 8}
 
 
-class Targets:
+class Targets(NamedTuple):
     """What is known of every row of the training set, on the device.
 
-    Args:
+    Attributes:
         y: labels, shape (N, C).
         g: which may be learned from, shape (N, C).
         keys: of the samples, the bits of `sample_keys`, shape (N,) int64.
     """
 
-    def __init__(self, y: Tensor, g: Tensor, keys: Tensor) -> None:
-        self.y, self.g, self.keys = y, g, keys
-
-    def copy_(self, other: "Targets") -> None:
-        """Take another round's targets in place."""
-        for mine, new in zip((self.y, self.g, self.keys), (other.y, other.g, other.keys), strict=True):
-            mine.copy_(new)
+    y: Tensor
+    g: Tensor
+    keys: Tensor
 
 
 class Inputs(NamedTuple):
@@ -102,20 +96,17 @@ class Step:
             raise InvalidInputError("The method asks a teacher, the average of the weights: set 'ema_decay' above 0.")
         device = batch.device
         self.network, self.method, self.settings = network, method, settings
-        self.targets, self.store = targets, store
-        self.samples, self.sizes = batch, sizes
-        self.rows = torch.zeros(len(batch), dtype=torch.int64, device=device)
-        self.epochs = torch.zeros_like(self.rows)
+        self.targets, self.store, self.sizes = targets, store, sizes
+        rows, epochs = (torch.zeros(len(batch), dtype=torch.int64, device=device) for _ in range(2))
+        rate, averaging, progress, self.value = (torch.zeros((), device=device) for _ in range(4))
+        self.inputs = Inputs(rows, epochs, rate, averaging, progress, batch.clone() if store is None else None)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
-        self.rate = torch.zeros((), device=device)
-        self.averaging = torch.zeros((), device=device)
-        self.progress = torch.zeros((), device=device)
-        self.value = torch.zeros((), device=device)
         initial = method.tensors(*targets.y.shape)
         self._initial = {name: value.to(device, copy=True) for name, value in initial.items()}
         self.state = {name: value.clone() for name, value in self._initial.items()}
-        self.average = make_average(network) if settings.ema_decay > 0 else None
-        self.optimizer = make_optimizer(network, settings, self.rate)
+        # In evaluation mode: a teacher must not count the batch into its BatchNorm statistics, nor drop values.
+        self.average = copied(network).eval().requires_grad_(False) if settings.ema_decay > 0 else None
+        self.optimizer = make_optimizer(network, settings, rate)
         # A code object of its own: torch counts recompilations by code object, and all steps would share a limit.
         self._loss: Callable[..., Tensor] = batch_loss
         if compiled:
@@ -124,28 +115,23 @@ class Step:
 
     def run(self, inputs: Inputs) -> None:
         """Take one step on these rows; the host does not wait for it."""
-        self.rate.copy_(inputs.rate)
-        self.averaging.copy_(inputs.averaging)
-        self.progress.copy_(inputs.progress)
+        for mine, new in zip(self.inputs, inputs, strict=True):
+            if mine is not None and new is not None:
+                mine.copy_(new)
         if self._graph is None:
-            self.rows, self.epochs = inputs.rows, inputs.epochs
-            self.samples = self.samples if inputs.samples is None else inputs.samples
             self._step()
-            return
-        self.rows.copy_(inputs.rows)
-        self.epochs.copy_(inputs.epochs)
-        if inputs.samples is not None:
-            self.samples.copy_(inputs.samples)
-        self._graph.replay()
+        else:
+            self._graph.replay()
 
     def capture(self) -> None:
         """Compile and capture a step; the weights are changed by the trial steps, so set them afterwards."""
-        if self.rows.device.type != "cuda" or self.settings.cuda_graph is False:
+        device = self.seed.device
+        if device.type != "cuda" or self.settings.cuda_graph is False:
             return
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         # The generators as they were: a round's draws must not depend on whether it has made its step.
-        with generators_restored(self.rows.device):
+        with generators_restored(device):
             with torch.cuda.stream(side), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*capturable=True", category=UserWarning)
                 warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._inductor")
@@ -160,21 +146,20 @@ class Step:
                 self._graph = graph
 
     def _can_be_captured(self) -> bool:
-        try:
-            check_capturable(self._step, self.rows.device)
-        except NotCapturableError as error:
-            if self.settings.cuda_graph:
-                raise InvalidInputError(f"cuda_graph=True cannot be: {error}. Change that, or set None.") from error
-            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", error)
-            return False
-        return True
+        obstacle = obstacle_to_capture(self._step, self.seed.device)
+        if obstacle and self.settings.cuda_graph:
+            raise InvalidInputError(f"cuda_graph=True cannot be: {obstacle}. Change that, or set None.")
+        if obstacle:
+            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", obstacle)
+        return not obstacle
 
     def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
         """Take a fresh network's weights and a round's targets, in place; the optimizer forgets the last round."""
         copy_state(fresh, self.network)
         if self.average is not None:
             copy_state(fresh, self.average)
-        self.targets.copy_(targets)
+        for mine, new in zip(self.targets, targets, strict=True):
+            mine.copy_(new)
         for name, value in self.state.items():
             value.copy_(self._initial[name])
         self.seed.fill_(signed(seed))
@@ -194,34 +179,23 @@ class Step:
         return tensors | {f"method.{name}": value for name, value in self.state.items()}
 
     def _step(self) -> None:
-        samples = self.samples if self.store is None else self.store.index_select(0, self.rows)
-        targets = self.targets
-        y, g, keys = (part.index_select(0, self.rows) for part in (targets.y, targets.g, targets.keys))
+        rows, epochs, _, averaging, progress, samples = self.inputs
+        if self.store is not None:
+            samples = self.store.index_select(0, rows)
+        assert samples is not None
+        y, g, keys = (part.index_select(0, rows) for part in self.targets)
+        drawn, half = (self.seed, keys, epochs), self.settings.precision == "bfloat16"
+        batch = samples, y, g, progress, self.sizes, rows, self.state
         self.optimizer.zero_grad(set_to_none=True)
-        half = self.settings.precision == "bfloat16"
-        drawn = self.seed, keys, self.epochs
         with kind_named(samples, self.settings):
-            loss = self._loss(
-                self.network,
-                self.average,
-                self.method,
-                half,
-                samples,
-                y,
-                g,
-                *drawn,
-                self.progress,
-                self.sizes,
-                self.rows,
-                self.state,
-            )
+            loss = self._loss(self.network, self.average, self.method, half, drawn, *batch)
         loss.backward()
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
         self.optimizer.step()
         self.value.copy_(loss.detach())
         if self.average is not None:
-            update_average(self.average, self.network, self.averaging)
+            update_average(self.average, self.network, averaging)
 
 
 def batch_loss(
@@ -229,19 +203,17 @@ def batch_loss(
     teacher: nn.Module | None,
     method: Method,
     half: bool,
+    drawn: tuple[Tensor, Tensor, Tensor],
     samples: Tensor,
     y: Tensor,
     g: Tensor,
-    seed: Tensor,
-    keys: Tensor,
-    epochs: Tensor,
     progress: Tensor,
     sizes: tuple[int, ...],
     rows: Tensor,
     state: Mapping[str, Tensor],
 ) -> Tensor:
     """Return the loss of a batch: augmentation, network and loss, which are compiled together."""
-    batch = Batch(samples, y, g, Draws(seed, keys, epochs), progress, sizes, rows, state)
+    batch = Batch(samples, y, g, Draws(*drawn), progress, sizes, rows, state)
     if not half:
         return method.loss(network, batch, teacher)
     # Without the cache of cast weights: a captured graph would keep those of its first run.
@@ -249,12 +221,67 @@ def batch_loss(
         return method.loss(network, batch, teacher)
 
 
-def make_average(network: nn.Module) -> nn.Module:
-    """Return a copy of the network that is not trained, for the average of its weights.
+def obstacle_to_capture(step: Callable[[], None], device: torch.device) -> str:
+    """Take a step; say what keeps it from being captured in a CUDA graph, or "" where nothing does.
 
-    In evaluation mode: a teacher that is asked must not count the batch into its BatchNorm statistics, nor drop values.
+    A graph replays what was launched, and nothing that the host did meanwhile. So a step that waits for the device
+    (`.item()`) cannot be captured, and one that draws random numbers on the host would repeat those of its capture.
+    Asked before, because a capture that fails leaves torch's generator and memory in a state that nothing repairs.
     """
-    return copied(network).eval().requires_grad_(False)
+    before = _host_generators()
+    try:
+        with _waiting_refused(device):
+            step()
+    except RuntimeError as error:
+        if "synchroniz" not in str(error):
+            raise
+        return (
+            "the network or the loss waits for the GPU, as .item(), .cpu(), an 'if' on a tensor's value, or "
+            "torch.tensor(..., device=...) in forward do"
+        )
+    drawn = [name for name, state in _host_generators().items() if state != before[name]]
+    if not drawn:
+        return ""
+    return (
+        f"the network or the loss draws from {' and '.join(drawn)} on the host, and a graph would repeat one "
+        "draw in every step; draw on the device, as torch.rand(..., device=x.device) does"
+    )
+
+
+@contextlib.contextmanager
+def failure_named() -> Iterator[None]:
+    """Say what to do when a capture fails for a reason that no trial step shows."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"The training step cannot be captured in a CUDA graph: {summary(error)}. Set cuda_graph=False, and start "
+            "again in a new process: a capture that failed leaves this one's GPU in a state that nothing repairs."
+        ) from error
+
+
+def _host_generators() -> dict[str, Any]:
+    python, *numpy = other_generators()
+    return {
+        "torch's generator of the CPU": torch.get_rng_state().numpy().tobytes(),
+        "Python's random": python,
+        "numpy's random": numpy,
+    }
+
+
+@contextlib.contextmanager
+def _waiting_refused(device: torch.device) -> Iterator[None]:
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode", category=UserWarning)
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def copied(network: nn.Module) -> nn.Module:
@@ -269,17 +296,6 @@ def copied(network: nn.Module) -> nn.Module:
             "GPU need: it keeps a tensor that was computed from its weights. In the place of "
             "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm, which keeps none."
         ) from error
-
-
-def check_initialized(network: nn.Module) -> None:
-    """Refuse a network of lazy modules that no batch has given their shapes yet."""
-    tensors = [*network.named_parameters(), *network.named_buffers()]
-    lazy = [name for name, tensor in tensors if is_lazy(tensor)]
-    if lazy:
-        raise InvalidInputError(
-            f"The network must have its weights before it is trained. Got the lazy {', '.join(lazy)} instead; run the "
-            "network on a batch where it is made, such as network(torch.zeros(2, *sample_shape))."
-        )
 
 
 @torch.no_grad()
@@ -305,11 +321,6 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
 def state_tensors(network: nn.Module) -> list[Tensor]:
     """Return all parameters and buffers, also those that are not saved."""
     return [parameter.detach() for parameter in network.parameters()] + list(network.buffers())
-
-
-def same_shapes(first: nn.Module, second: nn.Module) -> bool:
-    """Tell whether one network's weights fit the other."""
-    return shapes(first) == shapes(second)
 
 
 def shapes(network: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:

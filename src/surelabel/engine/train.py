@@ -16,32 +16,28 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from surelabel.augment.chain import Augment
 from surelabel.base.system import Progress
 from surelabel.data.draws import sample_keys
-from surelabel.data.source import Index
+from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
-from surelabel.engine.feed import Samples
-from surelabel.engine.memory_format import channels_last
+from surelabel.engine.feed import Samples, autocast, shown, streamed
 from surelabel.engine.method import Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate
-from surelabel.engine.order import BatchOrder, num_steps
+from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Inputs, Step, Targets, algorithms, check_initialized, copied, shapes
+from surelabel.engine.step import Inputs, Step, Targets, algorithms, copied, shapes
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.plan import generators_restored
 
 _LOOKED_AT_ONCE = 2048
-_STEPS_KEPT = 2
-"""Of shared steps, the last that were used: making one takes long, and each has memory of its own."""
 
 _logger = logging.getLogger("surelabel")
 
 
 class Trainer:
-    """Trains one network after another; on a GPU they share compiled and captured steps, whose weights are set anew.
+    """Trains one network after another; on a GPU they share a compiled and captured step, whose weights are set anew.
 
     Args:
         settings: of the training.
@@ -64,7 +60,7 @@ class Trainer:
         self.compiled, self.exact, self.progress = compiled, exact, progress
         self.samples: Samples | None = None
         self._step: Step | None = None
-        self._shared: list[tuple[Any, Step]] = []
+        self._made_for: tuple[Any, ...] = ()
 
     @property
     def shares(self) -> bool:
@@ -97,23 +93,24 @@ class Trainer:
             seed: of the round.
             checkpoint: what to go on from, and where the state is kept from time to time; None: nowhere.
         """
-        check_initialized(fresh)
         streams = method.streams(training_set)
         steps = num_steps(streams, self.settings, training_set.round)
         keys = sample_keys(training_set.source.ids)
+        looks = {number * steps // method.looks for number in range(method.looks)}
         with self._on_device(), algorithms(self.settings.deterministic):
-            step = self._ready(fresh, training_set, keys, method, sizes_of(streams), seed)
-            first = 0 if checkpoint is None else checkpoint.restore(step, steps)
-            looks = {number * steps // method.looks for number in range(method.looks)}
+            samples, targets = self._samples(training_set.source), self._targets(training_set, keys)
+            step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
+            step.begin(fresh, targets, seed)
+            done = 0 if checkpoint is None else checkpoint.restore(step, steps)
             with checkpoint or contextlib.nullcontext():
-                for done, inputs in enumerate(self._inputs(streams, keys, seed, first, steps), start=first + 1):
-                    if done - 1 in looks:
-                        method.look(functools.partial(self._looked, step), training_set, step.state)
+                for number, inputs in enumerate(self._inputs(streams, keys, seed, done, steps), start=done):
+                    if number in looks:
+                        method.look(functools.partial(self._logits, step), training_set, step.state)
                     step.run(inputs)
                     if checkpoint is not None:
-                        checkpoint.after(step, done)
+                        checkpoint.after(step, number + 1)
                     if self.progress is not None:
-                        self.progress("train", done, steps)
+                        self.progress("train", number + 1, steps)
         _check_finite(step.value)
         if step.average is None:
             return step.network
@@ -126,68 +123,51 @@ class Trainer:
         # A graph is captured on the current device, whichever the tensors are on.
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
-    def _ready(
-        self,
-        fresh: nn.Module,
-        training_set: TrainingSet,
-        keys: npt.NDArray[np.uint64],
-        method: Method,
-        sizes: tuple[int, ...],
-        seed: int,
-    ) -> Step:
-        """Return a step that is about to train `fresh`: a kept one where steps are shared and it fits."""
-        self._step = None  # nothing of a step whose making is interrupted may be used again
-        if self.samples is None or self.samples.source is not training_set.source:
-            self.samples, self._shared = None, []  # first: the new samples may need their memory
-            self.samples = Samples(training_set.source, self.settings, self.device, self.exact)
-        targets, made_for = self._targets(training_set, keys), (method, sizes, shapes(fresh))
-        step = self._taken(made_for) or self._make(fresh, method, targets, self.samples, sizes)
-        if self.shares:
-            self._shared.append((made_for, step))
-        step.begin(fresh, targets, seed)
-        self._step = step
-        return step
-
-    def _taken(self, made_for: tuple[Any, ...]) -> Step | None:
-        """Return the shared step that was made for this, taken out of those kept; where there is none, make place."""
-        for index, (known, step) in enumerate(self._shared):
-            if known == made_for:
-                del self._shared[index]
-                return step
-        del self._shared[: 1 - _STEPS_KEPT]
-        return None
-
-    def _make(
-        self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
-    ) -> Step:
-        if self._shared:
-            _logger.info(
-                "The training step is made once more, for batches of %s rows; where only these changed, setting "
-                "negative_batch_size gives the batches of all rounds one shape.",
-                " + ".join(map(str, sizes)),
-            )
-        network = copied(fresh) if self.shares else fresh
-        network.train()
-        example = samples.example(sum(sizes))
-        step = Step(network, method, self.settings, targets, samples.store, example, sizes, compiled=self.compiled)
-        step.capture()
-        return step
+    def _samples(self, source: Source) -> Samples:
+        """Return the samples of a round, those of the last round where they are the same."""
+        if self.samples is None or self.samples.source is not source:
+            self.samples = self._step = None  # first: the new samples may need their memory
+            self.samples = Samples(source, self.settings, self.device, self.exact)
+        return self.samples
 
     def _targets(self, training_set: TrainingSet, keys: npt.NDArray[np.uint64]) -> Targets:
         # Copies: a shared step writes the next round's targets over them.
         arrays = training_set.y, training_set.g, keys.view(np.int64)
         return Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
 
+    def _step_for(
+        self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
+    ) -> Step:
+        """Return a step that can train `fresh`: the last one where steps are shared and it fits, else a new one."""
+        last, made_for = self._step, (method, sizes, shapes(fresh))
+        if self.shares and last is not None:
+            if self._made_for == made_for:
+                return last
+            _logger.info(
+                "The training step is made once more, for batches of %s rows; where only these changed, setting "
+                "negative_batch_size gives the batches of all rounds one shape.",
+                " + ".join(map(str, sizes)),
+            )
+        self._step = last = None  # first: the new one needs memory, and its making may be interrupted
+        network = copied(fresh) if self.shares else fresh
+        network.train()
+        example = samples.at(np.resize(np.arange(len(samples.source)), sum(sizes)))
+        step = Step(network, method, self.settings, targets, samples.store, example, sizes, compiled=self.compiled)
+        step.capture()
+        self._step, self._made_for = step, made_for
+        return step
+
     def _inputs(
         self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, done: int, steps: int
     ) -> Iterator[Inputs]:
         """Yield what each step after the first `done` is run with; the numbers of many go to the device at once."""
         assert self.samples is not None
-        batches: Iterator[Tensor] | None = None
-        blocks = BatchOrder(streams, keys, seed).blocks(steps, done=done)
+        blocks = batch_order(streams, keys, seed, steps, done)
+        batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)
-            batches = self.samples.batches(rows for block in ahead for rows in block.rows)
+            rows = (rows for block in ahead for rows in block.rows)
+            batches = streamed(self.samples.source, rows, self.settings, self.device, self.exact)
         size = sum(stream.size for stream in counted(streams))
         for block in blocks:
             numbers = range(done, done + len(block.rows))
@@ -196,21 +176,17 @@ class Trainer:
             floats = np.array([rates, averaging, [t / steps for t in numbers]], dtype=np.float32)
             parts = [self._upload(array) for array in (block.rows, block.epochs, *floats)]
             for t in range(len(numbers)):
-                yield Inputs._make([*(part[t] for part in parts), None if batches is None else next(batches)])
+                yield Inputs._make([*(part[t] for part in parts), next(batches)])
             done = numbers.stop
 
-    def _looked(self, step: Step, rows: Index) -> Tensor:
+    def _logits(self, step: Step, rows: Index) -> Tensor:
         """Return the logits of samples without augmentation, by the average of the weights or else the network."""
         assert self.samples is not None
         network = step.network if step.average is None else step.average
-        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bfloat16")
-        augment = None if self.settings.augment is None else Augment(self.settings.augment)
-        parts = []
-        with torch.no_grad(), half, evaluation_mode(network), generators_restored(self.device):
+        precision, parts = autocast(self.settings, self.device), []
+        with torch.no_grad(), precision, evaluation_mode(network), generators_restored(self.device):
             for some in np.array_split(rows, math.ceil(len(rows) / _LOOKED_AT_ONCE)):
-                samples = self.samples.at(some)
-                shown = samples if augment is None else augment.plain(samples)
-                parts.append(network(channels_last(shown) if self.settings.channels_last else shown).float())
+                parts.append(network(shown(self.samples.at(some), self.settings)).float())
         return torch.cat(parts)
 
     def _upload(self, array: npt.NDArray[Any]) -> Tensor:

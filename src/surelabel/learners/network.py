@@ -16,8 +16,8 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from torch.nn.parameter import is_lazy
 
-from surelabel.augment.chain import Augment
 from surelabel.base.system import Progress
 from surelabel.core.labels import Task
 from surelabel.data.draws import sample_keys, seed_for
@@ -25,14 +25,13 @@ from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, digest
-from surelabel.engine.feed import Loaders, kind_named
-from surelabel.engine.memory_format import channels_last, to_channels_last
+from surelabel.engine.feed import autocast, channels_last, kind_named, shown, streamed
 from surelabel.engine.method import Method
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import algorithms, check_initialized, copied, copy_state, same_shapes
+from surelabel.engine.step import algorithms, copied, copy_state, shapes
 from surelabel.engine.train import Trainer
 from surelabel.errors import InvalidInputError
-from surelabel.learners.protocol import NegativesUse
+from surelabel.learners import NegativesUse
 from surelabel.learners.settings import warn_of_changed
 from surelabel.methods.ups import UPSMethod
 from surelabel.models.ensemble import Ensemble
@@ -107,10 +106,8 @@ class TorchLearner:
         self.task: Task = task
         self._warn_of_ignored()
         self.network: torch.nn.Module | None = None
-        self._network_for: UncertaintyEstimator | None = None
         self._trainer: Trainer | None = None
-        self._trainer_for: UncertaintyEstimator | None = None
-        self._loaders = Loaders()
+        self._trainer_for: tuple[TrainingSettings, UncertaintyEstimator] | None = None
         self.checkpoints: CheckpointStore | None = None
         self.seconds_elsewhere = 0.0
 
@@ -132,12 +129,23 @@ class TorchLearner:
         fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
         checkpoint = self._checkpoint(training_set, seed, fresh[0])
         self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
-        trainer = self._ready_trainer(fresh[0])
+        # The last trainer and its step serve as long as the settings and the estimator's layers are the same.
+        made_for, trainer = (self.training, self.uncertainty), self._trainer
+        if trainer is None or self._trainer_for != made_for:
+            compiled, exact = self._compiles(fresh[0]), is_for_tables(fresh[0])
+            trainer = Trainer(self.training, self.device, compiled=compiled, exact=exact)
+        in_place = trainer is self._trainer
+        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
+        self._trainer, self._trainer_for = trainer if trainer.shares else None, made_for
         trained = []
         for member, (network, one) in enumerate(zip(fresh, seeds, strict=True)):
             trainer.progress = self._progress(member)
             trained.append(self._train(trainer, network, training_set, one, checkpoint))
-        self._keep(self._joined(trained))
+        network = self._joined(trained)
+        if in_place and self.network is not None and shapes(network) == shapes(self.network):
+            copy_state(network, self.network)  # its weights alone: labeling may be compiled for the last network
+        else:
+            self.network = network.eval()
 
     def _checkpoint(self, training_set: TrainingSet, seed: int, network: torch.nn.Module) -> FitCheckpoint | None:
         if self.checkpoints is None:
@@ -162,7 +170,15 @@ class TorchLearner:
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
         if self.warm_start and training_set.round:
-            copy_state(self._last_network(fresh, member), fresh)
+            kept = self.network.networks if isinstance(self.network, Ensemble) else [self.network]
+            last = kept[member] if len(kept) == self.uncertainty.members else None
+            if last is None or shapes(last) != shapes(fresh):
+                raise InvalidInputError(
+                    "warm_start=True begins a round with the last round's network, and there is none of this shape: "
+                    "give the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps "
+                    "them."
+                )
+            copy_state(last, fresh)
         return fresh
 
     def _train(
@@ -200,28 +216,6 @@ class TorchLearner:
     def _joined(self, networks: list[torch.nn.Module]) -> torch.nn.Module:
         return networks[0] if len(networks) == 1 else Ensemble(networks, self.task)
 
-    def _keep(self, trained: torch.nn.Module) -> None:
-        """Make the trained network the learner's: its weights alone, where labeling may be compiled for the last."""
-        last = self.network
-        in_place = self._trainer is not None and self._network_for == self.uncertainty
-        if in_place and last is not None and same_shapes(trained, last):
-            copy_state(trained, last)
-            return
-        self.network, self._network_for = trained.eval(), self.uncertainty
-
-    def _ready_trainer(self, network: torch.nn.Module) -> Trainer:
-        """Return the last trainer where its step still fits: the same settings, and an estimator's same layers."""
-        trainer = self._trainer
-        if trainer is None or trainer.settings != self.training or self._trainer_for != self.uncertainty:
-            trainer = self._make_trainer(network)
-        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
-        self._trainer, self._trainer_for = trainer if trainer.shares else None, self.uncertainty
-        return trainer
-
-    def _make_trainer(self, network: torch.nn.Module) -> Trainer:
-        exact = is_for_tables(network)
-        return Trainer(self.training, self.device, compiled=self._compiles(network), exact=exact)
-
     def _compiles(self, network: torch.nn.Module) -> bool:
         if self.training.compile is not None:
             return self.training.compile
@@ -229,58 +223,66 @@ class TorchLearner:
         return self.device.type == "cuda" and not is_for_tables(network)
 
     def method(self, training_set: TrainingSet, shared: bool) -> Method:
-        """Return what the networks of a round are trained by.
-
-        Args:
-            training_set: of the round.
-            shared: whether rounds share a step, which is costly to make again for a method that is not equal (==).
-        """
+        """Return what the networks of a round are trained by; `shared` as for `Method.for_round`."""
         return self._method().for_round(training_set, shared)
 
     def _method(self) -> Method:
         return self.make_method(self.task, self.training)
 
     def build(self, sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-        """Return a new network on the device, with what the estimator changes in it."""
+        """Return a new network on the device, with what the estimator and the method change in it."""
         network = self.make_model(sample_shape, num_classes)
         if not isinstance(network, torch.nn.Module):
             raise InvalidInputError(
                 f"The 'model' argument must return a torch.nn.Module. Got {type(network).__name__} instead."
             )
-        check_initialized(network)
+        lazy = [name for name, tensor in (*network.named_parameters(), *network.named_buffers()) if is_lazy(tensor)]
+        if lazy:
+            raise InvalidInputError(
+                f"The network must have its weights before it is trained. Got the lazy {', '.join(lazy)} instead; run "
+                "the network on a batch where it is made, such as network(torch.zeros(2, *sample_shape))."
+            )
         self.uncertainty.prepare(network)
         network = self._method().prepare(network)
         if self.training.channels_last:
-            to_channels_last(network)
+            # Not by `Module.to`, which takes one format for all weights.
+            for tensor in (*network.parameters(), *network.buffers()):
+                tensor.data = channels_last(tensor.data)
         return network.to(self.device)
 
-    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
-        """Label a source or an array chunk by chunk; refuse a network whose passes do not differ."""
-        network, source = self._fitted(), as_source("source", source)
-        estimator = self.uncertainty
+    def predict(
+        self, source: Source, *, seed: int, by: UncertaintyEstimator | None = None, check: bool = True
+    ) -> Iterator[Prediction]:
+        """Label a source or an array chunk by chunk.
+
+        Args:
+            source: the samples.
+            seed: of what is random in labeling.
+            by: another estimator than the learner's.
+            check: refuse a network whose passes do not differ.
+        """
+        network, source, estimator = self._fitted(), as_source("source", source), by or self.uncertainty
         if hasattr(estimator, "for_chunks"):
             estimator = estimator.for_chunks(self._compiles(network), self._chunk_size(source))
         for start, batch in self._chunks(source, network):
             with self._reproducible(seed_for(seed, start), network), self._arithmetic(batch):
-                estimate = estimator.estimate(network, batch, check=start == 0)
+                estimate = estimator.estimate(network, batch, check=check and start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
             if self.progress is not None:
                 self.progress("label", start + len(batch), len(source))
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
-        source, augment = as_source("source", source), self.training.augment
+        network, source, augment = self._fitted(), as_source("source", source), self.training.augment
         windows = 1 if augment is None else augment.test_windows
-        if windows == 1:
-            return self._probabilities(source)
-        return np.asarray(np.mean([self._probabilities(source, window) for window in range(windows)], axis=0))
-
-    def _probabilities(self, source: Source, window: int | None = None) -> npt.NDArray[np.floating[Any]]:
-        network, parts = self._fitted(), []
-        for _, batch in self._chunks(source, network, window):
-            with self._arithmetic(batch):
-                parts.append(predict_proba(network, batch, self.task).cpu())
-        return torch.cat(parts).numpy()
+        passes = []
+        for window in [None] if windows == 1 else range(windows):
+            parts = []
+            for _, batch in self._chunks(source, network, window):
+                with self._arithmetic(batch):
+                    parts.append(predict_proba(network, batch, self.task).cpu())
+            passes.append(torch.cat(parts).numpy())
+        return np.asarray(np.mean(passes, axis=0))
 
     def to_bytes(self) -> bytes:
         """Return the network's weights as a safetensors file."""
@@ -303,7 +305,7 @@ class TorchLearner:
                 f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}. Use the "
                 "function, and the uncertainty estimator, that the weights were trained with."
             ) from error
-        self.network, self._network_for = network.to(self.device).eval(), self.uncertainty
+        self.network = network.to(self.device).eval()
 
     def __copy__(self) -> "TorchLearner":
         """Return a learner with this network, which a later fit of the other does not change."""
@@ -313,25 +315,13 @@ class TorchLearner:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the trainer, the loaders and the checkpoints, which belong to this process and its run."""
-        return {**self.__dict__, "_trainer": None, "_loaders": Loaders(), "checkpoints": None}
+        """Return all but the trainer and the checkpoints, which belong to this process and its run."""
+        return {**self.__dict__, "_trainer": None, "checkpoints": None}
 
     @property
     def warm_start(self) -> bool:
         """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
         return self.training.warm_start
-
-    def _last_network(self, fresh: torch.nn.Module, member: int) -> torch.nn.Module:
-        last = self.network
-        if self.uncertainty.members > 1:
-            members = last.networks if isinstance(last, Ensemble) else ()
-            last = members[member] if member < len(members) else None
-        if last is None or not same_shapes(last, fresh):
-            raise InvalidInputError(
-                "warm_start=True begins a round with the last round's network, and there is none of this shape: give "
-                "the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps them."
-            )
-        return last
 
     def _fitted(self) -> torch.nn.Module:
         if self.network is None:
@@ -342,15 +332,14 @@ class TorchLearner:
         self, source: Source, network: torch.nn.Module, window: int | None = None
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
-        samples = None if self._trainer is None else self._trainer.samples
-        size = self._chunk_size(source)
+        samples, size = None if self._trainer is None else self._trainer.samples, self._chunk_size(source)
         parts = None if samples is None else samples.part(source, size)
         if parts is None:
-            exact = is_for_tables(network)
-            parts = self._loaders.chunks(source, size, self.training, self.device, exact=exact)
+            rows = (np.arange(first, min(first + size, len(source))) for first in range(0, len(source), size))
+            parts = streamed(source, rows, self.training, self.device, is_for_tables(network))
         start = 0
         for part in parts:
-            yield start, self._prepared(part, window)
+            yield start, shown(part, self.training, window)
             start += len(part)
 
     def _chunk_size(self, source: Source) -> int:
@@ -359,14 +348,8 @@ class TorchLearner:
         # Enough rows to fill a GPU, also where a tenth of them is in all passes at once: 256 MiB of what the network is
         # shown at most. A CPU is as fast with fewer.
         most, values = (1024, 2**24) if self.device.type == "cpu" else (20_480, 2**26)
-        shown = self._prepared(torch.empty(1, *source.sample_shape, dtype=torch.uint8, device="meta"))
-        return max(1, min(most, values // shown.numel()))
-
-    def _prepared(self, batch: torch.Tensor, window: int | None = None) -> torch.Tensor:
-        """Return samples as training shows them to the network, but for what is random."""
-        if self.training.augment is not None:
-            batch = Augment(self.training.augment).plain(batch, window)
-        return channels_last(batch) if self.training.channels_last else batch
+        sample = torch.empty(1, *source.sample_shape, dtype=torch.uint8, device="meta")
+        return max(1, min(most, values // shown(sample, self.training).numel()))
 
     def _reproducible(self, seed: int, network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
         threads = 1 if self.threads is None and is_for_tables(network) else self.threads
@@ -375,8 +358,8 @@ class TorchLearner:
     @contextlib.contextmanager
     def _arithmetic(self, batch: torch.Tensor) -> Iterator[None]:
         """Compute as in training: in its precision, with its choice of algorithms; name samples of a wrong kind."""
-        half = torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16")
-        with algorithms(self.training.deterministic), half, torch.no_grad(), kind_named(batch, self.training):
+        precision = autocast(self.training, self.device)
+        with algorithms(self.training.deterministic), precision, torch.no_grad(), kind_named(batch, self.training):
             yield
 
 
@@ -385,24 +368,19 @@ def is_for_tables(network: torch.nn.Module) -> bool:
     return any(getattr(part, "for_tables", False) for part in network.modules())
 
 
-@contextlib.contextmanager
-def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
-    """Seed torch and set its number of threads for a block of code; leave both as they were."""
-    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
-    generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with _ONE_AT_A_TIME, _threads(threads if device.type == "cpu" else None), generators:
-        torch.manual_seed(seed)
-        yield
-
-
 _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextlib.contextmanager
-def _threads(number: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(number or before)
-        yield
-    finally:
-        torch.set_num_threads(before)
+def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
+    """Seed torch and set its number of threads for a block of code; leave both as they were."""
+    generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
+    with _ONE_AT_A_TIME, generators:
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads if threads and device.type == "cpu" else before)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            torch.set_num_threads(before)

@@ -1,9 +1,6 @@
 """A few samples through a fresh network: what cannot work is told before there is the folder of a run."""
 
-from dataclasses import dataclass
-
 import numpy as np
-import torch
 from torch.nn.init import normal_
 
 from surelabel.data.run_data import RunData
@@ -12,7 +9,7 @@ from surelabel.learners.network import TorchLearner, reproducible
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import stochastic_layers
-from surelabel.uncertainty import Deterministic, MCDropout, Uncertainty, UncertaintyEstimator
+from surelabel.uncertainty import Deterministic, UncertaintyEstimator
 
 _FEW = 8
 """How many samples show whether a network without dropout layers is random; an estimator may compare them."""
@@ -29,16 +26,11 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
     """
     training = settings.training.replace(precision="float32", cuda_graph=None, workers=0)
     learner = settings.replace(device="cpu", training=training).build(data.task)
-    source = as_source("labeled", data.labeled[0])
-    learner.network = learner.build(source.sample_shape, len(data.classes)).eval()
-    estimator, learner.uncertainty = learner.uncertainty, Deterministic(task=data.task)
-    _label(learner, source, 1)
-    learner.uncertainty = estimator
-    _try_estimator(learner, learner.network, source)
+    check_random(learner, as_source("labeled", data.labeled[0]), len(data.classes))
 
 
 def check_random(learner: TorchLearner, source: Source, num_classes: int) -> None:
-    """Refuse a learner whose estimator could not label what it will have trained, before it is trained.
+    """Refuse a learner whose network or estimator could not label what it will have trained, before it is trained.
 
     That is one that does not take such samples, or needs a network in which something is random.
 
@@ -47,43 +39,29 @@ def check_random(learner: TorchLearner, source: Source, num_classes: int) -> Non
         source: samples of the kind that it will learn from.
         num_classes: C.
     """
-    with reproducible(0, learner.device):
-        learner.network = learner.build(source.sample_shape, num_classes).eval()
-        _try_estimator(learner, learner.network, source)
-
-
-def _try_estimator(learner: TorchLearner, network: torch.nn.Module, source: Source) -> None:
     estimator = learner.uncertainty
-    if not isinstance(estimator, MCDropout):
-        learner.network = network if estimator.members == 1 else Ensemble([network] * estimator.members, learner.task)
-        learner.uncertainty = _Unchecked(estimator)
-        try:
-            _label(learner, source, _FEW)
-        finally:
-            learner.uncertainty = estimator
-        return
-    # With dropout layers untrained passes may well agree, and trained ones differ.
-    if stochastic_layers(network, estimator.stochastic_layers):
-        return
-    for weights in network.parameters():
-        # A head that begins with zeros would hide what is random before it.
-        if weights.is_floating_point() and not weights.any():
-            normal_(weights, std=0.1)
-    _label(learner, source, _FEW)
+    own_layers = getattr(estimator, "stochastic_layers", None)  # of estimators that need a random network
+    with reproducible(0, learner.device):
+        learner.network = network = learner.build(source.sample_shape, num_classes).eval()
+        _label(learner, Deterministic(task=learner.task), source, 1)
+        if own_layers is None:
+            if estimator.members > 1:
+                learner.network = Ensemble([network] * estimator.members, learner.task)
+            # Unchecked: the uncertainty of an untrained network need not mean anything.
+            _label(learner, estimator, source, _FEW, check=False)
+        # With dropout layers untrained passes may well agree, and trained ones differ.
+        elif not stochastic_layers(network, own_layers):
+            for weights in network.parameters():
+                # A head that begins with zeros would hide what is random before it.
+                if weights.is_floating_point() and not weights.any():
+                    normal_(weights, std=0.1)
+            _label(learner, estimator, source, _FEW)
 
 
-@dataclass(frozen=True)
-class _Unchecked(UncertaintyEstimator):
-    """An estimator that does not look whether u means anything: that of an untrained network need not."""
-
-    of: UncertaintyEstimator
-
-    def estimate(self, model: torch.nn.Module, batch: torch.Tensor, *, check: bool = False) -> Uncertainty:
-        return self.of.estimate(model, batch)
-
-
-def _label(learner: TorchLearner, source: Source, rows: int) -> None:
+def _label(
+    learner: TorchLearner, estimator: UncertaintyEstimator, source: Source, rows: int, check: bool = True
+) -> None:
     # Spread over the source: the first samples may be all alike.
     chosen = np.unique(np.linspace(0, len(source) - 1, rows).astype(np.int64))
-    for _ in learner.predict(Subset(source, chosen), seed=0):
+    for _ in learner.predict(Subset(source, chosen), seed=0, by=estimator, check=check):
         pass

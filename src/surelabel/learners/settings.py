@@ -4,13 +4,14 @@ import functools
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from collections.abc import Container, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, FiniteFloat, model_validator
 
 from surelabel.base.references import (
     absolute_reference,
+    call,
     changed_file,
     check_call,
     failing,
@@ -39,7 +40,6 @@ from surelabel.errors import InvalidInputError
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from surelabel.engine.method import Method
     from surelabel.learners.network import MethodFactory, ModelFactory, TorchLearner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
@@ -66,7 +66,36 @@ _OF_ALL_ESTIMATORS = ("passes", "temperature", "stochastic_layers")
 """Settings that reach every estimator that has an argument of this name; so does the task."""
 
 
-class TorchLearnerSettings(Settings):
+class CodeSettings(Settings):
+    """Settings that name code: by a short name, or by a reference, with the content hash of its file beside it."""
+
+    _LISTED: ClassVar[Mapping[str, Container[str]]]
+    """The settings that name code, and which references a run of anyone's may have there."""
+
+    def _code(self) -> dict[str, str]:
+        """The references among the settings that name code."""
+        named = {name: getattr(self, name) for name in self._LISTED}
+        return {name: value for name, value in named.items() if value not in (None, *ESTIMATORS, *METHODS)}
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name."""
+        yield from (Reference(reference, self._LISTED[name]) for name, reference in self._code().items())
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and the content hash of each file that has none yet."""
+        changes: dict[str, Any] = {}
+        for name, reference in self._code().items():
+            sha256 = getattr(self, f"{name}_hash") or reference_hash(reference)
+            changes |= {name: absolute_reference(reference), f"{name}_hash": sha256}
+        return self.replace(**changes)
+
+    def _resolved(self, name: str) -> Any:
+        """Return the code that a setting names; refuse a file.py whose content has changed."""
+        named = getattr(self, name)
+        return resolve({**ESTIMATORS, **METHODS}.get(named, named), getattr(self, f"{name}_hash"))
+
+
+class TorchLearnerSettings(CodeSettings):
     """What a `TorchLearner` is made of.
 
     Attributes:
@@ -98,6 +127,8 @@ class TorchLearnerSettings(Settings):
         threads: of a CPU; None: one for the default network, else as torch is set.
     """
 
+    _LISTED: ClassVar = {"model": NETWORKS, "uncertainty": LISTED_ESTIMATORS, "method": ()}
+
     kind: Literal["torch"] = "torch"
     model: str | None = None
     model_hash: str | None = None
@@ -124,16 +155,13 @@ class TorchLearnerSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        if self.uncertainty not in ESTIMATORS and ":" not in self.uncertainty:
-            raise ValueError(
-                f"The 'uncertainty' setting must be one of {', '.join(map(repr, ESTIMATORS))}, or the reference "
-                f"'file.py:Class' of your own estimator. Got {self.uncertainty!r} instead"
-            )
-        if self.method not in METHODS and ":" not in self.method:
-            raise ValueError(
-                f"The 'method' setting must be one of {', '.join(map(repr, METHODS))}, or the reference "
-                f"'file.py:Class' of your own method. Got {self.method!r} instead"
-            )
+        for name, kind, known in (("uncertainty", "estimator", ESTIMATORS), ("method", "method", METHODS)):
+            value = getattr(self, name)
+            if value not in known and ":" not in value:
+                raise ValueError(
+                    f"The '{name}' setting must be one of {', '.join(map(repr, known))}, or the reference "
+                    f"'file.py:Class' of your own {kind}. Got {value!r} instead"
+                )
         shared = [name for name in (*_OF_ALL_ESTIMATORS, "task") if name in self.uncertainty_parameters]
         if shared:
             raise ValueError(
@@ -154,32 +182,18 @@ class TorchLearnerSettings(Settings):
 
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""
-        if self.model is not None:
-            yield Reference(self.model, NETWORKS)
-        if self.uncertainty not in ESTIMATORS:
-            yield Reference(self.uncertainty, LISTED_ESTIMATORS)
-        if self.method not in METHODS:
-            yield Reference(self.method, ())
+        yield from super().references()
         yield from (Reference(layer, LAYERS) for layer in self.stochastic_layers)
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
         changes: dict[str, Any] = {}
-        if self.model is not None:
-            changes["model"] = absolute_reference(self.model)
-            changes["model_hash"] = self.model_hash or reference_hash(self.model)
         if self._pretrained is not None:
             changes["model_parameters"] = {**self.model_parameters, "pretrained": os.path.abspath(self._pretrained)}
             changes["pretrained_hash"] = self.pretrained_hash or _weights_hash(self._pretrained)
-        if self.uncertainty not in ESTIMATORS:
-            changes["uncertainty"] = absolute_reference(self.uncertainty)
-            changes["uncertainty_hash"] = self.uncertainty_hash or reference_hash(self.uncertainty)
-        if self.method not in METHODS:
-            changes["method"] = absolute_reference(self.method)
-            changes["method_hash"] = self.method_hash or reference_hash(self.method)
         changes["stochastic_layers"] = tuple(absolute_reference(layer) for layer in self.stochastic_layers)
         changes["layer_hashes"] = self.layer_hashes or tuple(reference_hash(layer) for layer in self.stochastic_layers)
-        return self.replace(**changes)
+        return super().pinned().replace(**changes)
 
     def fit_settings(self) -> dict[str, Any]:
         """Return what a trained network depends on, as JSON; how it labels is left out.
@@ -201,7 +215,7 @@ class TorchLearnerSettings(Settings):
     @property
     def members(self) -> int:
         """How many networks a round trains: one, but for an ensemble; which layers are random plays no part."""
-        return self.replace(stochastic_layers=(), layer_hashes=())._estimator("single").members
+        return self._estimator("single", ()).members
 
     def build(
         self,
@@ -226,11 +240,8 @@ class TorchLearnerSettings(Settings):
             make or self._factory(),
             training=self.training,
             uncertainty=self._estimator(task, layers),
-            negative_weight=self.negative_weight,
             method=self.make_method(),
-            predict_batch_size=self.predict_batch_size,
-            device=self.device,
-            threads=self.threads,
+            **self.model_dump(include={"predict_batch_size", "device", "threads"}),
             progress=progress,
             task=task,
         )
@@ -239,7 +250,7 @@ class TorchLearnerSettings(Settings):
         """Return what makes the method of (task, training settings)."""
         from surelabel.engine.method import Method
 
-        found = resolve(METHODS.get(self.method, self.method), self.method_hash)
+        found = self._resolved("method")
         if not (isinstance(found, type) and issubclass(found, Method)):
             raise InvalidInputError(
                 f"The 'method' setting must name a class of methods. Got {self.method!r} instead, which is {found!r}; "
@@ -247,7 +258,7 @@ class TorchLearnerSettings(Settings):
             )
         given = self.method_parameters | ({"negative_weight": self.negative_weight} if self.method == "ups" else {})
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
-        return functools.partial(_make_method, found, given, made)
+        return functools.partial(_make_method, made, found, given)
 
     def for_trained_network(self) -> Self:
         """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
@@ -264,16 +275,15 @@ class TorchLearnerSettings(Settings):
 
         if self.model is None:
             return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
-        factory: ModelFactory = resolve(self.model, self.model_hash)
+        factory: ModelFactory = self._resolved("model")
         if not self.model_parameters:
             return factory
         made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
         check_call(made, factory, self.model_parameters, ((), 0))
-        make: ModelFactory = functools.partial(_make, made, functools.partial(factory, **self.model_parameters))
-        if self._pretrained is None:
-            return make
-        _check_weights(self._pretrained, self.pretrained_hash)
-        return functools.partial(_make_from_weights, make, self._pretrained, self.pretrained_hash)
+        weights = None if self._pretrained is None else (self._pretrained, self.pretrained_hash)
+        if weights is not None:
+            _weights_hash(*weights)
+        return functools.partial(_make_network, factory, self.model_parameters, made, weights)
 
     @property
     def _pretrained(self) -> str | None:
@@ -297,14 +307,12 @@ class TorchLearnerSettings(Settings):
             told["stochastic_layers"] = self._layers() if layers is None else layers
         given = self.uncertainty_parameters
         made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters={given}"
-        check_call(made, make, given, told=told)
-        with failing(made, "Correct the parameters."):
-            estimator = make(**told, **given)
+        estimator: UncertaintyEstimator = call(made, make, given, told=told)
         check_estimator(estimator, task)
         return estimator
 
     def _estimator_class(self) -> "type[UncertaintyEstimator]":
-        found = resolve(ESTIMATORS.get(self.uncertainty, self.uncertainty), self.uncertainty_hash)
+        found = self._resolved("uncertainty")
         if not (isinstance(found, type) and hasattr(found, "estimate")):
             raise InvalidInputError(
                 f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
@@ -325,7 +333,7 @@ class TorchLearnerSettings(Settings):
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")
 
 
-class SklearnLearnerSettings(Settings):
+class SklearnLearnerSettings(CodeSettings):
     """What a `SklearnLearner` is made of.
 
     Attributes:
@@ -339,6 +347,8 @@ class SklearnLearnerSettings(Settings):
         max_copies: rows with more classes left than this are left out.
         predict_batch_size: samples in one chunk of a prediction.
     """
+
+    _LISTED: ClassVar = {"estimator": CLASSIFIERS}
 
     kind: Literal["sklearn"] = "sklearn"
     estimator: str
@@ -357,76 +367,55 @@ class SklearnLearnerSettings(Settings):
             raise ValueError(f"The 'n_jobs' parameter must be at most {MOST_PROCESSES}. Got {asked} instead")
         return self
 
-    def references(self) -> Iterator[Reference]:
-        """Yield all code that the settings name."""
-        yield Reference(self.estimator, CLASSIFIERS)
-
-    def pinned(self) -> Self:
-        """Return the settings with an absolute path and the file's content hash, if it has none yet."""
-        sha256 = self.estimator_hash or reference_hash(self.estimator)
-        return self.replace(estimator=absolute_reference(self.estimator), estimator_hash=sha256)
-
     def build(self, task: Task, progress: Progress | None = None) -> "SklearnLearner":
         """Return the learner; refuse a file.py whose content has changed."""
         from surelabel.learners.sklearn import SklearnLearner
 
-        make = resolve(self.estimator, self.estimator_hash)
         made = f"The estimator {self.estimator!r} cannot be made with parameters={self.parameters}"
-        check_call(made, make, self.parameters)
-        with failing(made, "Correct the parameters."):
-            estimator = make(**self.parameters)
         return SklearnLearner(
-            estimator,
-            members=self.members,
-            temperature=self.temperature,
-            negatives=self.negatives,
-            max_copies=self.max_copies,
-            predict_batch_size=self.predict_batch_size,
+            call(made, self._resolved("estimator"), self.parameters),
+            **self.model_dump(include={"members", "temperature", "negatives", "max_copies", "predict_batch_size"}),
             progress=progress,
             task=task,
         )
 
 
-def _make(problem: str, make: "ModelFactory", sample_shape: tuple[int, ...], num_classes: int) -> "Module":
-    with failing(problem, "Correct the parameters."):
-        return make(sample_shape, num_classes)
+def _make_method(made: str, create: type, given: dict[str, Any], task: Task, training: TrainingSettings) -> Any:
+    return call(made, create, given, told={"task": task, "settings": training})
 
 
-def _make_method(
-    create: "Callable[..., Method]", given: dict[str, Any], made: str, task: Task, training: TrainingSettings
-) -> "Method":
-    told = {"task": task, "settings": training}
-    check_call(made, create, given, told=told)
-    with failing(made, "Correct the parameters."):
-        return create(**told, **given)
-
-
-def _make_from_weights(
-    make: "ModelFactory", path: str, expected: str | None, sample_shape: tuple[int, ...], num_classes: int
+def _make_network(
+    factory: "ModelFactory",
+    parameters: dict[str, Any],
+    made: str,
+    weights: tuple[str, str | None] | None,
+    sample_shape: tuple[int, ...],
+    num_classes: int,
 ) -> "Module":
-    # Every time: each round reads the file anew, and must find what the first has found.
-    _check_weights(path, expected)
-    return make(sample_shape, num_classes)
+    if weights is not None:
+        # Every time: each round reads the file anew, and must find what the first has found.
+        _weights_hash(*weights)
+    with failing(made, "Correct the parameters."):
+        return factory(sample_shape, num_classes, **parameters)
 
 
-def _check_weights(path: str, expected: str | None) -> None:
-    found = _weights_hash(path)
-    if expected is not None and found != expected:
-        raise changed_file(path, expected, found)
-
-
-def _weights_hash(path: str) -> str:
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
-        raise InvalidInputError(
-            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
-        )
+def _weights_hash(path: str, expected: str | None = None) -> str:
+    """Return the content hash of a file of weights; refuse another than is expected."""
+    plain = os.path.isfile(path) or not os.path.exists(path)  # a pipe or a device would be read for ever
     try:
-        return file_hash(path)
+        found = file_hash(path) if plain else None
     except OSError as error:
         raise InvalidInputError(
             f"The model's parameter 'pretrained' names the file '{path}', which cannot be read ({error.strerror}); "
             "check the path and the folder that it starts from."
         ) from error
+    if found is None:
+        raise InvalidInputError(
+            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
+        )
+    if expected not in (None, found):
+        raise changed_file(path, str(expected), found)
+    return found
 
 
 def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:

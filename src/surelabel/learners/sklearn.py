@@ -24,8 +24,8 @@ from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
 from surelabel.data.training_set import Mask, TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
-from surelabel.learners._indices import check_indices
-from surelabel.learners.protocol import NegativesUse
+from surelabel.learners import NegativesUse
+from surelabel.learners.loaded_models import check_indices
 
 Labels = npt.NDArray[np.int64]
 Model = Any
@@ -209,7 +209,8 @@ class SklearnLearner:
             "Correct its parameters, or the samples.",
         ):
             model = clone(self.estimator)
-            model.set_params(**dict.fromkeys(_random_states(model), seed))
+            states = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
+            model.set_params(**dict.fromkeys(states, seed))
             return model.fit(x, labels, **weighted)
 
     def _probabilities(self, model: Model, x: Any) -> Floats:
@@ -272,7 +273,3 @@ def _is_for(model: Any, num_features: int, num_classes: int) -> bool:
     classes = getattr(model, "classes_", np.arange(num_classes))
     features = getattr(model, "n_features_in_", num_features)
     return hasattr(model, "predict_proba") and len(classes) == num_classes and bool(features == num_features)
-
-
-def _random_states(estimator: Any) -> list[str]:
-    return [name for name in estimator.get_params() if name == "random_state" or name.endswith("__random_state")]

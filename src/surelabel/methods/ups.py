@@ -15,7 +15,7 @@ from surelabel.core.labels import Task
 from surelabel.core.losses import masked_binary_cross_entropy, negative_cross_entropy
 from surelabel.data.source import Index
 from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
-from surelabel.engine.memory_format import channels_last
+from surelabel.engine.feed import channels_last
 from surelabel.engine.method import Batch, Method, Stream, check_logits
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -65,15 +65,6 @@ def batch_sizes(
         return BatchSizes(first, labeled, 0)
     proportion = math.ceil((first + labeled) * num_negative / with_label)
     return BatchSizes(first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
-
-
-def _streams(sizes: BatchSizes, first: Index, labeled: Index, negative: Index) -> list[Stream]:
-    streams = [Stream(first, sizes.first)]
-    if sizes.labeled:
-        streams.append(Stream(labeled, sizes.labeled, joins=True, counted=True))
-    if sizes.negative:
-        streams.append(Stream(negative, sizes.negative, joins=True))
-    return streams
 
 
 @dataclass(frozen=True)
@@ -129,11 +120,9 @@ class UPSMethod(Method):
         self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
     ) -> tuple[int, int]:
         """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all."""
-        sizes = batch_sizes(num_labeled, num_positive, num_negative, self.settings)
-        labeled, positive = np.arange(num_labeled), np.arange(num_positive)
-        first = positive if sizes.labeled else np.arange(num_labeled + num_positive)
-        steps = num_steps(_streams(sizes, first, labeled, np.empty(0, dtype=np.int64)), self.settings, round_number)
-        return math.ceil(steps * sizes.first / len(first)), steps * sum(sizes)
+        streams = self._streams(*(np.arange(number or 0) for number in (num_labeled, num_positive, num_negative)))
+        steps, first = num_steps(streams, self.settings, round_number), streams[0]
+        return math.ceil(steps * first.size / len(first.rows)), steps * sum(stream.size for stream in streams)
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
@@ -148,12 +137,19 @@ class UPSMethod(Method):
                 "negatives=False with it."
             )
         labeled = kind == LABELED
-        positive = ~labeled & ~only_negative
-        num_negative = int(only_negative.sum()) if self.task == "single" else None
-        sizes = batch_sizes(int(labeled.sum()), int(positive.sum()), num_negative, self.settings)
-        first = positive if sizes.labeled else ~only_negative
-        streams = _streams(sizes, rows[first], rows[labeled], rows[only_negative])
-        return [streams[0]._replace(kind=kind[first]), *streams[1:]]
+        streams = self._streams(rows[labeled], rows[~labeled & ~only_negative], rows[only_negative])
+        return [streams[0]._replace(kind=kind[np.isin(rows, streams[0].rows)]), *streams[1:]]
+
+    def _streams(self, labeled: Index, positive: Index, negative: Index) -> list[Stream]:
+        num_negative = len(negative) if self.task == "single" else None
+        sizes = batch_sizes(len(labeled), len(positive), num_negative, self.settings)
+        # The labeled rows of a training set come first.
+        streams = [Stream(positive if sizes.labeled else np.concatenate([labeled, positive]), sizes.first)]
+        if sizes.labeled:
+            streams.append(Stream(labeled, sizes.labeled, joins=True, counted=True))
+        if sizes.negative:
+            streams.append(Stream(negative, sizes.negative, joins=True))
+        return streams
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss of the learning rule, `core.losses.learning_rule`, with torch's fused cross-entropy."""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.base.portable import portable_settings
+from surelabel.base.references import portable_settings
 from surelabel.base.text import visible
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.data.run_data import Codes

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surelabel.base.portable import portable_settings
-from surelabel.base.references import first_name
+from surelabel.base.references import first_name, portable_settings
 from surelabel.base.settings import Settings
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError, RunError

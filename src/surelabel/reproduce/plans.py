@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surelabel.base.portable import portable
+from surelabel.base.references import portable
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.budget import Cut, Speed, cut_to, measure

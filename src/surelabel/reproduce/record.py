@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surelabel.base.portable import portable_settings
+from surelabel.base.references import portable_settings
 from surelabel.learners.settings import ESTIMATORS, METHODS, TorchLearnerSettings
 from surelabel.records import RoundRecord
 from surelabel.reproduce.outcome import slug

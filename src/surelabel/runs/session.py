@@ -16,7 +16,7 @@ from surelabel.base.processes import locked
 from surelabel.base.system import Progress
 from surelabel.data.run_data import RunData, TableData
 from surelabel.errors import InvalidInputError, RunError
-from surelabel.learners.protocol import Learner
+from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord

@@ -21,7 +21,7 @@ from surelabel.data.pool import Prediction
 from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import DamagedFileError
-from surelabel.learners.protocol import NegativesUse
+from surelabel.learners import NegativesUse
 from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.settings import RunSettings
