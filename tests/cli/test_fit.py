@@ -10,7 +10,6 @@ import pytest
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
-from surelabel.cli._fit_options import Balance
 from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
 from surelabel.data.run_data import TableData
@@ -136,7 +135,7 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
 
 def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
-    given |= {"gamma": 0.4, "balance": Balance.PRIOR, "balance_rounds": 0}
+    given |= {"gamma": 0.4, "balance": "prior", "balance_rounds": 0}
     network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
     given = {**given, **network, "no_negatives": True}
     settings = run_settings(given, TableData(path="d.csv"), "single", 2)

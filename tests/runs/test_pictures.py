@@ -15,7 +15,7 @@ from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.cli._work import shown_decoding, shown_work
+from surelabel.cli._rounds import shown_decoding, shown_work
 from surelabel.data import sets as datasets
 from surelabel.data.clip_cache import decode_clips
 from surelabel.data.decoding import tell, watched
@@ -48,7 +48,7 @@ def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
-    for module in ("_work", "_rounds", "_console"):
+    for module in ("_rounds", "_console"):
         monkeypatch.setattr(f"surelabel.cli.{module}.out", screen)
     return screen
 
@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_bar_as_long_as_something_is_decoded(terminal: Consol
         assert _shown(terminal) == ""
         for done in (1, 2, 3):
             tell("videos")(done, 3)
-        assert re.search(r"decoding videos ━+ 3/3", _shown(terminal))
+        assert re.search(r"decoding videos ━+ file 3/3", _shown(terminal))
         assert not _bars(terminal)
         tell("pictures")(1, 9)
         assert len(_bars(terminal)) == 1
@@ -143,7 +143,7 @@ def test_a_command_that_needs_pictures_shows_a_bar_and_can_be_interrupted(
         result = command("resume", folder, "--rounds", "1")
     assert (result.code, result.err.splitlines()[0]) == (130, "error: interrupted.")
     assert "round 0 is done and kept; go on with: surelabel resume" in result.err
-    assert re.search(r"decoding pictures ━+ \d+/16", _shown(terminal))
+    assert re.search(r"decoding pictures ━+ file \d+/16", _shown(terminal))
     assert len(list((voc / "voc2007-pictures").glob("*.npy"))) == 2
     assert command("resume", folder, "--rounds", "1").code == 0
     assert RunFolder.open(folder).num_rounds == 2

@@ -1,0 +1,176 @@
+"""Options that several commands have, and what is checked of options before any work is done."""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from surelabel.cli._errors import WrongUse
+from surelabel.errors import DataError
+
+if TYPE_CHECKING:
+    from surelabel.runs import RunFolder
+
+_OPTIONS = {
+    "path": "data",
+    "labels": "label",
+    "labels_path": "labels_file",
+    "id_column": "id",
+    "test_path": "test",
+    "validation_path": "validation",
+    "validation_seed": "seed",
+    "max_rounds": "rounds",
+    "members": "passes",
+}
+"""The options whose settings have another name, by setting."""
+
+
+def option(text: str, *flags: str, value: Any = None, default: object = None, **more: Any) -> Any:
+    """Return an option as the default of a command's parameter; it is called as the parameter is, but for `flags`.
+
+    Args:
+        text: what `--help` says of it.
+        flags: its names; a switch needs one, as typer would add --no-….
+        value: what the parameter is where the option is left out; `...`: it is required.
+        default: what `--help` says then holds.
+        more: metavar, min and the like, as typer has them.
+    """
+    if default is not None:
+        text = f"{text} [dim]\\[default: {default}][/dim]"
+    return typer.Option(value, *flags, help=text, show_default=False, **more)
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
+Samples = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A file with the columns that the run learned from, in any order.", show_default=False
+    ),
+]
+Id = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN", help="The column that names each row; left out, as in the run. '' numbers the rows."
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; left out, CSV is printed.")]
+Entries = Annotated[
+    bool,
+    typer.Option(
+        "--entries",
+        help="With several labels a sample: a row for each sample and class, with all that is known of it.",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
+ExcelSafe = Annotated[
+    bool,
+    typer.Option(
+        "--excel-safe", help="Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @."
+    ),
+]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TYPE",
+        help="A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.",
+    ),
+]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    ),
+]
+
+
+def flag(name: str) -> str:
+    """Return the option that fills a setting, or that a parameter stands for.
+
+    >>> flag("tau_p"), flag("max_rounds")
+    ('--tau-p', '--rounds')
+    """
+    return f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+
+
+def settings_given(settings: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of those settings whose option was given.
+
+    >>> settings_given(["tau_p", "max_rounds"], {"rounds": 3, "seed": 0})
+    {'max_rounds': 3}
+    """
+    options = {name: _OPTIONS.get(name, name) for name in settings}
+    return {name: given[option] for name, option in options.items() if option in given}
+
+
+@contextlib.contextmanager
+def settings_from_options() -> Iterator[None]:
+    """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
+    from pydantic import ValidationError
+
+    from surelabel.base.settings import mistakes
+
+    try:
+        yield
+    except ValidationError as error:
+        raise WrongUse(*mistakes(error, name=flag)) from error
+
+
+def open_run(path: Path, trust_code: bool = False) -> "RunFolder":
+    """Return the run in a folder; a folder that is not there is wrong use."""
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise WrongUse(f"Invalid value for 'RUN': folder '{path}' {kind}; name the --out of a 'surelabel fit'.")
+    from surelabel.runs import RunFolder
+
+    return RunFolder.open(path, trust_code=trust_code)
+
+
+def check_file(argument: str, path: Path | None) -> None:
+    """Refuse a file that is not there: naming it is wrong use."""
+    if path is not None and not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
+
+
+def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:
+    """Refuse an output that would be overwritten or cannot be written."""
+    if path is None:
+        return
+    if path.suffix.lower() not in endings:
+        raise WrongUse(f"Invalid value for '--out': '{path}' must end in {' or '.join(endings)}.")
+    if not path.parent.is_dir():
+        raise WrongUse(f"Invalid value for '--out': the folder '{path.parent}' does not exist; make it first.")
+    if path.exists() and not force:
+        raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+
+
+def check_pretrained(path: Path | None) -> None:
+    """Refuse what is no file of weights; a run depends on the content of these alone."""
+    check_file("--pretrained", path)
+    if path is None:
+        return
+    from surelabel.models.pretrained import SUFFIXES
+
+    if path.suffix not in SUFFIXES:
+        raise WrongUse(
+            f"Invalid value for '--pretrained': '{path}' must end in one of {', '.join(SUFFIXES)}; save the network's "
+            "state_dict() as one of these."
+        )
+
+
+def check_device(name: str | None) -> None:
+    """Refuse a device that this machine does not have."""
+    if name is None:
+        return
+    import torch
+
+    from surelabel.base.settings import check_device as check_name
+
+    try:
+        torch.empty(0, device=check_name(name))
+    except (RuntimeError, AssertionError, ImportError, ValueError):
+        here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None
