@@ -175,7 +175,7 @@ def test_a_disk_without_a_byte_left_keeps_no_parts_of_files(command, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        patch.setattr(files, "_rename", full)
+        patch.setattr(Path, "replace", full)
         result = command(*fit("runs"))
     assert result.err.splitlines()[0].startswith("error: File 'runs/")
     assert result.err.splitlines()[1:] == ["note: the run has not begun; the same command begins it"]

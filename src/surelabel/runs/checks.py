@@ -17,7 +17,7 @@ from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.reading import RunFolder
-from surelabel.runs.tables import Codes, ids_column
+from surelabel.runs.tables import ids_column
 from surelabel.settings import RunSettings, UPSConfig
 
 _ROWS = 256
@@ -142,12 +142,6 @@ def split_of(data: RunData) -> dict[str, Any]:
     everywhere = np.concatenate([sample_keys(values) for values in (*ids.values(), *others)])
     counted = len(np.unique(everywhere)) < len(everywhere)
     return {"validation": [], **plain, "hash": fingerprint(data) if counted else split_hash(**ids)}
-
-
-def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
-    """Return the labels of the pool and of the validation set, where known."""
-    validation = None if data.validation is None else to_numpy(data.validation[1])
-    return None if data.truth is None else to_numpy(data.truth), validation
 
 
 def _plain(value: Any) -> int | float | str:
