@@ -106,7 +106,7 @@ def test_a_terminal_shows_a_bar_as_long_as_something_is_decoded(terminal: Consol
         assert _shown(terminal) == ""
         for done in (1, 2, 3):
             tell("videos")(done, 3)
-        assert re.search(r"decoding videos ━+ file 3/3", _shown(terminal))
+        assert re.search(r"decoding videos ━+ 3/3", _shown(terminal))
         assert not _bars(terminal)
         tell("pictures")(1, 9)
         assert len(_bars(terminal)) == 1
@@ -143,7 +143,7 @@ def test_a_command_that_needs_pictures_shows_a_bar_and_can_be_interrupted(
         result = command("resume", folder, "--rounds", "1")
     assert (result.code, result.err.splitlines()[0]) == (130, "error: interrupted.")
     assert "round 0 is done and kept; go on with: surelabel resume" in result.err
-    assert re.search(r"decoding pictures ━+ file \d+/16", _shown(terminal))
+    assert re.search(r"decoding pictures ━+ +\d+/16", _shown(terminal))
     assert len(list((voc / "voc2007-pictures").glob("*.npy"))) == 2
     assert command("resume", folder, "--rounds", "1").code == 0
     assert RunFolder.open(folder).num_rounds == 2

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -34,56 +34,37 @@ def option(text: str, *flags: str, value: Any = None, default: object = None, **
         text: what `--help` says of it.
         flags: its names; a switch needs one, as typer would add --no-….
         value: what the parameter is where the option is left out; `...`: it is required.
-        default: what `--help` says then holds.
+        default: what `--help` says then holds, if that is not the value.
         more: metavar, min and the like, as typer has them.
     """
-    if default is not None:
-        text = f"{text} [dim]\\[default: {default}][/dim]"
+    shown = value if default is None and value is not False and value is not ... else default
+    if shown is not None:
+        text = f"{text} [dim]\\[default: {shown}][/dim]"
     return typer.Option(value, *flags, help=text, show_default=False, **more)
 
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)]
-Samples = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE", help="A file with the columns that the run learned from, in any order.", show_default=False
-    ),
-]
-Id = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN", help="The column that names each row; left out, as in the run. '' numbers the rows."
-    ),
-]
-Out = Annotated[Path | None, typer.Option(help="A .csv or .parquet file; left out, CSV is printed.")]
-Entries = Annotated[
-    bool,
-    typer.Option(
-        "--entries",
-        help="With several labels a sample: a row for each sample and class, with all that is known of it.",
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace the output file if there is one.")]
-ExcelSafe = Annotated[
-    bool,
-    typer.Option(
-        "--excel-safe", help="Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @."
-    ),
-]
-Trust = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TYPE",
-        help="A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.",
-    ),
-]
-TrustCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-code",
-        help="Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
-    ),
-]
+RUN: Any = typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)
+SAMPLES: Any = typer.Argument(metavar="FILE", help="A file with the columns that the run learned from, in any order.")
+ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
+OUT = option("A .csv or .parquet file; left out, CSV is printed.")
+ENTRIES = option(
+    "With several labels a sample: a row for each sample and class, with all that is known of it.",
+    "--entries",
+    value=False,
+)
+FORCE = option("Replace the output file if there is one.", "--force", value=False)
+EXCEL_SAFE = option(
+    "Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @.", "--excel-safe", value=False
+)
+TRUST = option(
+    "A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.", metavar="TYPE"
+)
+TRUST_CODE = option(
+    "Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    "--trust-code",
+    value=False,
+)
+QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
 
 
 def flag(name: str) -> str:

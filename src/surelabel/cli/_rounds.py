@@ -9,8 +9,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surelabel.cli._console import command_line, out, say, warn
 from surelabel.cli._errors import Interrupted
@@ -37,29 +36,13 @@ _STOPS = {
 }
 
 
-class StepColumn(ProgressColumn):
-    """Steps done, in all, and per second; nothing where the steps are rounds, whose number stands before the bar."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self.unit = unit
-
-    def render(self, task: Task) -> Text:
-        """Return the text."""
-        if task.total is None or task.description.startswith("round "):
-            return Text("")
-        rate = f", {task.speed:.0f}/s" if task.speed and self.unit == "step" else ""
-        return Text(f"{self.unit} {task.completed:.0f}/{task.total:.0f}{rate}", style="progress.data.speed")
-
-
-def bars(unit: str, quiet: bool = False) -> Progress:
+def bars(quiet: bool = False) -> Progress:
     """Return bars that are drawn on a terminal alone; what they count is known without one too."""
-    columns = (TextColumn("{task.description}"), BarColumn(), StepColumn(unit), TimeRemainingColumn())
+    unit = TextColumn("{task.fields[unit]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
     # The estimate of a round's time looks back over all rounds, not over the last half minute.
-    period = 24 * 3600.0
-    return Progress(
-        *columns, console=out, transient=True, disable=quiet or not out.is_terminal, speed_estimate_period=period
-    )
+    look_back, hidden = 24 * 3600.0, quiet or not out.is_terminal
+    return Progress(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
 
 
 @contextlib.contextmanager
@@ -69,8 +52,8 @@ def shown_work(unit: str) -> "Iterator[Report]":
     Args:
         unit: what the steps are called, "rounds".
     """
-    with bars(unit) as shown:
-        task, said = shown.add_task("starting", total=None), time.monotonic()
+    with bars() as shown:
+        task, said = shown.add_task("starting", total=None, unit=unit), time.monotonic()
 
         def update(what: str, done: int, total: int) -> None:
             nonlocal said
@@ -91,8 +74,8 @@ def shown_decoding(quiet: bool = False) -> Iterator[None]:
     Args:
         quiet: whether to show nothing at all.
     """
-    shown = bars("file", quiet)
-    task = shown.add_task("decoding", total=None)
+    shown = bars(quiet)
+    task = shown.add_task("decoding", total=None, unit="files")
 
     def update(what: str, done: int, total: int) -> None:
         shown.start()
@@ -120,9 +103,9 @@ class RoundsDisplay:
     def __init__(self, done: int, max_rounds: int, scores: Container[str], quiet: bool = False) -> None:
         self.round, self.max_rounds, self.quiet = done, max_rounds, quiet
         self.columns = _columns(scores)
-        self.bars = bars("step", quiet)
-        self._rounds = self.bars.add_task("round", total=max_rounds + 1)
-        self._steps = self.bars.add_task("starting", total=None)
+        self.bars = bars(quiet)
+        self._rounds = self.bars.add_task("round", total=max_rounds + 1, unit="rounds")
+        self._steps = self.bars.add_task("starting", total=None, unit="steps")
         self._has_head = False
         self.begin()
 

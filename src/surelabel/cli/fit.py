@@ -5,7 +5,7 @@ import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -62,9 +62,7 @@ _run = functools.partial(option, rich_help_panel="Run")
 
 # As long as there are options, each of them told once.
 def command(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part.")
-    ],
+    data: Path = typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part."),
     label: list[str] | None = _data(
         "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
         "there -1 is unknown too. A Parquet column may hold lists of labels.",
@@ -131,7 +129,7 @@ def command(
     ),
     out: Path = _run("The run's folder: a new or an empty one, or what a run left before its first round.", value=...),
     device: str | None = _run("cpu or cuda; left out, the GPU if there is one."),
-    seed: int = _run("Everything random follows from it.", value=0, default=0),
+    seed: int = _run("Everything random follows from it.", value=0),
     checkpoint_minutes: float | None = _run(
         "How often a network in training is written to the run's folder, so that a crash loses no more.", default=5
     ),

@@ -1,6 +1,7 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _options as options
@@ -20,15 +21,15 @@ _OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
 
 
 def command(
-    run: options.Run,
-    file: options.Samples,
-    out: options.Out = None,
-    entries: options.Entries = False,
-    id: options.Id = None,
-    trust: options.Trust = None,
-    trust_code: options.TrustCode = False,
-    force: options.Force = False,
-    excel_safe: options.ExcelSafe = False,
+    run: Path = options.RUN,
+    file: Path = options.SAMPLES,
+    out: Path | None = options.OUT,
+    entries: bool = options.ENTRIES,
+    id: str | None = options.ID,
+    trust: list[str] | None = options.TRUST,
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.FORCE,
+    excel_safe: bool = options.EXCEL_SAFE,
 ) -> None:
     """Label samples, and mark the labels that the model is sure of.
 

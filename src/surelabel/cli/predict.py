@@ -1,5 +1,6 @@
 """`surelabel predict`: the run's last model on new samples, one deterministic pass."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surelabel.cli import _options as options
@@ -17,16 +18,16 @@ surelabel predict runs/iris new.csv --proba | head"""
 
 
 def command(
-    run: options.Run,
-    file: options.Samples,
-    out: options.Out = None,
+    run: Path = options.RUN,
+    file: Path = options.SAMPLES,
+    out: Path | None = options.OUT,
     proba: bool = options.option("Add a column with each class's probability.", "--proba", value=False),
-    entries: options.Entries = False,
-    id: options.Id = None,
-    trust: options.Trust = None,
-    trust_code: options.TrustCode = False,
-    force: options.Force = False,
-    excel_safe: options.ExcelSafe = False,
+    entries: bool = options.ENTRIES,
+    id: str | None = options.ID,
+    trust: list[str] | None = options.TRUST,
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.FORCE,
+    excel_safe: bool = options.EXCEL_SAFE,
 ) -> None:
     """Predict the labels of new samples: id, prediction, confidence.
 

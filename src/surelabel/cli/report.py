@@ -1,7 +1,6 @@
 """`surelabel report`: tables and figures of one or several runs in one HTML file."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -16,11 +15,11 @@ surelabel report runs/* --out comparison.html"""
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The .html file to write.")] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="The report's heading.")] = "surelabel report",
-    trust_code: options.TrustCode = False,
-    force: options.Force = False,
+    runs: list[Path] = typer.Argument(metavar="RUN", help="Run folders."),
+    out: Path = options.option("The .html file to write.", value=Path("report.html")),
+    title: str = options.option("The report's heading.", value="surelabel report"),
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.FORCE,
 ) -> None:
     """Write one self-contained HTML file with the figures of one or several runs."""
     options.check_output(out, force, endings=(".html",))

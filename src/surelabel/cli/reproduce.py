@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -37,16 +37,16 @@ RESULTS = Path("results/runs.csv")
 
 
 def command(
-    experiment: Annotated[
-        str | None, typer.Argument(help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all.")
-    ] = None,
+    experiment: str | None = typer.Argument(
+        None, help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all."
+    ),
     rows: list[str] | None = option("Only this row; given several times: these."),
     labels: list[str] | None = option("Only this number of labels, or share: 500, 20%; may be repeated."),
     data: list[str] | None = option("Only this data set, such as cifar10; may be repeated."),
-    seeds: int = option("Seeds 0, 1, …; a seed also draws the split.", value=1, default=1, min=1, max=1000),
+    seeds: int = option("Seeds 0, 1, …; a seed also draws the split.", value=1, min=1, max=1000),
     seed: list[int] | None = option("This seed, in place of --seeds; may be repeated."),
     recipe: Literal["fast", "paper"] = option(
-        "fast: minutes, where it departs from the paper it says so; paper: hours.", value="fast", default="fast"
+        "fast: minutes, where it departs from the paper it says so; paper: hours.", value="fast"
     ),
     budget: float | None = option("Minutes for each run; rounds and steps are set to fit.", metavar="MINUTES"),
     rounds: int | None = option("So many rounds at most, in place of the recipe's.", min=1, max=1000),
@@ -63,9 +63,7 @@ def command(
         "Set an argument of the data set, such as split=2; may be repeated.", "--set", metavar="NAME=VALUE"
     ),
     device: str | None = option("cpu or cuda; left out, the GPU if there is one."),
-    out: Path = option(
-        "The folder of the runs; a second call goes on there.", value=Path("runs/reproduce"), default="runs/reproduce"
-    ),
+    out: Path = option("The folder of the runs; a second call goes on there.", value=Path("runs/reproduce")),
     results: Path | None = option(
         "Append a row for each run to this CSV file; left out, results/runs.csv.", metavar="FILE"
     ),

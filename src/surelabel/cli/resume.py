@@ -20,7 +20,7 @@ surelabel resume runs/iris --data moved/iris.csv"""
 
 
 def command(
-    run: options.Run,
+    run: Path = options.RUN,
     rounds: int | None = option("How many rounds at most, those that are done included.", min=0),
     max_minutes: float | None = option("No round starts after this many minutes in all.", min=0),
     data: Path | None = option(
@@ -28,8 +28,8 @@ def command(
         "that are gone are looked for beside it.",
         metavar="FILE",
     ),
-    trust_code: options.TrustCode = False,
-    quiet: bool = option("Print nothing but warnings and errors.", "--quiet", value=False),
+    trust_code: bool = options.TRUST_CODE,
+    quiet: bool = options.QUIET,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
     options.check_file("--data", data)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -30,25 +30,19 @@ KAPPAS = (0.01, 0.02, 0.05, 0.1, math.inf)
 
 
 def command(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN or FILE",
-            help="A run's folder, for its validation set; or a file: .npz with p, u and y, or .csv or .parquet with "
-            "the columns confidence, uncertainty, label and truth.",
-            show_default=False,
-        ),
-    ],
-    out: Path | None = option("The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file."),
-    max_error: float = option("The share of wrong labels to stay below.", value=0.05, default=0.05, min=0, max=1),
-    delta: float = option("The chance that the share is not below it.", value=0.05, default=0.05, min=0, max=1),
-    min_coverage: float = option(
-        "The share of the samples at which the tests begin.", value=0.2, default=0.2, min=0, max=1
+    source: Path = typer.Argument(
+        metavar="RUN or FILE",
+        help="A run's folder, for its validation set; or a file: .npz with p, u and y, or .csv or .parquet with the "
+        "columns confidence, uncertainty, label and truth.",
     ),
-    round: int = option("Whose network's labels to look at, in a run; -1: the last's.", value=0, default=0),
+    out: Path | None = option("The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file."),
+    max_error: float = option("The share of wrong labels to stay below.", value=0.05, min=0, max=1),
+    delta: float = option("The chance that the share is not below it.", value=0.05, min=0, max=1),
+    min_coverage: float = option("The share of the samples at which the tests begin.", value=0.2, min=0, max=1),
+    round: int = option("Whose network's labels to look at, in a run; -1: the last's.", value=0),
     tau_p: list[float] | None = option("A row of the table; may be repeated.", min=0, max=1),
     kappa_p: list[float] | None = option("A column of the table; may be repeated.", min=0),
-    force: options.Force = False,
+    force: bool = options.FORCE,
 ) -> None:
     """Choose thresholds for positive labels on held-out labels.
 
