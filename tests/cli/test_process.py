@@ -200,7 +200,7 @@ def test_the_bars_show_round_step_and_time_left(monkeypatch):
     now = 0.0
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None, get_time=lambda: now)
     monkeypatch.setattr("surelabel.cli._rounds.out", screen)
-    display = RoundsDisplay(0, 4, ())
+    display = RoundsDisplay(0, 4)
     for number in range(3):
         display.round = number
         display.begin()
@@ -218,7 +218,7 @@ def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsy
     monkeypatch.setattr("surelabel.cli._rounds.time.monotonic", lambda: now)
     monkeypatch.setattr("surelabel.cli._rounds.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES)
     monkeypatch.setattr("surelabel.cli._rounds.out", Console(get_time=lambda: now))
-    display = RoundsDisplay(3, 9, ())
+    display = RoundsDisplay(3, 9)
     for done in range(1, 71):
         display.step("train", done, 100)
         now += 1.0

@@ -27,6 +27,11 @@ _OPTIONS = {
 """The options whose settings have another name, by setting."""
 
 
+def examples(*commands: str) -> str:
+    """Return what stands below the help of a command."""
+    return "\n\n".join([f"[bold]Example{'s' * (len(commands) > 1)}[/bold]", *commands])
+
+
 def option(text: str, *flags: str, value: Any = None, default: object = None, **more: Any) -> Any:
     """Return an option as the default of a command's parameter; it is called as the parameter is, but for `flags`.
 

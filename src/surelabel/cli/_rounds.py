@@ -5,7 +5,7 @@ A terminal gets bars with the time left; a pipe or a file gets a line now and th
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30.0
 """How often work that takes long says where it stands, when there is no terminal."""
 
+_WIDTH = 7
+"""Of a column, at least."""
 _WHAT = {"train": "training", "label": "labeling"}
 _STOPS = {
     "converged": "the number of selected labels has settled",
@@ -96,13 +98,11 @@ class RoundsDisplay:
     Args:
         done: how many rounds are done already.
         max_rounds: the last round's number, at most.
-        scores: which of "validation" and "test" have a column for their score.
         quiet: whether to print nothing at all.
     """
 
-    def __init__(self, done: int, max_rounds: int, scores: Container[str], quiet: bool = False) -> None:
+    def __init__(self, done: int, max_rounds: int, quiet: bool = False) -> None:
         self.round, self.max_rounds, self.quiet = done, max_rounds, quiet
-        self.columns = _columns(scores)
         self.bars = bars(quiet)
         self._rounds = self.bars.add_task("round", total=max_rounds + 1, unit="rounds")
         self._steps = self.bars.add_task("starting", total=None, unit="steps")
@@ -115,7 +115,7 @@ class RoundsDisplay:
         self.bars.update(self._rounds, completed=number, description=f"round {number} of {self.max_rounds} at most")
 
     def step(self, what: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` steps of this round's training or labeling are over."""
+        """Note that `done` of `total` steps of this round's training or labeling are over."""
         task, what = self.bars.tasks[self._steps], _WHAT.get(what, what)
         # Another kind of work, or its beginning again, starts the bar anew.
         if what != task.description or done < task.completed:
@@ -132,10 +132,11 @@ class RoundsDisplay:
         self.begin()
         if self.quiet:
             return
+        cells = _cells(record)
         if not self._has_head:
-            say("  ".join(name.rjust(width) for name, width, _ in self.columns), style="bold")
+            say("  ".join(name.rjust(_WIDTH) for name in cells), style="bold")
             self._has_head = True
-        say("  ".join(cell(record).rjust(width) for _, width, cell in self.columns))
+        say("  ".join(text.rjust(max(_WIDTH, len(name))) for name, text in cells.items()))
 
 
 def follow(
@@ -144,7 +145,7 @@ def follow(
     config: "UPSConfig",
     *,
     done: int = 0,
-    held_out: Mapping[str, int | None],
+    held_out: Mapping[str, int] | None = None,
     quiet: bool,
 ) -> None:
     """Show the rounds as they end, and then what came out; an interruption or a full disk tells how to go on.
@@ -154,10 +155,10 @@ def follow(
         folder: the run's folder.
         config: the run's.
         done: how many rounds are done already.
-        held_out: the sets whose scores are shown, "validation" and "test", and how many samples each has, if known.
+        held_out: how many samples the sets "validation" and "test" have, if known.
         quiet: whether to print warnings alone.
     """
-    display = RoundsDisplay(done, config.max_rounds, held_out, quiet)
+    display = RoundsDisplay(done, config.max_rounds, quiet)
     try:
         with shown_decoding(quiet):
             rounds = begin(display.step)
@@ -174,7 +175,7 @@ def follow(
             error.add_note(way_on)
         raise
     run = open_run(folder)
-    tell_the_end(run, held_out, quiet)
+    tell_the_end(run, held_out or {}, quiet)
     if display.round > done:
         warn_of_no_positives(run.records(), config)
 
@@ -193,12 +194,12 @@ def _way_on(folder: Path, done: int, not_written: bool = False) -> str | None:
     return f"{', '.join(kept) or 'no round is done yet'}; go on with: {command_line('resume', folder)}"
 
 
-def tell_the_end(run: "RunFolder", held_out: Mapping[str, int | None], quiet: bool) -> None:
+def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> None:
     """Say why the rounds ended, what came out, where it is and what to do with it.
 
     Args:
         run: with its last round done.
-        held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
+        held_out: how many samples the sets "validation" and "test" have, if known.
         quiet: whether to warn only of a last round that is worse than round 0 on the validation set.
     """
     from surelabel.report.held_out import rounds_change, selected_lines
@@ -212,7 +213,7 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int | None], quiet: bo
     why = _STOPS.get(last.stop or "", "")
     say()
     say(f"Done after round {last.round} in {duration(last.minutes * 60)}: {why}.", style="green")
-    scores = "; ".join(filter(None, (_score_text(run, part, size) for part, size in held_out.items())))
+    scores = "; ".join(filter(None, (_score_text(run, part, held_out.get(part)) for part in ("validation", "test"))))
     if scores:
         say(f"{scores[0].upper()}{scores[1:]}.")
     for line in filter(None, (" ".join(filter(None, change or ())), *selected_lines(run))):
@@ -271,20 +272,15 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _columns(scores: Container[str]) -> list[tuple[str, int, "Callable[[RoundRecord], str]"]]:
-    columns: list[tuple[str, int, Callable[[RoundRecord], str]]] = [
-        ("round", 5, lambda record: str(record.round)),
-        ("positives", 9, lambda record: str(record.num_positive)),
-        ("negatives", 9, lambda record: str(record.num_negative)),
-        ("of pool", 7, lambda record: f"{record.positive_share:.0%}"),
-        ("confidence", 10, lambda record: _number(record.mean_confidence)),
-    ]
-    if "validation" in scores:
-        columns.append(("validation", 10, lambda record: _number(record.validation_score)))
-    if "test" in scores:
-        columns.append(("test", 6, lambda record: _number(record.test_score)))
-    return [*columns, ("time", 7, lambda record: duration(record.minutes * 60))]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _cells(record: "RoundRecord") -> dict[str, str]:
+    """Return a round's line, by the heads of its columns."""
+    scores = {"validation": record.validation_score, "test": record.test_score}
+    return {
+        "round": str(record.round),
+        "positives": str(record.num_positive),
+        "negatives": str(record.num_negative),
+        "of pool": f"{record.positive_share:.0%}",
+        "confidence": "-" if record.mean_confidence is None else f"{record.mean_confidence:.3f}",
+        **{part: f"{score:.3f}" for part, score in scores.items() if score is not None},
+        "time": duration(record.minutes * 60),
+    }

@@ -123,12 +123,13 @@ def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[st
     """
     if _marks(settings)[0] is None:
         return {class_name: present[:, code].astype("int8") for code, class_name in enumerate(settings.classes)}
-    return {name: [_labels_text(_marked(row, settings), settings) for row in present]}
+    return {name: name_cells(present, settings, mark_none=True)}
 
 
-def name_cells(marked: Any, settings: "RunSettings") -> list[str]:
-    """Return the names of each row's marked classes, shape (N, C), in one cell; empty without one."""
-    return [_joined(_marked(row, settings), settings) for row in marked]
+def name_cells(marked: Any, settings: "RunSettings", *, mark_none: bool = False) -> list[str]:
+    """Return the names of each row's marked classes, shape (N, C), in one cell; `mark_none`: not empty without one."""
+    rows = ([settings.classes[code] for code in row.nonzero()[0]] for row in marked)
+    return [_cell(names, settings, mark_none) for names in rows]
 
 
 def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
     labels = y if y.ndim == 1 else [_named(codes, settings.classes) for codes in y.tolist()]
     nothing = set(_named([-1] * len(settings.classes), settings.classes))
     known = [None if isinstance(label, tuple) and set(label) == nothing else label for label in labels]
-    return {"given": [_labels_text(label, settings) if isinstance(label, tuple) else label for label in known]}
+    return {"given": [_cell(label, settings, True) if isinstance(label, tuple) else label for label in known]}
 
 
 def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
@@ -171,19 +172,11 @@ def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
     return tuple((UNKNOWN if code < 0 else "") + name for name, code in zip(names, codes, strict=True) if code)
 
 
-def _marked(row: Any, settings: "RunSettings") -> list[str]:
-    return [settings.classes[code] for code in row.nonzero()[0]]
-
-
-def _joined(names: Sequence[str], settings: "RunSettings") -> str:
-    separator, _ = _marks(settings)
-    return "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
-
-
-def _labels_text(names: Sequence[str], settings: "RunSettings") -> str:
-    """Return names in a cell; none of them are a mark, as an empty cell would mean unlabeled."""
+def _cell(names: Sequence[str], settings: "RunSettings", mark_none: bool) -> str:
+    """Return names in a cell; `mark_none`: none of them are a mark, as an empty cell would mean unlabeled."""
     separator, none = _marks(settings)
-    return _joined(names, settings) or none or separator or "|"
+    text = "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
+    return text or ((none or separator or "|") if mark_none else "")
 
 
 def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:

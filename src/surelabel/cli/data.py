@@ -7,32 +7,18 @@ import typer
 
 from surelabel.cli._console import say, warn
 from surelabel.cli._errors import Interrupted, WrongUse
-from surelabel.cli._options import option
+from surelabel.cli._options import examples, option
 from surelabel.cli._rounds import shown_work
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.data.images import ImageSet
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel data get cifar10
-
-surelabel data list"""
-
-_GET_EXAMPLE = """[bold]Examples[/bold]
-
-surelabel data get cifar10
-
-surelabel data get cifar100 --from cifar-100-python.tar.gz
-
-surelabel data get cifar10 --to /scratch/data"""
-
 _MEGABYTE = 10**6
 
 app = typer.Typer(
     name="data",
-    epilog=EXAMPLE,
+    epilog=examples("surelabel data get cifar10", "surelabel data list"),
     no_args_is_help=False,
     help="""Get the paper's picture data, and see what is there.
 
@@ -44,7 +30,13 @@ app = typer.Typer(
 _TO = option("The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.", metavar="FOLDER")
 
 
-@app.command("get", epilog=_GET_EXAMPLE)
+@app.command(
+    epilog=examples(
+        "surelabel data get cifar10",
+        "surelabel data get cifar100 --from cifar-100-python.tar.gz",
+        "surelabel data get cifar10 --to /scratch/data",
+    )
+)
 def get(
     name: str = typer.Argument(metavar="NAME", help="cifar10 or cifar100."),
     to: Path | None = _TO,
@@ -78,7 +70,7 @@ def get(
     say(f"{DATASETS[name].title} is in {got.path}: {_counts(got.images)}; {there}; {got.checked}.")
 
 
-@app.command("list", epilog="[bold]Example[/bold]\n\nsurelabel data list")
+@app.command("list", epilog=examples("surelabel data list"))
 def list_(to: Path | None = _TO) -> None:
     """Show which data sets are there, and where."""
     from surelabel.data.images import data_folder, is_stored, open_stored

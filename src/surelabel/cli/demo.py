@@ -12,11 +12,10 @@ from surelabel.cli._rounds import shown_work
 if TYPE_CHECKING:
     from surelabel.report.html import SummaryTable
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel demo
-
-surelabel demo --out runs/demo --seeds 1"""
+EXAMPLES = (
+    "surelabel demo",
+    "surelabel demo --out runs/demo --seeds 1",
+)
 
 _MOST_WORKERS = 4
 _ONLY_IN_THE_REPORT = ("seeds", "rounds", "negatives selected", "minutes")

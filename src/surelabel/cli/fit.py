@@ -11,17 +11,9 @@ import typer
 
 from surelabel.base.defaults import FitDefaults
 from surelabel.base.text import listed
-from surelabel.cli._console import one_line, warn
+from surelabel.cli import _options as options
+from surelabel.cli._console import warn
 from surelabel.cli._errors import WrongUse
-from surelabel.cli._options import (
-    check_device,
-    check_file,
-    check_pretrained,
-    flag,
-    option,
-    settings_from_options,
-    settings_given,
-)
 from surelabel.cli._rounds import follow
 from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
 
@@ -31,17 +23,13 @@ if TYPE_CHECKING:
     from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel fit iris.csv --label species --out runs/iris
-
-surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes
-
-surelabel fit photos.csv --label tags --separator '|' --out runs/photos
-
-surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a
-
-surelabel fit iris.csv --label species --test test.csv --out runs/tested"""
+EXAMPLES = (
+    "surelabel fit iris.csv --label species --out runs/iris",
+    "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
+    "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
+    "surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a",
+    "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
+)
 
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
@@ -54,10 +42,10 @@ _WITHOUT_EFFECT = {
 }
 """Options that would be ignored beside another one."""
 
-_data = functools.partial(option, rich_help_panel="Data")
-_select = functools.partial(option, rich_help_panel="Selection and rounds")
-_model = functools.partial(option, rich_help_panel="What is trained")
-_run = functools.partial(option, rich_help_panel="Run")
+_data = functools.partial(options.option, rich_help_panel="Data")
+_select = functools.partial(options.option, rich_help_panel="Selection and rounds")
+_model = functools.partial(options.option, rich_help_panel="What is trained")
+_run = functools.partial(options.option, rich_help_panel="Run")
 
 
 # As long as there are options, each of them told once.
@@ -164,7 +152,7 @@ def check_options(given: dict[str, Any]) -> None:
     from surelabel.runs.layout import refuse_existing
 
     conflicts = [(one, other) for one, others in _WITHOUT_EFFECT.items() if one in given for other in others]
-    found = [(flag(one), flag(other)) for one, other in conflicts if other in given]
+    found = [(options.flag(one), options.flag(other)) for one, other in conflicts if other in given]
     if found:
         raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
     if "balance_rounds" in given and given.get("balance", "none") == "none":
@@ -175,72 +163,51 @@ def check_options(given: dict[str, Any]) -> None:
             "surelabel.models.resnet:resnet50."
         )
     refuse_existing(given["out"])
-    check_pretrained(given.get("pretrained"))
+    options.check_pretrained(given.get("pretrained"))
 
 
 def table_reference(given: dict[str, Any]) -> "TableData":
     """Return the reference to the files that the options name."""
     from surelabel.data.run_data import TableData
 
-    values = settings_given(TableData.model_fields, given)
-    if "validation" in given:
-        share = _share(given["validation"])
-        file = Path(given["validation"]) if share is None else None
-        values |= {"validation": share or 0.0, "validation_path": file}
-    check_file("DATA", values["path"])
+    values = options.settings_given(TableData.model_fields, given)
+    held_out = given.get("validation", "0")
+    try:
+        float(held_out)
+        values.pop("validation_path", None)
+    except ValueError:  # it names a file
+        values |= {"validation": 0.0, "validation_path": Path(held_out)}
+    options.check_file("DATA", values["path"])
     for name in ("labels_path", "test_path", "validation_path"):
-        check_file(flag(name), values.get(name))
+        options.check_file(options.flag(name), values.get(name))
     if "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
         raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
-    with settings_from_options():
+    with options.settings_from_options():
         return TableData(**values)
-
-
-def _share(text: str) -> float | None:
-    """Return the share of the labels to hold out; None: the text names a file with held-out samples."""
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    if not 0 <= share < 1:
-        raise WrongUse(f"Invalid value for '--validation': the share must be at least 0 and below 1. Got {text}.")
-    return share
 
 
 def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_classes: int) -> "RunSettings":
     """Return the settings of the run that the options ask for."""
     from surelabel.settings import FitSettings, RunSettings
 
-    values = settings_given([field.name for field in dataclasses.fields(FitSettings)], given)
+    values = options.settings_given([field.name for field in dataclasses.fields(FitSettings)], given)
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:
-        values["hidden"] = _widths(given["hidden"])
+        values["hidden"] = tuple(given["hidden"].split(","))
     if given.get("balance") == "none":
         values["balance"] = None
-    check_device(given.get("device"))
+    options.check_device(given.get("device"))
     fit = FitSettings(**values)
-    with settings_from_options():
+    with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])
         else:
             parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
             learner = fit.network(task, model=given.get("model"), model_parameters=parameters)
         config = fit.config(task, num_classes, given.get("seed", 0))
-        return RunSettings(config=config, learner=learner, data=data, **settings_given(["checkpoint_minutes"], given))
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    """Return the widths of the hidden layers.
-
-    >>> _widths("64,32")
-    (64, 32)
-    """
-    try:
-        return tuple(int(width) for width in text.split(","))
-    except ValueError:
-        raise WrongUse(
-            f"Invalid value for '--hidden': {one_line(text)!r} must be whole numbers by commas, such as 128,128."
-        ) from None
+        return RunSettings(
+            config=config, learner=learner, data=data, **options.settings_given(["checkpoint_minutes"], given)
+        )
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from surelabel.data.source import ArraySource
     from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Example[/bold]
-
-surelabel label runs/iris pool.csv --out labels.csv"""
+EXAMPLES = ("surelabel label runs/iris pool.csv --out labels.csv",)
 
 _OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
 

@@ -10,11 +10,10 @@ from surelabel.cli._samples import checked_run, present_columns, read_samples, t
 if TYPE_CHECKING:
     from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel predict runs/iris new.csv --out predictions.csv
-
-surelabel predict runs/iris new.csv --proba | head"""
+EXAMPLES = (
+    "surelabel predict runs/iris new.csv --out predictions.csv",
+    "surelabel predict runs/iris new.csv --proba | head",
+)
 
 
 def command(

@@ -7,11 +7,10 @@ import typer
 from surelabel.cli import _options as options
 from surelabel.cli._console import say
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel report runs/iris --out report.html
-
-surelabel report runs/* --out comparison.html"""
+EXAMPLES = (
+    "surelabel report runs/iris --out report.html",
+    "surelabel report runs/* --out comparison.html",
+)
 
 
 def command(

@@ -17,19 +17,14 @@ if TYPE_CHECKING:
     from surelabel.reproduce.outcome import Result
     from surelabel.reproduce.plans import Options
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel reproduce
-
-surelabel reproduce table5 --labels 1000 --budget 6
-
-surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
-
-surelabel reproduce table3 --labels 20% --set split=2
-
-surelabel reproduce table5 --rows UPS --uncertainty deep-ensemble
-
-surelabel reproduce mine.py:TABLE"""
+EXAMPLES = (
+    "surelabel reproduce",
+    "surelabel reproduce table5 --labels 1000 --budget 6",
+    "surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper",
+    "surelabel reproduce table3 --labels 20% --set split=2",
+    "surelabel reproduce table5 --rows UPS --uncertainty deep-ensemble",
+    "surelabel reproduce mine.py:TABLE",
+)
 
 
 RESULTS = Path("results/runs.csv")

@@ -1,22 +1,17 @@
 """`surelabel resume`: go on with a run that was interrupted, crashed, or should have more rounds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from surelabel.cli import _options as options
 from surelabel.cli._options import option
 from surelabel.cli._rounds import follow
 
-if TYPE_CHECKING:
-    from surelabel.runs import RunFolder
-
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel resume runs/iris
-
-surelabel resume runs/iris --rounds 30
-
-surelabel resume runs/iris --data moved/iris.csv"""
+EXAMPLES = (
+    "surelabel resume runs/iris",
+    "surelabel resume runs/iris --rounds 30",
+    "surelabel resume runs/iris --data moved/iris.csv",
+)
 
 
 def command(
@@ -44,18 +39,5 @@ def command(
         run,
         config,
         done=folder.num_rounds,
-        held_out=dict.fromkeys(_scored(folder)),
         quiet=quiet,
     )
-
-
-def _scored(folder: "RunFolder") -> list[str]:
-    """Which of "validation" and "test" the run has, as far as can be told without reading its data."""
-    from surelabel.data.run_data import TableData
-
-    records, data = folder.records(), folder.settings.data
-    if isinstance(data, TableData):
-        known = {"validation": data.validation or data.validation_path, "test": data.test_path}
-        return [name for name, found in known.items() if found]
-    parts = ("validation", "test")
-    return [part for part in parts if any(getattr(record, f"{part}_score") is not None for record in records)]

@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from surelabel.core.thresholds import HeldOutLabels, Thresholds
     from surelabel.report.thresholds import Pair
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel thresholds runs/iris
-
-surelabel thresholds runs/iris --max-error 0.02 --out iris.svg
-
-surelabel thresholds held_out.npz --tau-p 0.7 --kappa-p 0.05"""
+EXAMPLES = (
+    "surelabel thresholds runs/iris",
+    "surelabel thresholds runs/iris --max-error 0.02 --out iris.svg",
+    "surelabel thresholds held_out.npz --tau-p 0.7 --kappa-p 0.05",
+)
 
 TAUS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 KAPPAS = (0.01, 0.02, 0.05, 0.1, math.inf)
@@ -67,8 +65,7 @@ def command(
         say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {_selected_text(labels, used)}.")
     say(f"Chosen: {chosen}" if chosen.tau_p is not None else str(chosen))
     if chosen.tau_p is not None:
-        _tell_limits(round, pool is not None)
-        _tell_use(chosen)
+        _tell_use(chosen, round, has_pool=pool is not None)
     marks = {} if used is None else {"the run's": used}
     if chosen.tau_p is not None and chosen.kappa_p is not None:
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)
@@ -121,17 +118,14 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOu
     return read_labels(source), None, None
 
 
-def _tell_limits(round: int, has_pool: bool) -> None:
+def _tell_use(chosen: "Thresholds", round: int, has_pool: bool) -> None:
+    """Say how far the promise goes, and how to use the thresholds."""
+    from surelabel.settings import UPSConfig
+
+    assert chosen.tau_p is not None
     if not has_pool:
         say("The probability is approximate: there is no pool that the pairs of thresholds could be taken from.")
     if round:
         say("This network has learned from the pool, so the promise is about samples that it has not seen.")
-
-
-def _tell_use(chosen: "Thresholds") -> None:
-    from surelabel.settings import UPSConfig
-
-    assert chosen.tau_p is not None
     negative = f" --tau-n {chosen.tau_p!r}" if chosen.tau_p < UPSConfig().tau_n else ""
-    values = f"--tau-p {chosen.tau_p!r} --kappa-p {chosen.kappa_p!r}{negative}"
-    say(f"To use them: surelabel fit ... {values}", style="cyan")
+    say(f"To use them: surelabel fit ... --tau-p {chosen.tau_p!r} --kappa-p {chosen.kappa_p!r}{negative}", style="cyan")

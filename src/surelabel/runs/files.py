@@ -1,7 +1,7 @@
 """Files that are whole or not there: written under a temporary name, flushed, renamed, with a SHA-256.
 
-A reader therefore meets the old content or the new one, never a part; and a file that has changed since does not match
-the checksum that was kept of it.
+So a reader meets the old content or the new one, never a part; and a file that has changed since does not match its
+checksum.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ def damaged(path: Path, reason: object, remedy: str = RESTORE) -> DamagedFileErr
 
 
 def check_plain(path: Path, remedy: str = RESTORE) -> None:
-    """Refuse a folder, and a pipe or a device, which would be read for ever."""
+    """Refuse a folder, and a pipe or a device, which could be read forever."""
     if path.exists() and not path.is_file():
         raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
 
@@ -96,7 +96,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, that last through a power failure."""
+    """Make a folder and its parents, so that they survive a power failure."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         for folder in reversed(missing):
@@ -126,7 +126,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file was left over by a write that was broken off."""
+    """Whether a file was left by an interrupted write."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -135,7 +135,7 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)  # what a write left that was broken off, or a link that someone has put there
+    path.unlink(missing_ok=True)  # what an interrupted write left, or a link that someone has put there
     with path.open("xb") as stream:
         stream.write(data)
         stream.flush()

@@ -23,7 +23,7 @@ PICTURES = "pictures.npz"
 CHECKPOINT = "checkpoint.bin"
 MODELS = ("model.safetensors", "model.skops")
 
-# What a run may leave behind that ended before it began to write a round.
+# What a run may leave behind if it ended before it wrote a round.
 _BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN}
 
 
@@ -37,12 +37,12 @@ def round_file(round: int, name: str) -> str:
 
 
 def began(path: Path) -> bool:
-    """Whether the folder holds more of a run than a start that was broken off leaves behind."""
+    """Whether the folder holds more of a run than an interrupted start leaves behind."""
     return (path / RUN).exists() or (path / ROUNDS).exists()
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `RunExistsError` unless the folder is missing, empty, or what a run left that has written no round."""
+    """Raise `RunExistsError` unless the folder is missing, empty, or left by a run that has written no round."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -61,7 +61,7 @@ def refuse_existing(path: Path) -> None:
 
 
 def _has_no_round(path: Path) -> bool:
-    """Whether the history says that no round is done; one that is damaged or missing does not say it."""
+    """Whether the history says that no round is done; a damaged or missing one does not."""
     try:
         return not read_json(path / HISTORY).get("rounds", True)
     except DamagedFileError:
@@ -158,7 +158,7 @@ def read_history(folder: Path, num_classes: int) -> list[Entry]:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """Return where the first of the things lies that are not as they should be, and what is wrong with it."""
+    """Return the place of the first mistake, and what is wrong there."""
     item = error.errors()[0]
     place = [f"{shown('.'.join(map(str, item['loc'])), limit=100)}: "] if item["loc"] else []
     return "".join([*place, shown(item["msg"].removeprefix("Value error, "), quote=False, limit=200)])

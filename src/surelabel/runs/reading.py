@@ -81,11 +81,11 @@ class RunFolder:
         return dataclasses.replace(self, entries=now.entries)
 
     def called(self, name: str) -> Self:
-        """Return the run under another name, the row's of the table that shows it."""
+        """Return the run under another name, that of its row in a table."""
         return dataclasses.replace(self, settings=self.settings.replace(name=name))
 
     def asked_for(self, settings: RunSettings) -> Self:
-        """Return the run with its code trusted, if that is what these settings, which come from the user, name too."""
+        """Return the run with its code trusted if these settings, which come from the user, name the same code."""
         same = (self.settings.learner, self.settings.data) == (settings.learner, settings.data)
         return dataclasses.replace(self, trust_code=self.trust_code or same)
 
@@ -121,7 +121,7 @@ class RunFolder:
         return [RoundRecord(**values) for values in numbers]
 
     def split(self) -> dict[str, Any] | None:
-        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is from before this."""
+        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is older."""
         return layout.read_document(self.path, layout.SPLIT) if (self.path / layout.SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
@@ -149,7 +149,7 @@ class RunFolder:
             check_table(table, self.settings.config.task, self.settings.classes, negatives=negatives)
         except (ValueError, RecursionError) as error:
             raise damaged(self.path / key, error) from error
-        # Rounds that speak of other samples could not be compared, and their labels would go to the wrong ones.
+        # Rounds with other samples could not be compared, and labels would go to the wrong samples.
         if not negatives and not self._ids.setdefault(name, table["id"]).equals(table["id"]):
             raise damaged(self.path / key, "its ids are not those of another round")
         return table
@@ -194,7 +194,7 @@ class RunFolder:
         return learner
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
-        """Give a learner a round's model; the last one's unless the run keeps all."""
+        """Load a round's model into a learner; only the last round has one, unless the run keeps all."""
         shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
         try:
             learner.from_bytes(self.model_bytes(round), trusted=trusted, **shapes)
@@ -262,7 +262,7 @@ class RunFolder:
 def stop_of(records: Sequence[RoundRecord], config: UPSConfig) -> StopReason | None:
     """Return why the rounds end after the last of these under `config`; None: they go on.
 
-    Limits may have been raised since it was written, and a run that was interrupted goes on.
+    Limits may have been raised since the last round was written, and an interrupted run goes on.
     """
     if not records:
         return None

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surelabel.base.system import Progress
+from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import RunData, TableData
+from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.protocol import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
-from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data
+from surelabel.runs.checks import check_same_data, complete, split_of
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import refuse_existing
 from surelabel.runs.lock import locked
@@ -64,6 +66,7 @@ def start(
         if settings.data is None:
             raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
         data = settings.data.load()
+    settings = complete(settings, data)
     return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
 
 
@@ -156,16 +159,24 @@ def run(
         callbacks: called with each record.
     """
     path = Path(folder)
-    if not resume:
+    existing = RunFolder.open(path) if resume else None
+    if existing is None:
         refuse_existing(path)
-        config = config or UPSConfig()
-        data = in_memory_data(labeled, unlabeled, config, validation, test, truth, classes)
-        settings = RunSettings(name=name, config=config, keep_models=keep_models, checkpoint_minutes=checkpoint_minutes)
-        return _begin(path, settings, learner, data, callbacks)
-    existing = RunFolder.open(path)
-    settings = existing.settings.replace(config=_same_config(existing, config))
-    existing.verify()
-    data = in_memory_data(labeled, unlabeled, settings.config, validation, test, truth, classes or settings.classes)
+        settings = RunSettings(
+            name=name, config=config or UPSConfig(), keep_models=keep_models, checkpoint_minutes=checkpoint_minutes
+        )
+    else:
+        settings = existing.settings.replace(config=_same_config(existing, config))
+        existing.verify()
+        classes = classes or settings.classes
+    task = settings.config.task
+    if classes is None:
+        y, _ = targets("labeled", as_pair("labeled", labeled)[1], task, settings.config.num_classes)
+        classes = [str(index) for index in range(y.shape[1])]
+    known = None if truth is None else to_numpy(truth)
+    data = RunData(labeled, unlabeled, list(classes), task, validation=validation, test=test, truth=known)
+    if existing is None:
+        return _begin(path, complete(settings, data), learner, data, callbacks)
     check_same_data(existing, data)
     return _go_on(existing, settings, learner, data, callbacks)
 
@@ -174,15 +185,14 @@ def _learner(settings: RunSettings, data: RunData, progress: Progress | None, sh
     assert settings.learner is not None
     learner = settings.learner.build(data.task, progress)
     if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
-        return SharedFits(learner, complete(settings, data), Path(shared))
+        return SharedFits(learner, settings, Path(shared))
     return learner
 
 
 def _begin(
     path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
-    settings = complete(settings, data)
-    check_ids(data)
+    split = split_of(data)
     if not hasattr(learner, "to_bytes"):
         warnings.warn(f"The run keeps no model: {type(learner).__name__} has no to_bytes.", UserWarning, stacklevel=3)
     records = _rounds(settings, learner, data, callbacks, [])
@@ -191,7 +201,7 @@ def _begin(
         make_folder(path)
         with locked(path):
             refuse_existing(path)
-            yield from RunWriter.begin(path, settings, learner, data).keep(records, learner)
+            yield from RunWriter.begin(path, settings, learner, data, split).keep(records, learner)
 
     return begun()
 

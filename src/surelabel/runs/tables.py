@@ -106,24 +106,21 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
     """Return exactly the pool that `to_tables` was given; raise ValueError where the two are not of one pool."""
     about = json.loads(table.schema.metadata[_KEY])
-    classes, multi = about["classes"], about["task"] == "multi"
-    num_rows = len(table) // len(classes) if multi else len(table)
-    shape = (num_rows, len(classes)) if multi else (num_rows,)
-    label = _label_codes(table["label"], about["task"], classes).reshape(shape)
-    ids = table["id"][:: len(classes)] if multi else table["id"]
+    classes, label = about["classes"], _label_codes(table["label"], about)
+    ids = table["id"][:: len(classes) if label.ndim == 2 else 1]
     if negatives["id"].type != ids.type:
         raise ValueError("its ids are of another type than those of the pool")
     rows, columns = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
     if (rows < 0).any() or (np.diff(rows * len(classes) + columns) <= 0).any():
         raise ValueError("its ids are not those of the pool, in their order")
-    floats = {name: _floats(table[name], shape) for name in _FLOATS}
+    floats = {name: _floats(table[name], label.shape) for name in _FLOATS}
     has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
         ids=np.array(ids.to_pylist(), dtype=about["ids"]),
         label=label,
-        positive=(_codes(table["selected"], SELECTED) == 2).reshape(shape),
-        positive_before=table["before_balancing"].to_numpy().reshape(shape),
-        negative=Entries.at(rows, columns, (num_rows, len(classes))),
+        positive=(_codes(table["selected"], SELECTED) == 2).reshape(label.shape),
+        positive_before=table["before_balancing"].to_numpy().reshape(label.shape),
+        negative=Entries.at(rows, columns, (len(label), len(classes))),
         negative_p=negatives["confidence_soft"].to_numpy(),
         negative_u=negatives["uncertainty_soft"].to_numpy() if has_soft else None,
         **floats,
@@ -135,8 +132,7 @@ def truth_codes(table: Table) -> Codes | None:
     about = json.loads(table.schema.metadata[_KEY])
     if table["truth"].null_count == len(table):
         return None
-    codes = _label_codes(table["truth"], about["task"], about["classes"])
-    return codes.reshape(-1, len(about["classes"])) if about["task"] == "multi" else codes
+    return _label_codes(table["truth"], about)
 
 
 def ids_column(ids: Ids) -> Any:
@@ -209,7 +205,7 @@ def _check_column(name: str, column: Any, values: Sequence[str | int] | None) ->
 
 
 def _check_entries(table: Table, classes: Sequence[str]) -> None:
-    """Refuse a table that has not, sample by sample, a row for each class in their order."""
+    """Refuse a table that does not have, for each sample, one row per class in their order."""
     num_rows, rest = divmod(len(table), len(classes))
     samples = pa.array(np.repeat(np.arange(num_rows) * len(classes), len(classes)))
     in_order = not rest and table["class"].combine_chunks().equals(pa.array([*classes] * num_rows, pa.string()))
@@ -218,7 +214,7 @@ def _check_entries(table: Table, classes: Sequence[str]) -> None:
 
 
 def _check_ids(column: Any, name: Any) -> None:
-    """Refuse the name of a dtype that these ids cannot have had."""
+    """Refuse a dtype in the metadata that these ids cannot have had."""
     if name == "object":
         return
     try:
@@ -250,10 +246,11 @@ def _label_column(codes: Codes, classes: Sequence[str]) -> Any:
     return pa.array(flat, mask=flat < 0)
 
 
-def _label_codes(column: Any, task: Task, classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    if task == "single":
-        return _codes(column, classes)
-    return np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64)
+def _label_codes(column: Any, about: dict[str, Any]) -> npt.NDArray[np.int64]:
+    """Return class indices (N,), or for task "multi" 0 and 1, (N, C); -1 for null."""
+    if about["task"] == "single":
+        return _codes(column, about["classes"])
+    return np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64).reshape(-1, len(about["classes"]))
 
 
 def _names(codes: Codes, names: Sequence[str]) -> Any:

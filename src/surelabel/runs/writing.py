@@ -6,7 +6,7 @@ removed only after it. The caller holds the folder's lock.
 Equal models are equal files: a safetensors file is its numbers and names; of a skops file, a zip archive whose schema
 calls objects by their addresses in memory and whose members carry the time, both are replaced by the order of
 appearance. `rounds/003/checkpoint.bin`, what a round has trained so far, is a SHA-256 and the content that it is of, so
-that a damaged one is never gone on from.
+that a damaged one is never used.
 """
 
 import hashlib
@@ -29,7 +29,6 @@ from surelabel.data.run_data import RunData
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
 from surelabel.runs import layout
-from surelabel.runs.checks import split_of
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import is_temporary, make_folder, read_file, remove_file, write_file, write_json
 from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
@@ -57,12 +56,12 @@ class RunWriter:
     entries: list[Entry]
 
     @classmethod
-    def begin(cls, path: Path, settings: RunSettings, learner: Any, data: RunData) -> Self:
+    def begin(cls, path: Path, settings: RunSettings, learner: Any, data: RunData, split: dict[str, Any]) -> Self:
         """Write the files of a run without rounds; run.json comes last and makes the folder a run."""
         tidy(path, [])
         write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
         write_json(path / HISTORY, {"rounds": []})
-        write_json(path / layout.SPLIT, split_of(data))
+        write_json(path / layout.SPLIT, split)
         write_settings(path, settings)
         return cls(path, settings, data, [])
 
@@ -195,9 +194,9 @@ class RunCheckpoints:
         self.path, self.minutes = path, minutes
 
     def read(self, round: int) -> bytes | None:
-        """Return the content of the round's checkpoint; None where there is none, or a damaged one, which is told.
+        """Return the content of the round's checkpoint; None if there is none, or if it is damaged, with a warning.
 
-        What cannot be read at all is refused, as it could not be replaced or removed later either.
+        One that cannot be read at all is refused: it could not be replaced or removed later either.
         """
         file = self.path / round_file(round, CHECKPOINT)
         if not file.exists():
@@ -210,7 +209,7 @@ class RunCheckpoints:
         return content
 
     def write(self, round: int, data: bytes) -> None:
-        """Put the content in the place of the last one; a disk that is full is told, and stops no training."""
+        """Replace the last checkpoint; a full disk gives a warning and does not stop the training."""
         file = self.path / round_file(round, CHECKPOINT)
         try:
             make_folder(file.parent)
@@ -225,35 +224,22 @@ class RunCheckpoints:
 
 def canonical_skops(data: bytes) -> bytes:
     """Return a skops file without what depends on the moment of writing."""
+    ids: dict[int, int] = {}
+    files: dict[str, str] = {}
+
+    def renumbered(node: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(number := node.get("__id__"), int):
+            node["__id__"] = ids.setdefault(number, len(ids) + 1)
+        if isinstance(name := node.get("file"), str):
+            node["file"] = files.setdefault(name, f"{len(files)}{PurePosixPath(name).suffix}")
+        return node
+
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
-        ids: dict[int, int] = {}
-        files: dict[str, str] = {}
-        schema = _renamed(json.loads(source.read("schema.json")), ids, files)
-        for old, new in files.items():
-            _add(target, new, source.read(old))
-        _add(target, "schema.json", json.dumps(schema, indent=1).encode())
+        schema = json.loads(source.read("schema.json"), object_hook=renumbered)
+        members = {new: source.read(old) for old, new in files.items()}
+        for name, content in {**members, "schema.json": json.dumps(schema, indent=1).encode()}.items():
+            # The earliest time that a zip archive can hold, in place of now.
+            member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            target.writestr(member, content, compress_type=zipfile.ZIP_DEFLATED)
     return out.getvalue()
-
-
-def _renamed(node: Any, ids: dict[int, int], files: dict[str, str]) -> Any:
-    """Number the ids and files of a schema as they first appear."""
-    if isinstance(node, list):
-        return [_renamed(item, ids, files) for item in node]
-    if not isinstance(node, dict):
-        return node
-    renamed: dict[str, Any] = {}
-    for key, value in node.items():
-        if key == "__id__" and isinstance(value, int):
-            renamed[key] = ids.setdefault(value, len(ids) + 1)
-        elif key == "file" and isinstance(value, str):
-            renamed[key] = files.setdefault(value, f"{len(files)}{PurePosixPath(value).suffix}")
-        else:
-            renamed[key] = _renamed(value, ids, files)
-    return renamed
-
-
-def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
-    # The earliest time that a zip archive can hold, in place of now.
-    member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-    archive.writestr(member, data, compress_type=zipfile.ZIP_DEFLATED)
