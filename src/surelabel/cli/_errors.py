@@ -24,7 +24,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class WrongUse(Exception):  # noqa: N818 - it is the user's command that is wrong
-    """A command that cannot be carried out as given; each argument is one line that says why and what to do."""
+    """A command that cannot run as given; each argument is one line that says why and what to do."""
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong

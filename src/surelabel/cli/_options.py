@@ -1,4 +1,4 @@
-"""Options that several commands have, and what is checked of options before any work is done."""
+"""Options that several commands share, and checks of options before any work is done."""
 
 import contextlib
 from collections.abc import Collection, Iterator
@@ -28,19 +28,19 @@ _OPTIONS = {
 
 
 def examples(*commands: str) -> str:
-    """Return what stands below the help of a command."""
+    """Return the examples at the end of a command's help."""
     return "\n\n".join([f"[bold]Example{'s' * (len(commands) > 1)}[/bold]", *commands])
 
 
 def option(text: str, *flags: str, value: Any = None, default: object = None, **more: Any) -> Any:
-    """Return an option as the default of a command's parameter; it is called as the parameter is, but for `flags`.
+    """Return an option as the default of a command's parameter, named after it unless `flags` are given.
 
     Args:
         text: what `--help` says of it.
-        flags: its names; a switch needs one, as typer would add --no-….
+        flags: its names; a switch needs one, because typer would add --no-….
         value: what the parameter is where the option is left out; `...`: it is required.
-        default: what `--help` says then holds, if that is not the value.
-        more: metavar, min and the like, as typer has them.
+        default: what `--help` shows as the default, if that is not the value.
+        more: metavar, min and other arguments of typer.Option.
     """
     shown = value if default is None and value is not False and value is not ... else default
     if shown is not None:

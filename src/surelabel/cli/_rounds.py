@@ -181,7 +181,7 @@ def follow(
 
 
 def _way_on(folder: Path, done: int, not_written: bool = False) -> str | None:
-    """Return what is kept of a run that was broken off, and the command that goes on; None: it has not begun."""
+    """Return what is kept of an interrupted run, and the command to go on with; None: it has not begun."""
     from surelabel.runs.layout import CHECKPOINT, RUN, round_file
 
     if not (folder / RUN).exists():
@@ -228,7 +228,7 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
 
 
 def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") -> None:
-    """Warn of a run whose rounds have learned from no positive label, and say what loosens that."""
+    """Warn if no round has learned from a positive label, and say which thresholds to loosen."""
     if len(records) > 1 and not any(record.num_positive for record in records):
         warn(
             f"no round selected a positive label: none was sure enough for tau_p={config.tau_p:g} and "

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def checked_run(
     run: Path, file: Path, out: Path | None, *, entries: bool, trust_code: bool, force: bool, excel_safe: bool
 ) -> "RunFolder":
-    """Return the run; refuse files that are not there or would be overwritten, and options without effect."""
+    """Return the run; refuse missing files, files that would be overwritten, and options without effect."""
     check_file("FILE", file)
     check_output(out, force)
     if excel_safe and out is not None and out.suffix.lower() == ".parquet":
@@ -75,7 +75,7 @@ def read_samples(
 
 
 def _with_labels(read: "Callable[..., Table]", data: "TableData", num_classes: int) -> "tuple[Table, Any]":
-    """Return a table and its labels; where they are not such as the run's, warn and go without them."""
+    """Return a table and its labels; where they do not match the run's, warn and leave them out."""
     names = ("labels", "separator", "none", "unlabeled")
     try:
         table = read(**{name: getattr(data, name) for name in names}, labels_if_there=True)
@@ -103,12 +103,12 @@ def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: b
 
 
 def together(*parts: dict[str, Any]) -> dict[str, Any]:
-    """Return columns side by side; refuse a class that is called as another column is."""
+    """Return columns side by side; refuse a class with the name of another column."""
     columns: dict[str, Any] = {}
     for part in parts:
         twice = next((name for name in part if name in columns), None)
         if twice is not None:
-            raise DataError(f"The class {twice!r} is called as another column is; write a row for each with --entries.")
+            raise DataError(f"The class {twice!r} has the name of another column; write a row for each with --entries.")
         columns |= part
     return columns
 

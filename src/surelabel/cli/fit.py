@@ -48,7 +48,7 @@ _model = functools.partial(options.option, rich_help_panel="What is trained")
 _run = functools.partial(options.option, rich_help_panel="Run")
 
 
-# As long as there are options, each of them told once.
+# Long because every option is declared here, once.
 def command(
     data: Path = typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part."),
     label: list[str] | None = _data(
@@ -242,7 +242,7 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
 
 
 def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
-    """Yield what may be meant otherwise than it was read."""
+    """Yield warnings about data that may mean something else than was read."""
     from surelabel.data.encoding import MARKS, look_alikes, nearly_unique, one_sided
     from surelabel.data.source import as_source
 
@@ -275,7 +275,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_label(data: "RunData", codes: Any) -> list[str]:
-    """Return the classes that no label says anything of."""
+    """Return the classes about which no label says anything."""
     import numpy as np
 
     known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
