@@ -11,9 +11,8 @@ from rich.table import Table
 from surelabel.cli._app import run
 from surelabel.cli._console import complain, say
 from surelabel.cli._console import out as screen
-from surelabel.cli._errors import settings_from_options
-from surelabel.cli._fit_options import check_device
-from surelabel.cli._work import shown_work
+from surelabel.cli._options import check_device, settings_from_options
+from surelabel.cli._rounds import shown_work
 
 if TYPE_CHECKING:
     from benchmarks.run import Bench, BenchSettings, Row
@@ -68,8 +67,7 @@ def command(
     published-like: Pillow in loader workers, float32 without TF32. plain: data on
     the device, bf16, channels_last, eager. engine: what surelabel does.
     """
-    if device is not None:
-        check_device(device)
+    check_device(device)
     from benchmarks.results import append_rows, check_file, describe_device
     from benchmarks.run import run_bench
 

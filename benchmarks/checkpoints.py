@@ -20,7 +20,7 @@ from benchmarks.timing import medians, synchronize
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
 from surelabel.reproduce.cifar import fast_recipe, paper_recipe
-from surelabel.runs.checkpoints import RunCheckpoints
+from surelabel.runs.writing import RunCheckpoints
 from surelabel.settings import RunSettings
 
 DEFAULT = 60 * (RunSettings().checkpoint_minutes or 0.0)

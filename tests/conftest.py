@@ -23,7 +23,7 @@ import torch
 from cli_support import Command
 from hypothesis import HealthCheck, settings
 
-from surelabel.cli import _rounds, _work
+from surelabel.cli import _rounds
 from surelabel.reproduce import budget
 
 torch.set_num_threads(1)
@@ -41,8 +41,7 @@ settings.load_profile("surelabel")
 @pytest.fixture(autouse=True)
 def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a command that takes long would say where it stands."""
-    for module in (_rounds, _work):
-        monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", math.inf)
+    monkeypatch.setattr(_rounds, "SECONDS_BETWEEN_LINES", math.inf)
 
 
 @pytest.fixture

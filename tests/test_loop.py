@@ -10,7 +10,7 @@ import surelabel as sl
 from surelabel.data.draws import seed_for
 from surelabel.data.training_set import make_problem
 from surelabel.loop import rounds
-from surelabel.runs.reading import settled
+from surelabel.runs.reading import stop_of
 
 X, Y = np.zeros((4, 2)), np.array([0, 1, 0, 1])
 POOL = np.zeros((6, 2))
@@ -183,7 +183,7 @@ def test_convergence_is_judged_by_what_was_selected_before_balancing() -> None:
     records = run(Scripted([SURE], [CERTAIN]), settings)
     assert [(record.num_positive, record.num_positive_before) for record in records[1:]] == [(2, 4), (4, 4), (4, 4)]
     assert (records[-1].round, records[-1].stop) == (3, "converged")
-    assert settled(records, settings).stop == "converged"
+    assert stop_of(records, settings) == "converged"
     for done in (1, 2, 3):
         rest = run(Scripted([SURE], [CERTAIN]), settings, resume_from=records[:done])
         assert [(record.round, record.stop) for record in rest][-1] == (3, "converged")

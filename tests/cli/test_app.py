@@ -198,7 +198,7 @@ def test_env_names_versions_cores_threads_and_device(command):
 
 
 def test_a_reader_that_leaves_early_causes_no_complaint():
-    command = f"{sys.executable} -m surelabel.cli fit --help | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m surelabel fit --help | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.returncode in (0, 1)  # 0 when all fitted into the pipe before the reader left

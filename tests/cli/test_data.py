@@ -1,5 +1,6 @@
 """`surelabel data`: get and list, and Ctrl-C in the middle of a download."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from cifar_support import cifar10_binary, cifar10_python, packed, small_set, wri
 from cli_support import Command
 from loopback import Server, serving
 
+from surelabel.base.system import Progress
 from surelabel.data.images import VARIABLE
 from surelabel.data.sets.download import DATASETS, array_hashes
 from tests.data.sets.test_download import md5
@@ -83,14 +85,18 @@ def test_ctrl_c_leaves_a_part_that_the_next_call_goes_on_with(
 ) -> None:
     part = tmp_path / "data" / "cifar10" / f"{NAME}.part"
 
-    def interrupt(what: str, done: int, total: int) -> None:
-        if done:
-            raise KeyboardInterrupt
+    @contextlib.contextmanager
+    def interrupted(unit: str) -> Iterator[Progress]:
+        def interrupt(what: str, done: int, total: int) -> None:
+            if done:
+                raise KeyboardInterrupt
+
+        yield interrupt
 
     monkeypatch.setattr("surelabel.data.sets.download._CHUNK", 100_000)
     with monkeypatch.context() as patch:
         patch.setattr("surelabel.cli.data._MEGABYTE", 10**5)
-        patch.setattr("surelabel.cli._work._Lines.__call__", lambda self, *what: interrupt(*what))
+        patch.setattr("surelabel.cli.data.shown_work", interrupted)
         result = command("data", "get", "cifar10")
     assert (result.code, result.out) == (130, "")
     assert result.err.splitlines() == [

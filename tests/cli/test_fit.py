@@ -10,7 +10,6 @@ import pytest
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
-from surelabel.cli._fit_options import Balance
 from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
 from surelabel.data.run_data import TableData
@@ -136,7 +135,7 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
 
 def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
-    given |= {"gamma": 0.4, "balance": Balance.PRIOR, "balance_rounds": 0}
+    given |= {"gamma": 0.4, "balance": "prior", "balance_rounds": 0}
     network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
     given = {**given, **network, "no_negatives": True}
     settings = run_settings(given, TableData(path="d.csv"), "single", 2)
@@ -372,9 +371,9 @@ def test_a_folder_with_something_in_it_is_kept(command):
         (("--learning-rate", "0"), "Invalid value for '--learning-rate': "),
         (("--dropout", "1"), "Invalid value for '--dropout': "),
         (("--seed", "-1"), "Invalid value for '--seed': "),
-        (("--hidden", "12;4"), "Invalid value for '--hidden': '12;4' must be whole numbers by commas"),
+        (("--hidden", "12;4"), "Invalid value for '--hidden': Input should be a valid integer"),
         (("--hidden", "0"), "Invalid value for '--hidden': "),
-        (("--validation", "1.5"), "Invalid value for '--validation': the share must be at least 0 and below 1."),
+        (("--validation", "1.5"), "Invalid value for '--validation': Input should be less than 1. Got '1.5'."),
         (("--device", "abacus"), "Invalid value for '--device': there is no 'abacus' here; use one of cpu"),
         (("--balance", "odd"), "Invalid value for '--balance': "),
         (("--gamma", "1"), "Invalid value for '--gamma': Input should be less than 1. Got 1.0."),

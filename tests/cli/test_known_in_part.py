@@ -13,7 +13,7 @@ from cli_support import QUICK, Command, blobs, labels_read, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surelabel.cli._several import given_column
+from surelabel.cli._samples import given_column
 from surelabel.data._cells import class_name
 from surelabel.data.run_data import TableData
 from surelabel.data.tables import read_table, write_table

@@ -232,7 +232,7 @@ def test_a_class_that_is_called_as_another_column_needs_entries(command: Command
     words = ("fit", path, "--label", "selected", "--label", "x", "--id", "id", *QUICK, "--rounds", "0", "--quiet")
     assert command(*words, "--out", tmp_path / "run").code == 0
     line = command.fails(1, "label", tmp_path / "run", path)
-    assert line == "The class 'selected' is called as another column is; write a row for each with --entries."
+    assert line == "The class 'selected' has the name of another column; write a row for each with --entries."
     assert command("label", tmp_path / "run", path, "--entries").code == 0
 
 

@@ -13,7 +13,7 @@ from cli_support import write_blobs
 from rich.console import Console
 
 import surelabel
-from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, StepBar, StepLines
+from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, RoundsDisplay
 from surelabel.runs import RunFolder, files
 
 STOPS_ITSELF = """
@@ -65,7 +65,7 @@ def fit(out: str) -> list[str]:
 def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(command):
     # Ctrl-C in the middle of round 1's training, given by the network itself at its 300th step
     variables = {**os.environ, "STOP_AT_STEP": "300", "STOP_BY": str(int(signal.SIGINT)), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "surelabel.cli", *fit("broken")]
+    words = [sys.executable, "-m", "surelabel", *fit("broken")]
     broken = subprocess.run(words, capture_output=True, text=True, check=False, env=variables)
     assert broken.returncode == 130
     rounds = [
@@ -111,7 +111,6 @@ def test_a_command_that_has_nothing_to_go_on_with_ends_by_the_signal_too(command
 
 STARTS = {
     "surelabel": ["-c", "import sys; from surelabel.cli import main; sys.exit(main())"],  # as the installed script does
-    "surelabel.cli": ["-m", "surelabel.cli"],
     "python -m surelabel": ["-m", "surelabel"],
 }
 
@@ -176,7 +175,7 @@ def test_a_disk_without_a_byte_left_keeps_no_parts_of_files(command, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        patch.setattr(files, "_rename", full)
+        patch.setattr(Path, "replace", full)
         result = command(*fit("runs"))
     assert result.err.splitlines()[0].startswith("error: File 'runs/")
     assert result.err.splitlines()[1:] == ["note: the run has not begun; the same command begins it"]
@@ -197,36 +196,37 @@ def test_a_terminal_gets_bars_and_colors(command, monkeypatch):
     assert re.search(r" 0 +0 +0 +0%.*\n(.*\n)*.* 1 +\d+ +\d+ +\d+%", plain), "the rounds stay on the screen"
 
 
-def test_the_bars_show_round_step_rate_and_time_left(monkeypatch):
+def test_the_bars_show_round_step_and_time_left(monkeypatch):
     now = 0.0
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None, get_time=lambda: now)
     monkeypatch.setattr("surelabel.cli._rounds.out", screen)
-    bar = StepBar(4)
+    display = RoundsDisplay(0, 4)
     for number in range(3):
-        bar.begin(number)
+        display.round = number
+        display.begin()
         for done in range(0, 51, 10):
-            bar.update("training", done, 100)
+            display.step("train", done, 100)
             now += 1.0
-    screen.print(bar.bars)
+    screen.print(display.bars)
     upper, lower = screen.file.getvalue().splitlines()[:2]
-    assert re.fullmatch(r"round 2 of 4 at most +━.* 0:00:\d\d *", upper)
-    assert re.fullmatch(r"training +━.* step 50/100, 10/s +0:00:05 *", lower)
+    assert re.fullmatch(r"round 2 of 4 at most +━.* 2/5 +rounds +0:00:\d\d *", upper)
+    assert re.fullmatch(r"training +━.* 50/100 +steps +0:00:05 *", lower)
 
 
 def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsys, monkeypatch):
     now = 0.0
     monkeypatch.setattr("surelabel.cli._rounds.time.monotonic", lambda: now)
     monkeypatch.setattr("surelabel.cli._rounds.SECONDS_BETWEEN_LINES", SECONDS_BETWEEN_LINES)
-    lines = StepLines()
-    lines.begin(3)
+    monkeypatch.setattr("surelabel.cli._rounds.out", Console(get_time=lambda: now))
+    display = RoundsDisplay(3, 9)
     for done in range(1, 71):
-        lines.update("training", done, 100)
+        display.step("train", done, 100)
         now += 1.0
     said = capsys.readouterr().out.splitlines()
     assert SECONDS_BETWEEN_LINES == 30.0
     assert said == [
-        "round 3: training 31/100, 1.0 steps/s, 1:06 left",
-        "round 3: training 61/100, 1.0 steps/s, 0:38 left",
+        "round 3: training 31/100, 1.0 steps/s, 1:09 left",
+        "round 3: training 61/100, 1.0 steps/s, 0:39 left",
     ]
 
 

@@ -9,7 +9,7 @@ from cli_support import LOGISTIC, write_blobs
 from rich.console import Console
 
 from surelabel import UPSConfig
-from surelabel.cli.demo import drawn
+from surelabel.cli.demo import show_summary
 from surelabel.data.run_data import TableData
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.report.html import SummaryTable
@@ -99,13 +99,14 @@ def test_the_demo_prints_a_table_and_tells_where_the_report_is(command, monkeypa
     ]
 
 
-def test_the_table_of_the_demo_fits_into_80_columns_with_every_cell_whole():
+def test_the_table_of_the_demo_fits_into_80_columns_with_every_cell_whole(monkeypatch):
     score, count = "88.13 ± 1.23", "1307 ± 120"
     header = ["row", "seeds", "rounds", "test accuracy (%)", "labels selected", "selected labels right (%)"]
     line = ["UPS, no negatives", "3", "4", score, count, score, count, score, "0.7 ± 0.1"]
     table = SummaryTable([*header, "negatives selected", "negatives right (%)", "minutes"], [line])
     screen = Console(file=io.StringIO(), width=80)
-    screen.print(drawn(table))
+    monkeypatch.setattr("surelabel.cli._console.out", screen)
+    show_summary(table)
     shown = screen.file.getvalue().replace("\u00a0", " ")
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown

@@ -113,7 +113,7 @@ def test_label_says_how_often_selected_labels_of_the_validation_set_are_right(co
     path, held = write_blobs(tmp_path / "pets.csv"), write_table(tmp_path / "held.csv", columns)
     fit = ("fit", path, "--label", "pet", "--id", "id", *LOGISTIC, "--quiet", "--out", tmp_path / "run")
     assert command(*fit, "--validation", held).code == 0
-    table = RunFolder.open(tmp_path / "run").validation_table()
+    table = RunFolder.open(tmp_path / "run").table("validation.parquet")
     chosen = [row for row in table.to_pylist() if row["selected"] == "positive"]
     right = sum(row["label"] == row["truth"] for row in chosen)
     assert 0 < right < len(chosen)
@@ -145,7 +145,7 @@ def test_labeling_the_pool_again_gives_the_numbers_of_the_last_round(command, ho
     found, kept = pq.read_table(out), RunFolder.open(home / "pets").pool_table()
     for name in ("id", "label", "confidence", "uncertainty"):
         assert found[name].to_pylist() == kept[name].to_pylist(), name
-    negatives = RunFolder.open(home / "pets").negatives_table()
+    negatives = RunFolder.open(home / "pets").table("negatives.parquet")
     assert sum(bool(cell) for cell in found["ruled_out"].to_pylist()) == len(set(negatives["id"].to_pylist()))
 
 

@@ -28,8 +28,8 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
 from surelabel.errors import RunError
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.runs.checkpoints import RunCheckpoints
 from surelabel.runs.session import resume, start
+from surelabel.runs.writing import RunCheckpoints
 from surelabel.settings import RunSettings
 from tests.engine.test_method import MeanTeacher, picture_network, pictures
 
@@ -323,11 +323,11 @@ def test_a_full_disk_is_told_and_stops_no_training(tmp_path: Path, monkeypatch: 
         finish(start(tmp_path / "run", settings(tmp_path)))
     assert not list((tmp_path / "run").rglob("*checkpoint*"))
 
-    def refused(path: Path) -> None:
+    def refused(path: Path, missing_ok: bool = False) -> None:
         raise OSError(30, "Read-only file system")
 
     store = RunCheckpoints(tmp_path / "run", 0.0)
-    monkeypatch.setattr(files, "_remove", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
     with pytest.warns(UserWarning, match="without a new checkpoint.*No space left"):
         store.write(9, b"state")
 

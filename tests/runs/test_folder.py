@@ -159,7 +159,7 @@ def test_pool_and_validation_are_read_back_exactly(finished: tuple[Path, list[Ro
 
 def test_the_tables_have_a_row_a_sample_and_a_row_a_negative(finished: tuple[Path, list[RoundRecord]]) -> None:
     folder, records = RunFolder.open(finished[0]), finished[1]
-    table, negatives = folder.pool_table(0), folder.negatives_table(0)
+    table, negatives = folder.pool_table(0), folder.table("negatives.parquet", 0)
     assert table.num_rows == 51
     assert table.column_names[:3] == ["id", "label", "confidence"]
     assert set(table["selected"].to_pylist()) == {"positive", "negative", "none"}
@@ -207,7 +207,7 @@ def test_a_run_without_validation_says_so(tmp_path: Path) -> None:
     folder = RunFolder.open(tmp_path / "run")
     assert folder.validation_truth is None
     with pytest.raises(RunError, match=r"no rounds/000/validation.parquet: it was made without a validation set"):
-        folder.validation_table()
+        folder.table("validation.parquet")
 
 
 # Other learners, other tasks, other ids.

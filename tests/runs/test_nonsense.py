@@ -307,7 +307,7 @@ TOGETHER: dict[str, tuple[str, Callable[[Any], Any], str]] = {
 def test_tables_that_do_not_go_together_are_named(run: Callable[[str], Path], what: str, name: str) -> None:
     folder = run(name)
     file, change, problem = TOGETHER[what]
-    assert RunFolder.open(folder).negatives_table(1).num_rows > 2
+    assert RunFolder.open(folder).table("negatives.parquet", 1).num_rows > 2
     change_table(folder, f"rounds/001/{file}.parquet", change)
     read = RunFolder.open(folder)
     read.pool(0)

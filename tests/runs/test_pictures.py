@@ -15,7 +15,7 @@ from video_support import numbered, write_video
 from voc_support import small_voc, write_voc
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.cli._work import shown_decoding, shown_work
+from surelabel.cli._rounds import shown_decoding, shown_work
 from surelabel.data import sets as datasets
 from surelabel.data.decoding import decode_files, tell, watched
 from surelabel.data.pictures import PictureSettings
@@ -46,7 +46,7 @@ def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
-    for module in ("_work", "_rounds", "_console"):
+    for module in ("_rounds", "_console"):
         monkeypatch.setattr(f"surelabel.cli.{module}.out", screen)
     return screen
 
@@ -135,7 +135,7 @@ def test_a_command_that_needs_pictures_shows_a_bar_and_can_be_interrupted(
         result = command("resume", folder, "--rounds", "1")
     assert (result.code, result.err.splitlines()[0]) == (130, "error: interrupted.")
     assert "round 0 is done and kept; go on with: surelabel resume" in result.err
-    assert re.search(r"decoding pictures ━+ \d+/16", _shown(terminal))
+    assert re.search(r"decoding pictures ━+ +\d+/16", _shown(terminal))
     (lines,) = (voc / "voc2007-pictures").glob("*/pictures.jsonl")
     assert len(lines.read_text().splitlines()) == 16
     assert command("resume", folder, "--rounds", "1").code == 0

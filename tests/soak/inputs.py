@@ -10,7 +10,7 @@ from pathlib import Path
 
 from soak import bases, folders, options, readers
 from soak.children import Verdict
-from surelabel.cli import _train
+from surelabel.cli import _rounds
 from surelabel.cli._rounds import RoundsDisplay
 
 STEPS = 210
@@ -42,7 +42,7 @@ def check(seed: int, index: int, base: Path) -> Verdict:
     """Make the input, hand it over, look at what comes of it, and remove it."""
     rng, folder = random.Random(f"{seed}/{index}"), base.with_name(f"input{index}")
     kind = rng.choices((readers, options, folders), (8, 1, 1))[0]
-    Counted.steps, _train.RoundsDisplay = 0, Counted
+    Counted.steps, _rounds.RoundsDisplay = 0, Counted
     if kind is readers:
         folder.mkdir()
     else:

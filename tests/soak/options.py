@@ -2,18 +2,18 @@
 
 import contextlib
 import csv
-import importlib
 import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow.parquet as pq
 import typer
 
 from soak import bases
 from soak.children import Verdict, call, judge
+from surelabel.cli._app import app
 
 NUMBERS = "0 1 2 3 0.5 0.05 0.9 -1 1e-300 1e308 inf nan 10 1000000000 1000000000000000000 1_0 ½"
 TEXTS = ("", " ", "\udcff", "a" * 5000, "two\nlines")
@@ -25,6 +25,8 @@ OUTPUTS = "out.csv out.parquet out.html out.svg out none/out.csv pets.csv networ
 NAMED = {"rounds": "max_rounds"}
 """Settings that have another name than their option."""
 OUT = {"fit": "fitted", "predict": "out.csv", "label": "out.csv", "report": "out.html", "thresholds": "out.svg"}
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 Given = dict[str, str | None]
 """Options and their values; a flag has none."""
@@ -54,14 +56,14 @@ def check(rng: random.Random, folder: Path) -> Verdict:
 
 
 def _option(rng: random.Random, command: str) -> tuple[str, str | None]:
-    annotations = importlib.import_module(f"surelabel.cli.{command}").command.__annotations__.values()
-    declared = [pair for pair in map(get_args, annotations) if len(pair) == 2]
-    kind, option = rng.choice([pair for pair in declared if isinstance(pair[1], typer.models.OptionInfo)])
-    flag = next(word for word in (option.default, *(option.param_decls or ())) if str(word).startswith("--"))
-    if kind is bool:
+    options = [one for one in COMMANDS[command].params if one.opts[0].startswith("--") and one.name != "help"]
+    option = rng.choice(options)
+    flag = option.opts[0]
+    if option.is_flag:
         return flag, None
     texts = OUTPUTS.split() if flag == "--out" else [*TEXTS, *WORDS.split(), *FILES.split()]
-    return flag, rng.choice(NUMBERS.split() if "float" in str(kind) or "int" in str(kind) else texts)
+    numbers = option.type.name.startswith(("float", "integer"))
+    return flag, rng.choice(NUMBERS.split() if numbers else texts)
 
 
 def wrong(command: str, folder: Path, run: str, given: Given) -> str:

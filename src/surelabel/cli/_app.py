@@ -15,13 +15,14 @@ import typer
 from surelabel._version import __version__
 from surelabel.base.text import is_text
 from surelabel.cli import data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
-from surelabel.cli._console import complain, one_line, out
+from surelabel.cli._console import one_line, out, warn
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
-from surelabel.cli._work import shown_decoding
+from surelabel.cli._options import examples
+from surelabel.cli._rounds import shown_decoding
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, env):
-    app.command(module.__name__.rpartition(".")[2], epilog=module.EXAMPLE)(module.command)
+    app.command(module.__name__.rpartition(".")[2], epilog=examples(*module.EXAMPLES))(module.command)
 app.add_typer(data.app)
 
 
@@ -62,7 +63,7 @@ def _version(asked: bool) -> None:
 
 @app.callback(
     invoke_without_command=True,
-    epilog="[bold]Examples[/bold]\n\nsurelabel demo\n\nsurelabel fit iris.csv --label species --out runs/iris",
+    epilog=examples("surelabel demo", "surelabel fit iris.csv --label species --out runs/iris"),
 )
 def surelabel(
     context: typer.Context,
@@ -115,11 +116,8 @@ def _warnings_on_one_line() -> Iterator[None]:
         text = one_line(str(message))
         if text not in shown:  # each of many models may have the same to say
             shown.add(text)
-            complain("warning", text, style="bold yellow")
+            warn(text)
 
-    before = warnings.showwarning
-    warnings.showwarning = show
-    try:
+    with warnings.catch_warnings():
+        warnings.showwarning = show
         yield
-    finally:
-        warnings.showwarning = before

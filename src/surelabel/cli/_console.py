@@ -4,9 +4,11 @@ Colors, bars and line breaks at the window's edge are for terminals; a pipe or a
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
 from surelabel.base.text import visible
 
@@ -19,10 +21,25 @@ def say(text: str = "", style: str | None = None) -> None:
     out.print(visible(text), style=style, markup=False, soft_wrap=True)
 
 
-def complain(kind: str, text: str, style: str) -> None:
+def complain(kind: str, text: str, style: str = "bold yellow") -> None:
     """Print `kind: text` on standard error, the kind in color on a terminal."""
     err.print(f"{kind}:", style=style, end=" ", soft_wrap=True)
     err.print(visible(text), markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error."""
+    complain("warning", text)
+
+
+def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> None:
+    """Print a table for a screen of 80 columns; the first `text_columns` columns hold text, the others figures."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for place, title in enumerate(header):
+        table.add_column(title, justify="left" if place < text_columns else "right", no_wrap=place == 0)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
 
 
 def one_line(text: str) -> str:
@@ -41,9 +58,3 @@ def command_line(*words: object) -> str:
     "surelabel resume 'runs/my iris'"
     """
     return shlex.join(["surelabel", *map(str, words)])
-
-
-def list_commands(commands: Sequence[str]) -> None:
-    """Print commands to go on with, one a line."""
-    for command in commands:
-        say(f"  {command}", style="cyan")

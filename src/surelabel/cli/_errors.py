@@ -4,14 +4,11 @@
 the traceback instead.
 """
 
-import contextlib
 import errno
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
 
 import typer
 
@@ -21,19 +18,22 @@ from surelabel.errors import SurelabelError
 
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
-_OPTIONS = {"max_rounds": "rounds", "members": "passes", "id_column": "id", "validation_seed": "seed"}
-"""Settings whose option has another name."""
 
 # typer hands out click's UsageError only as the base of BadParameter; where click lives depends on typer's version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class WrongUse(Exception):  # noqa: N818 - it is the user's command that is wrong
-    """A command that cannot be carried out as given; each argument is one line that says why and what to do."""
+    """A command that cannot run as given; each argument is one line that says why and what to do."""
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """Ctrl-C or SIGTERM; its notes, which typer would lose with a KeyboardInterrupt, tell the command that goes on."""
+    """Ctrl-C or SIGTERM, with a note on what is kept and how to go on; typer would lose that of a KeyboardInterrupt."""
+
+    def __init__(self, note: str | None = None) -> None:
+        super().__init__()
+        if note is not None:
+            self.add_note(note)
 
 
 def debugging() -> bool:
@@ -84,30 +84,6 @@ def describe(error: BaseException) -> list[str]:
         f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}; set {DEBUG}=1 to see where, and "
         "please report it with the output of 'surelabel env'."
     ]
-
-
-@contextlib.contextmanager
-def settings_from_options() -> Iterator[None]:
-    """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
-    from pydantic import ValidationError
-
-    from surelabel.base.settings import mistakes
-
-    try:
-        yield
-    except ValidationError as error:
-        raise WrongUse(*mistakes(error, name=_option)) from error
-
-
-def existing_file(argument: str, path: Path | None) -> None:
-    """Refuse a file that is not there: naming it is wrong use."""
-    if path is not None and not path.is_file():
-        kind = "is a folder" if path.is_dir() else "does not exist"
-        raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
-
-
-def _option(setting: str) -> str:
-    return f"--{_OPTIONS.get(setting, setting).replace('_', '-')}"
 
 
 def _usage(error: Exception) -> str:

@@ -1,25 +1,33 @@
-"""The rounds as they end, a line each, and where the present one stands: bars on a terminal, else plain lines."""
+"""How far a command is: the rounds of a run, a line each as they end, and any other work of many steps.
+
+A terminal gets bars with the time left; a pipe or a file gets a line now and then.
+"""
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.progress import TimeRemainingColumn as TimeLeftColumn
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from surelabel.cli._console import command_line, complain, list_commands, out, say
-from surelabel.cli._runs import open_run
+from surelabel.cli._console import command_line, out, say, warn
+from surelabel.cli._errors import Interrupted
+from surelabel.cli._options import open_run
+from surelabel.data.decoding import watched
+from surelabel.errors import RunError
 
 if TYPE_CHECKING:
+    from surelabel.base.system import Progress as Report
     from surelabel.records import RoundRecord
+    from surelabel.runs import RunFolder
     from surelabel.settings import UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
-"""How often a round that takes long says where it stands, when there is no terminal."""
+"""How often work that takes long says where it stands, when there is no terminal."""
 
+_WIDTH = 7
+"""Of a column, at least."""
 _WHAT = {"train": "training", "label": "labeling"}
 _STOPS = {
     "converged": "the number of selected labels has settled",
@@ -30,191 +38,223 @@ _STOPS = {
 }
 
 
+def bars(quiet: bool = False) -> Progress:
+    """Return bars that are drawn on a terminal alone; what they count is known without one too."""
+    unit = TextColumn("{task.fields[unit]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
+    # The estimate of a round's time looks back over all rounds, not over the last half minute.
+    look_back, hidden = 24 * 3600.0, quiet or not out.is_terminal
+    return Progress(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
+
+
+@contextlib.contextmanager
+def shown_work(unit: str) -> "Iterator[Report]":
+    """Yield what to call with (what is done now, steps done, steps in all).
+
+    Args:
+        unit: what the steps are called, "rounds".
+    """
+    with bars() as shown:
+        task, said = shown.add_task("starting", total=None, unit=unit), time.monotonic()
+
+        def update(what: str, done: int, total: int) -> None:
+            nonlocal said
+            shown.update(task, description=what, completed=done, total=total)
+            if not out.is_terminal and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                say(f"{done}/{total} {unit}: {what}")
+
+        # A terminal has room for one display: decoding is told beside this bar.
+        with watched(lambda what, done, total: shown.update(task, description=f"decoding {what} {done}/{total}")):
+            yield update
+
+
+@contextlib.contextmanager
+def shown_decoding(quiet: bool = False) -> Iterator[None]:
+    """Show a bar while the block decodes pictures or videos; nothing where there is no terminal.
+
+    Args:
+        quiet: whether to show nothing at all.
+    """
+    shown = bars(quiet)
+    task = shown.add_task("decoding", total=None, unit="files")
+
+    def update(what: str, done: int, total: int) -> None:
+        shown.start()
+        shown.update(task, description=f"decoding {what}", completed=done, total=total)
+        if done >= total:
+            shown.stop()
+
+    try:
+        with watched(update):
+            yield
+    finally:
+        shown.stop()
+
+
 class RoundsDisplay:
     """Follows a run: call `step` as work goes on and `add` with each record.
 
     Args:
         done: how many rounds are done already.
         max_rounds: the last round's number, at most.
-        scores: which of "validation" and "test" have a column for their score.
         quiet: whether to print nothing at all.
     """
 
-    def __init__(self, done: int, max_rounds: int, scores: Container[str], quiet: bool = False) -> None:
+    def __init__(self, done: int, max_rounds: int, quiet: bool = False) -> None:
         self.round, self.max_rounds, self.quiet = done, max_rounds, quiet
-        self.columns = _columns(scores)
-        self._step: StepBar | StepLines | None = None
+        self.bars = bars(quiet)
+        self._rounds = self.bars.add_task("round", total=max_rounds + 1, unit="rounds")
+        self._steps = self.bars.add_task("starting", total=None, unit="steps")
         self._has_head = False
+        self.begin()
 
-    @contextlib.contextmanager
-    def shown(self) -> Iterator[Self]:
-        """Show where the present round stands while the block runs."""
-        if self.quiet:
-            yield self
-            return
-        self._step = StepBar(self.max_rounds) if out.is_terminal else StepLines()
-        with self._step:
-            self._step.begin(self.round)
-            yield self
+    def begin(self) -> None:
+        """A round starts."""
+        number, self._said = min(self.round, self.max_rounds), time.monotonic()
+        self.bars.update(self._rounds, completed=number, description=f"round {number} of {self.max_rounds} at most")
 
     def step(self, what: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` steps of this round's training or labeling are over."""
-        if self._step is not None:
-            self._step.update(_WHAT.get(what, what), done, total)
+        """Note that `done` of `total` steps of this round's training or labeling are over."""
+        task, what = self.bars.tasks[self._steps], _WHAT.get(what, what)
+        # Another kind of work, or its beginning again, starts the bar anew.
+        if what != task.description or done < task.completed:
+            self.bars.reset(self._steps, total=total, description=what)
+        self.bars.update(self._steps, completed=done)
+        if out.is_terminal or self.quiet or time.monotonic() - self._said < SECONDS_BETWEEN_LINES or not task.speed:
+            return
+        self._said, left = time.monotonic(), duration(task.time_remaining or 0)
+        say(f"round {self.round}: {what} {done}/{total}, {task.speed:.1f} steps/s, {left} left")
 
     def add(self, record: "RoundRecord") -> None:
         """Print a round's line."""
         self.round = record.round + 1
-        if self._step is not None:
-            if not self._has_head:
-                say("  ".join(name.rjust(width) for name, width, _ in self.columns), style="bold")
-                self._has_head = True
-            say("  ".join(cell(record).rjust(width) for _, width, cell in self.columns))
-            self._step.begin(self.round)
-
-
-class StepBar:
-    """Two bars: the rounds, and the present round's training or labeling, with rate and time left."""
-
-    def __init__(self, max_rounds: int) -> None:
-        self.max_rounds = max_rounds
-        columns = (TextColumn("{task.description}"), BarColumn(), StepColumn())
-        # The estimate of a round's time looks back over all rounds, not over the last half minute.
-        self.bars = Progress(*columns, TimeLeftColumn(), console=out, transient=True, speed_estimate_period=24 * 3600.0)
-        self.rounds = self.bars.add_task("round", total=max_rounds + 1)
-        self.steps = self.bars.add_task("starting", total=None)
-        self._at = ("", 0)
-
-    def __enter__(self) -> Self:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
-
-    def begin(self, number: int) -> None:
-        """A round starts."""
-        number = min(number, self.max_rounds)
-        self.bars.update(self.rounds, completed=number, description=f"round {number} of {self.max_rounds} at most")
-
-    def update(self, what: str, done: int, total: int) -> None:
-        """Move the lower bar; another kind of work, or its beginning again, starts it anew."""
-        if what != self._at[0] or done < self._at[1]:
-            self.bars.reset(self.steps, total=total, description=what)
-        self.bars.update(self.steps, completed=done)
-        self._at = what, done
-
-
-class StepLines:
-    """Without a terminal: a line now and then in a round that takes long."""
-
-    def __init__(self) -> None:
-        self.number, self._began, self._said = 0, 0.0, 0.0
-        self._at = ("", 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-    def begin(self, number: int) -> None:
-        """A round starts."""
-        self.number, self._at, self._said = number, ("", 0), time.monotonic()
-
-    def update(self, what: str, done: int, total: int) -> None:
-        """Print a line if the last one is long ago."""
-        now = time.monotonic()
-        if what != self._at[0] or done < self._at[1]:
-            self._began = now
-        self._at = what, done
-        if now - self._said < SECONDS_BETWEEN_LINES or now == self._began:
+        self.begin()
+        if self.quiet:
             return
-        self._said = now
-        rate = done / (now - self._began)
-        say(f"round {self.number}: {what} {done}/{total}, {rate:.1f} steps/s, {duration((total - done) / rate)} left")
+        cells = _cells(record)
+        if not self._has_head:
+            say("  ".join(name.rjust(_WIDTH) for name in cells), style="bold")
+            self._has_head = True
+        say("  ".join(text.rjust(max(_WIDTH, len(name))) for name, text in cells.items()))
 
 
-class StepColumn(ProgressColumn):
-    """Steps done, in all, and per second; nothing for the rounds, whose number stands in front of the bar."""
+def follow(
+    begin: "Callable[[Report], Iterator[RoundRecord]]",
+    folder: Path,
+    config: "UPSConfig",
+    *,
+    done: int = 0,
+    held_out: Mapping[str, int] | None = None,
+    quiet: bool,
+) -> None:
+    """Show the rounds as they end, and then what came out; an interruption or a full disk tells how to go on.
 
-    def render(self, task: Task) -> Text:
-        """Return the text."""
-        if task.id == 0 or task.total is None:
-            return Text("")
-        rate = f", {task.speed:.0f}/s" if task.speed else ""
-        return Text(f"step {task.completed:.0f}/{task.total:.0f}{rate}", style="progress.data.speed")
+    Args:
+        begin: starts or resumes the run, given what to call as work goes on.
+        folder: the run's folder.
+        config: the run's.
+        done: how many rounds are done already.
+        held_out: how many samples the sets "validation" and "test" have, if known.
+        quiet: whether to print warnings alone.
+    """
+    display = RoundsDisplay(done, config.max_rounds, quiet)
+    try:
+        with shown_decoding(quiet):
+            rounds = begin(display.step)
+        with display.bars:
+            for record in rounds:
+                display.add(record)
+    except KeyboardInterrupt:
+        raise Interrupted(_way_on(folder, display.round)) from None
+    except (OSError, MemoryError, RunError) as error:
+        # Of the run's own errors only a file that could not be written leaves something to go on with.
+        not_written = isinstance(error, RunError) and isinstance(error.__cause__, OSError)
+        way_on = _way_on(folder, display.round, not_written)
+        if way_on is not None and (not_written or not isinstance(error, RunError)):
+            error.add_note(way_on)
+        raise
+    run = open_run(folder)
+    tell_the_end(run, held_out or {}, quiet)
+    if display.round > done:
+        warn_of_no_positives(run.records(), config)
 
 
-def tell_the_end(folder: Path, record: "RoundRecord", task: str, held_out: Mapping[str, int | None]) -> None:
+def _way_on(folder: Path, done: int, not_written: bool = False) -> str | None:
+    """Return what is kept of an interrupted run, and the command to go on with; None: it has not begun."""
+    from surelabel.runs.layout import CHECKPOINT, RUN, round_file
+
+    if not (folder / RUN).exists():
+        return "the run has not begun; the same command begins it" if not_written else None
+    kept = []
+    if done:
+        kept.append("round 0 is done and kept" if done == 1 else f"rounds 0 to {done - 1} are done and kept")
+    if (folder / round_file(done, CHECKPOINT)).exists():
+        kept.append(f"round {done} is kept up to its last checkpoint")
+    return f"{', '.join(kept) or 'no round is done yet'}; go on with: {command_line('resume', folder)}"
+
+
+def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> None:
     """Say why the rounds ended, what came out, where it is and what to do with it.
 
     Args:
-        folder: the run's.
-        record: the last round's.
-        task: "single" or "multi".
-        held_out: the sets that may have a score, "validation" and "test", and how many samples each has, if known.
+        run: with its last round done.
+        held_out: how many samples the sets "validation" and "test" have, if known.
+        quiet: whether to warn only of a last round that is worse than round 0 on the validation set.
     """
     from surelabel.report.held_out import rounds_change, selected_lines
 
-    run = open_run(folder)
-    first, names = run.records()[0], run.settings.classes
-    parts = [text for name, size in held_out.items() if (text := _score_text(name, size, first, record, task, names))]
-    why = _STOPS.get(record.stop or "", "")
-    say()
-    say(f"Done after round {record.round} in {duration(record.minutes * 60)}: {why}.", style="green")
-    if parts:
-        text = "; ".join(parts)
-        say(f"{text[0].upper()}{text[1:]}.")
     change = rounds_change(run)
-    for line in (" ".join(filter(None, change or ())), *selected_lines(run)):
-        if line:
-            say(line)
-    say(f"The run is in {folder}. Go on with:")
-    list_commands(
-        [
-            command_line("predict", folder, "new.csv", "--out", "predictions.csv"),
-            command_line("label", folder, "pool.csv", "--out", "labels.csv"),
-            command_line("report", folder, "--out", "report.html"),
-        ]
-    )
-
-
-def warn_of_worse(folder: Path) -> None:
-    """Warn of a run whose last round is worse than round 0 on its validation set."""
-    from surelabel.report.held_out import rounds_change
-
-    change = rounds_change(open_run(folder))
-    if change is not None and change.worse:
-        complain("warning", f"{change.worse} {change.text}", style="bold yellow")
+    if quiet:
+        if change is not None and change.worse:
+            warn(f"{change.worse} {change.text}")
+        return
+    last = run.records()[-1]
+    why = _STOPS.get(last.stop or "", "")
+    say()
+    say(f"Done after round {last.round} in {duration(last.minutes * 60)}: {why}.", style="green")
+    scores = "; ".join(filter(None, (_score_text(run, part, held_out.get(part)) for part in ("validation", "test"))))
+    if scores:
+        say(f"{scores[0].upper()}{scores[1:]}.")
+    for line in filter(None, (" ".join(filter(None, change or ())), *selected_lines(run))):
+        say(line)
+    say(f"The run is in {run.path}. Go on with:")
+    for words in (
+        ("predict", run.path, "new.csv", "--out", "predictions.csv"),
+        ("label", run.path, "pool.csv", "--out", "labels.csv"),
+        ("report", run.path, "--out", "report.html"),
+    ):
+        say(f"  {command_line(*words)}", style="cyan")
 
 
 def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") -> None:
-    """Warn of a run whose rounds have learned from no positive label, and say what loosens that."""
+    """Warn if no round has learned from a positive label, and say which thresholds to loosen."""
     if len(records) > 1 and not any(record.num_positive for record in records):
-        complain(
-            "warning",
+        warn(
             f"no round selected a positive label: none was sure enough for tau_p={config.tau_p:g} and "
             f"kappa_p={config.kappa_p:g}. In another run lower --tau-p or raise --kappa-p; 'surelabel thresholds' "
-            "shows what they select of labels held out with --validation.",
-            style="bold yellow",
+            "shows what they select of labels held out with --validation."
         )
 
 
-def _score_text(
-    part: str, size: int | None, first: "RoundRecord", record: "RoundRecord", task: str, classes: Sequence[str]
-) -> str:
-    score, eleven = getattr(record, f"{part}_score"), getattr(record, f"{part}_score_11")
+def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
+    """Return the last round's score on a held-out set, beside what else is known of it; "" without a score."""
+    records, classes = run.records(), run.settings.classes
+    last, name = records[-1], f"{part}_score"
+    score = getattr(last, name)
     if score is None:
         return ""
     samples = "" if size is None else f" on {size} {'sample' if size == 1 else 'samples'}"
     # A run of an earlier version has one of the two means alone.
-    values = {"over 11 points": eleven, "in round 0": getattr(first, f"{part}_score") if record.round else None}
+    values = {
+        "over 11 points": getattr(last, f"{name}_11"),
+        "in round 0": getattr(records[0], name) if last.round else None,
+    }
     beside = [f"{value:.3f} {what}" for what, value in values.items() if value is not None]
     others = f" ({'; '.join(beside)})" if beside else ""
-    if task == "single":
+    if run.settings.config.task == "single":
         return f"{part} accuracy {score:.3f}{others}{samples}"
-    missing = [classes[code] for code, one in enumerate(getattr(record, f"{part}_class_scores") or ()) if one is None]
+    missing = [classes[code] for code, one in enumerate(getattr(last, f"{part}_class_scores") or ()) if one is None]
     verb = "has" if len(missing) == 1 else "have"
     number = f"{len(missing)} of {len(classes)} classes"
     without = f", without {', '.join(missing)} ({number}), which {verb} no positive there" if missing else ""
@@ -232,20 +272,15 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _columns(scores: Container[str]) -> list[tuple[str, int, Callable[["RoundRecord"], str]]]:
-    columns: list[tuple[str, int, Callable[[RoundRecord], str]]] = [
-        ("round", 5, lambda record: str(record.round)),
-        ("positives", 9, lambda record: str(record.num_positive)),
-        ("negatives", 9, lambda record: str(record.num_negative)),
-        ("of pool", 7, lambda record: f"{record.positive_share:.0%}"),
-        ("confidence", 10, lambda record: _number(record.mean_confidence)),
-    ]
-    if "validation" in scores:
-        columns.append(("validation", 10, lambda record: _number(record.validation_score)))
-    if "test" in scores:
-        columns.append(("test", 6, lambda record: _number(record.test_score)))
-    return [*columns, ("time", 7, lambda record: duration(record.minutes * 60))]
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _cells(record: "RoundRecord") -> dict[str, str]:
+    """Return a round's line, by the heads of its columns."""
+    scores = {"validation": record.validation_score, "test": record.test_score}
+    return {
+        "round": str(record.round),
+        "positives": str(record.num_positive),
+        "negatives": str(record.num_negative),
+        "of pool": f"{record.positive_share:.0%}",
+        "confidence": "-" if record.mean_confidence is None else f"{record.mean_confidence:.3f}",
+        **{part: f"{score:.3f}" for part, score in scores.items() if score is not None},
+        "time": duration(record.minutes * 60),
+    }

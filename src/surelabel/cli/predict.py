@@ -1,33 +1,32 @@
 """`surelabel predict`: the run's last model on new samples, one deterministic pass."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from surelabel.cli import _runs, _several
+from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._samples import checked_run, present_columns, read_samples, together, write
 
 if TYPE_CHECKING:
     from surelabel.settings import RunSettings
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel predict runs/iris new.csv --out predictions.csv
-
-surelabel predict runs/iris new.csv --proba | head"""
+EXAMPLES = (
+    "surelabel predict runs/iris new.csv --out predictions.csv",
+    "surelabel predict runs/iris new.csv --proba | head",
+)
 
 
 def command(
-    run: _runs.Run,
-    file: _runs.Samples,
-    out: _runs.Out = None,
-    proba: Annotated[bool, typer.Option("--proba", help="Add a column with each class's probability.")] = False,
-    entries: _several.Entries = False,
-    id: _runs.Id = None,
-    trust: _runs.Trust = None,
-    trust_code: _runs.TrustCode = False,
-    force: _runs.Force = False,
-    excel_safe: _runs.ExcelSafe = False,
+    run: Path = options.RUN,
+    file: Path = options.SAMPLES,
+    out: Path | None = options.OUT,
+    proba: bool = options.option("Add a column with each class's probability.", "--proba", value=False),
+    entries: bool = options.ENTRIES,
+    id: str | None = options.ID,
+    trust: list[str] | None = options.TRUST,
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.FORCE,
+    excel_safe: bool = options.EXCEL_SAFE,
 ) -> None:
     """Predict the labels of new samples: id, prediction, confidence.
 
@@ -36,15 +35,13 @@ def command(
     there is a row for each sample and class: the prediction is 1 (present) or 0,
     and the confidence is the probability that the class is present.
     """
-    _runs.check_files(file, out, force, excel_safe)
-    folder = _runs.open_run(run, trust_code)
-    _several.check_entries(entries, folder.settings)
+    folder = checked_run(run, file, out, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe)
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, _ = _runs.read_samples(folder.settings, file, id)
+    samples, _ = read_samples(folder.settings, file, id)
     p = learner.predict_proba(samples)
-    _runs.write(predictions(samples.ids, p, folder.settings, proba, entries), out, force, excel_safe)
+    write(predictions(samples.ids, p, folder.settings, proba, entries), out, force, excel_safe)
 
 
 def predictions(
@@ -72,5 +69,5 @@ def predictions(
         }
     probabilities = {f"p({name})": p[:, code] for code, name in enumerate(classes)} if proba else {}
     if settings.config.task == "multi":
-        return _several.together({"id": ids}, _several.present_columns("prediction", present, settings), probabilities)
+        return together({"id": ids}, present_columns("prediction", present, settings), probabilities)
     return {"id": ids, "prediction": classes[p.argmax(axis=1)], "confidence": p.max(axis=1), **probabilities}

@@ -2,17 +2,14 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
-from rich import box
-from rich.table import Table
 
-from surelabel.cli._console import command_line, complain, say
-from surelabel.cli._console import out as screen
-from surelabel.cli._errors import Interrupted, describe, settings_from_options
-from surelabel.cli._fit_options import check_device, check_pretrained
-from surelabel.cli._work import shown_work
+from surelabel.cli._console import command_line, say, show_table, warn
+from surelabel.cli._errors import Interrupted, describe
+from surelabel.cli._options import check_device, check_pretrained, option, settings_from_options
+from surelabel.cli._rounds import shown_work
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,99 +17,52 @@ if TYPE_CHECKING:
     from surelabel.reproduce.outcome import Result
     from surelabel.reproduce.plans import Options
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel reproduce
-
-surelabel reproduce table5 --labels 1000 --budget 6
-
-surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper
-
-surelabel reproduce table3 --labels 20% --set split=2
-
-surelabel reproduce table5 --rows UPS --uncertainty deep-ensemble
-
-surelabel reproduce mine.py:TABLE"""
+EXAMPLES = (
+    "surelabel reproduce",
+    "surelabel reproduce table5 --labels 1000 --budget 6",
+    "surelabel reproduce table1 --rows UPS --seeds 3 --recipe paper",
+    "surelabel reproduce table3 --labels 20% --set split=2",
+    "surelabel reproduce table5 --rows UPS --uncertainty deep-ensemble",
+    "surelabel reproduce mine.py:TABLE",
+)
 
 
 RESULTS = Path("results/runs.csv")
 """Where the rows of runs go, in the current folder."""
 
 
-def _option(flag: str, text: str, metavar: str | None = None) -> Any:
-    return typer.Option(flag, help=text, metavar=metavar, show_default=False)
-
-
-Name = Annotated[
-    str | None, typer.Argument(help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all.")
-]
-Rows = Annotated[list[str] | None, _option("--rows", "Only this row; given several times: these.")]
-Labels = Annotated[
-    list[str] | None, _option("--labels", "Only this number of labels, or share: 500, 20%; may be repeated.")
-]
-Data = Annotated[list[str] | None, _option("--data", "Only this data set, such as cifar10; may be repeated.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Seeds 0, 1, …; a seed also draws the split.")]
-Seed = Annotated[list[int] | None, _option("--seed", "This seed, in place of --seeds; may be repeated.")]
-Recipe = Annotated[
-    Literal["fast", "paper"],
-    typer.Option("--recipe", help="fast: minutes, where it departs from the paper it says so; paper: hours."),
-]
-Budget = Annotated[
-    float | None, _option("--budget", "Minutes for each run; rounds and steps are set to fit.", "MINUTES")
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        "--rounds", min=1, max=1000, help="So many rounds at most, in place of the recipe's.", show_default=False
+def command(
+    experiment: str | None = typer.Argument(
+        None, help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all."
     ),
-]
-Pretrained = Annotated[
-    Path | None,
-    _option(
-        "--pretrained",
+    rows: list[str] | None = option("Only this row; given several times: these."),
+    labels: list[str] | None = option("Only this number of labels, or share: 500, 20%; may be repeated."),
+    data: list[str] | None = option("Only this data set, such as cifar10; may be repeated."),
+    seeds: int = option("Seeds 0, 1, …; a seed also draws the split.", value=1, min=1, max=1000),
+    seed: list[int] | None = option("This seed, in place of --seeds; may be repeated."),
+    recipe: Literal["fast", "paper"] = option(
+        "fast: minutes, where it departs from the paper it says so; paper: hours.", value="fast"
+    ),
+    budget: float | None = option("Minutes for each run; rounds and steps are set to fit.", metavar="MINUTES"),
+    rounds: int | None = option("So many rounds at most, in place of the recipe's.", min=1, max=1000),
+    pretrained: Path | None = option(
         "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
-        "FILE",
+        metavar="FILE",
     ),
-]
-Uncertainty = Annotated[
-    str | None,
-    _option(
-        "--uncertainty",
+    uncertainty: str | None = option(
         "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or FILE.py:CLASS of your own; "
         "in rows that do not name another.",
-        "ESTIMATOR",
+        metavar="ESTIMATOR",
     ),
-]
-Arguments = Annotated[
-    list[str] | None,
-    _option("--set", "Set an argument of the data set, such as split=2; may be repeated.", "NAME=VALUE"),
-]
-Device = Annotated[str | None, _option("--device", "cpu or cuda; left out, the GPU if there is one.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder of the runs; a second call goes on there.")]
-Results = Annotated[
-    Path | None,
-    _option("--results", "Append a row for each run to this CSV file; left out, results/runs.csv.", "FILE"),
-]
-NoResults = Annotated[bool, typer.Option("--no-results", help="Append nothing to any file.")]
-
-
-def command(
-    experiment: Name = None,
-    rows: Rows = None,
-    labels: Labels = None,
-    data: Data = None,
-    seeds: Seeds = 1,
-    seed: Seed = None,
-    recipe: Recipe = "fast",
-    budget: Budget = None,
-    rounds: Rounds = None,
-    pretrained: Pretrained = None,
-    uncertainty: Uncertainty = None,
-    arguments: Arguments = None,
-    device: Device = None,
-    out: Out = Path("runs/reproduce"),
-    results: Results = None,
-    no_results: NoResults = False,
+    arguments: list[str] | None = option(
+        "Set an argument of the data set, such as split=2; may be repeated.", "--set", metavar="NAME=VALUE"
+    ),
+    device: str | None = option("cpu or cuda; left out, the GPU if there is one."),
+    out: Path = option("The folder of the runs; a second call goes on there.", value=Path("runs/reproduce")),
+    results: Path | None = option(
+        "Append a row for each run to this CSV file; left out, results/runs.csv.", metavar="FILE"
+    ),
+    no_results: bool = option("Append nothing to any file.", "--no-results", value=False),
 ) -> None:
     """Run a table or figure of the paper again, and show the paper's figures beside ours.
 
@@ -122,14 +72,12 @@ def command(
     if experiment is None:
         _list_all()
         return
-    if device is not None:
-        check_device(device)
+    check_device(device)
     if seed and seeds != 1:
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")
     if results is not None and no_results:
         raise InvalidInputError("Give --results or --no-results, not both.")
-    if pretrained is not None:
-        check_pretrained(pretrained)
+    check_pretrained(pretrained)
     from surelabel.reproduce.arguments import parse_arguments
     from surelabel.reproduce.entries import parse_labels
     from surelabel.reproduce.paper import experiment as named
@@ -165,11 +113,8 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
         _show_kept(experiment, options, out)
         if not isinstance(problem, KeyboardInterrupt):
             raise
-        error = Interrupted()
-        again = command_line("reproduce", name)
         kept = f"finished rounds are kept in {out}" if any(out.glob(f"*/*/{RUN}")) else "no round is done yet"
-        error.add_note(f"{kept}; the same command goes on: {again} …")
-        raise error from None
+        raise Interrupted(f"{kept}; the same command goes on: {command_line('reproduce', name)} …") from None
     _show(experiment, cells, options, out)
     if results is not None:
         say(f"The rows of these runs are in {results}.")
@@ -183,7 +128,7 @@ def _show_kept(experiment: "Experiment", options: "Options", out: Path) -> None:
         if out.exists():
             _show(experiment, collect(experiment, out, options), options, out)
     except Exception as error:
-        complain("warning", f"the finished runs cannot be shown: {describe(error)[0]}", style="bold yellow")
+        warn(f"the finished runs cannot be shown: {describe(error)[0]}")
 
 
 def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path) -> None:
@@ -195,12 +140,12 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         options: recipe and minutes.
         out: where the table and the figures go.
     """
-    from surelabel.reproduce.outcome import notes, scores_text, write_outcome
+    from surelabel.reproduce.outcome import cell_texts, header_texts, notes, scores_text, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
     say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
-    screen.print(drawn(experiment, cells))
+    show_table(header_texts(experiment), [cell_texts(experiment, cell) for cell in cells], text_columns=2)
     for text in notes(experiment, cells):
         say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
@@ -211,7 +156,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         for run in cell.runs:
             if (took := run.records()[-1].minutes) > limit:
                 name = f"{_cell_name(cell)}, seed {run.settings.config.seed}"
-                complain("warning", f"{name}, took {took:.1f} minutes.", style="bold yellow")
+                warn(f"{name}, took {took:.1f} minutes.")
     for path in write_outcome(experiment, cells, out):
         say(f"Written: {path}")
 
@@ -222,31 +167,12 @@ def _cell_name(cell: "Result") -> str:
     return f"{cell.entry.row}, {cell.entry.dataset.name} {labels_text(cell.entry.labels)}"
 
 
-def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
-    """Return the table: the paper's figure and ours side by side."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    from surelabel.reproduce.outcome import cell_texts, header_texts
-
-    for title in header_texts(experiment):
-        table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
-    for cell in cells:
-        table.add_row(*cell_texts(experiment, cell))
-    return table
-
-
 def _list_all() -> None:
     from surelabel.reproduce.paper import EXPERIMENTS
 
-    screen.print(_listed(list(EXPERIMENTS.values())))
+    experiments = EXPERIMENTS.values()
+    numbers = [len({entry.row for entry in one.entries if entry.variant is not None}) for one in experiments]
+    rows = [(one.name, one.title, str(number)) for one, number in zip(experiments, numbers, strict=True)]
+    show_table(("name", "what it shows", "rows to run"), rows, text_columns=3)
     say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")
     say("UCF-101 need, the command says.")
-
-
-def _listed(experiments: "list[Experiment]") -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in ("name", "what it shows", "rows to run"):
-        table.add_column(title)
-    for one in experiments:
-        rows = {entry.row: None for entry in one.entries if entry.variant is not None}
-        table.add_row(one.name, one.title, str(len(rows)))
-    return table

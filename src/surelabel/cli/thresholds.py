@@ -3,73 +3,44 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from rich import box
-from rich.table import Table
 
-from surelabel.cli import _runs
-from surelabel.cli._console import complain, say
-from surelabel.cli._console import out as screen
+from surelabel.cli import _options as options
+from surelabel.cli._console import say, show_table, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._options import option
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.core.thresholds import HeldOutLabels, Thresholds
     from surelabel.report.thresholds import Pair
 
-EXAMPLE = """[bold]Examples[/bold]
-
-surelabel thresholds runs/iris
-
-surelabel thresholds runs/iris --max-error 0.02 --out iris.svg
-
-surelabel thresholds held_out.npz --tau-p 0.7 --kappa-p 0.05"""
+EXAMPLES = (
+    "surelabel thresholds runs/iris",
+    "surelabel thresholds runs/iris --max-error 0.02 --out iris.svg",
+    "surelabel thresholds held_out.npz --tau-p 0.7 --kappa-p 0.05",
+)
 
 TAUS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 KAPPAS = (0.01, 0.02, 0.05, 0.1, math.inf)
 
 
 def command(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN or FILE",
-            help="A run's folder, for its validation set; or a file: .npz with p, u and y, or .csv or .parquet with "
-            "the columns confidence, uncertainty, label and truth.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file.",
-            show_default=False,
-        ),
-    ] = None,
-    max_error: Annotated[
-        float, typer.Option("--max-error", help="The share of wrong labels to stay below.", min=0, max=1)
-    ] = 0.05,
-    delta: Annotated[
-        float, typer.Option("--delta", help="The chance that the share is not below it.", min=0, max=1)
-    ] = 0.05,
-    min_coverage: Annotated[
-        float, typer.Option("--min-coverage", help="The share of the samples at which the tests begin.", min=0, max=1)
-    ] = 0.2,
-    round: Annotated[
-        int, typer.Option("--round", help="Whose network's labels to look at, in a run; -1: the last's.")
-    ] = 0,
-    tau_p: Annotated[
-        list[float] | None,
-        typer.Option("--tau-p", help="A row of the table; may be repeated.", min=0, max=1, show_default=False),
-    ] = None,
-    kappa_p: Annotated[
-        list[float] | None,
-        typer.Option("--kappa-p", help="A column of the table; may be repeated.", min=0, show_default=False),
-    ] = None,
-    force: _runs.Force = False,
+    source: Path = typer.Argument(
+        metavar="RUN or FILE",
+        help="A run's folder, for its validation set; or a file: .npz with p, u and y, or .csv or .parquet with the "
+        "columns confidence, uncertainty, label and truth.",
+    ),
+    out: Path | None = option("The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file."),
+    max_error: float = option("The share of wrong labels to stay below.", value=0.05, min=0, max=1),
+    delta: float = option("The chance that the share is not below it.", value=0.05, min=0, max=1),
+    min_coverage: float = option("The share of the samples at which the tests begin.", value=0.2, min=0, max=1),
+    round: int = option("Whose network's labels to look at, in a run; -1: the last's.", value=0),
+    tau_p: list[float] | None = option("A row of the table; may be repeated.", min=0, max=1),
+    kappa_p: list[float] | None = option("A column of the table; may be repeated.", min=0),
+    force: bool = options.FORCE,
 ) -> None:
     """Choose thresholds for positive labels on held-out labels.
 
@@ -79,7 +50,7 @@ def command(
     --delta. That holds for samples drawn as these were, whose labels trained or
     chose no network, and for one choice: not for the best of several tries.
     """
-    _runs.check_output(out, force, endings=(".svg",))
+    options.check_output(out, force, endings=(".svg",))
     labels, used, pool = _read(source, round)
     from surelabel.core.thresholds import choose
     from surelabel.report.thresholds import Pair, draw_distributions
@@ -89,43 +60,36 @@ def command(
     chosen = choose(labels, max_error, delta, min_coverage, pool)
     number, wrong = int(labels.label.sum()), int(labels.wrong.sum())
     say(f"{number} held-out labels, {1 - wrong / number:.2%} right", style="bold")
-    screen.print(drawn(labels, tau_p or TAUS, kappa_p or KAPPAS))
+    show_pairs(labels, tau_p or TAUS, kappa_p or KAPPAS)
     if used is not None:
         say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {_selected_text(labels, used)}.")
     say(f"Chosen: {chosen}" if chosen.tau_p is not None else str(chosen))
     if chosen.tau_p is not None:
-        _tell_limits(round, pool is not None)
-        _tell_use(chosen)
+        _tell_use(chosen, round, has_pool=pool is not None)
     marks = {} if used is None else {"the run's": used}
     if chosen.tau_p is not None and chosen.kappa_p is not None:
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)
-    figure = out or Path(f"thresholds-{_name(source)}.svg")
+    name = source.resolve().name if source.is_dir() else source.stem
+    figure = out or Path(f"thresholds-{name}.svg")
     if out is None and figure.exists() and not force:
-        complain("warning", f"file '{figure}' exists and is kept; give --force to replace it, or --out.", style="bold")
+        warn(f"file '{figure}' exists and is kept; give --force to replace it, or --out.")
         return
     draw_distributions(figure, labels, marks)
     say(f"The figure is in {figure}.")
 
 
-def drawn(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[float]) -> Table:
-    """Return the number and accuracy of the labels that each pair of thresholds selects."""
-    from surelabel.report.thresholds import Pair
+def show_pairs(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[float]) -> None:
+    """Print the number and accuracy of the labels that each pair of thresholds selects."""
+    from surelabel.report.thresholds import Pair, select_from
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("tau_p", justify="right", no_wrap=True)
     kappas = kappas if labels.uncertainty is not None else (math.inf,)
-    for kappa in kappas:
-        table.add_column(f"kappa_p {kappa:g}", justify="right", no_wrap=True)
+    rows = []
     for tau in taus:
-        table.add_row(f"{tau:g}", *(_pair_text(labels, Pair(tau, kappa)) for kappa in kappas))
-    return table
-
-
-def _pair_text(labels: "HeldOutLabels", pair: "Pair") -> str:
-    from surelabel.report.thresholds import select_from
-
-    selected = select_from(labels, pair)
-    return "0" if selected.accuracy is None else f"{selected.number} {selected.accuracy:.2%}"
+        pairs = [select_from(labels, Pair(tau, kappa)) for kappa in kappas]
+        rows.append(
+            [f"{tau:g}", *("0" if one.accuracy is None else f"{one.number} {one.accuracy:.2%}" for one in pairs)]
+        )
+    show_table(["tau_p", *(f"kappa_p {kappa:g}" for kappa in kappas)], rows, text_columns=0)
 
 
 def _selected_text(labels: "HeldOutLabels", pair: "Pair") -> str:
@@ -146,7 +110,7 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOu
     from surelabel.report.thresholds import Pair, pool_labels, read_labels, validation_labels
 
     if source.is_dir():
-        run = _runs.open_run(source)
+        run = options.open_run(source)
         used = Pair(run.settings.config.tau_p, run.settings.config.kappa_p)
         return validation_labels(run, round), used, pool_labels(run, round)
     if round:
@@ -154,21 +118,14 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOu
     return read_labels(source), None, None
 
 
-def _name(source: Path) -> str:
-    return source.resolve().name if source.is_dir() else source.stem
+def _tell_use(chosen: "Thresholds", round: int, has_pool: bool) -> None:
+    """Say how far the promise goes, and how to use the thresholds."""
+    from surelabel.settings import UPSConfig
 
-
-def _tell_limits(round: int, has_pool: bool) -> None:
+    assert chosen.tau_p is not None
     if not has_pool:
         say("The probability is approximate: there is no pool that the pairs of thresholds could be taken from.")
     if round:
         say("This network has learned from the pool, so the promise is about samples that it has not seen.")
-
-
-def _tell_use(chosen: "Thresholds") -> None:
-    from surelabel.settings import UPSConfig
-
-    assert chosen.tau_p is not None
     negative = f" --tau-n {chosen.tau_p!r}" if chosen.tau_p < UPSConfig().tau_n else ""
-    values = f"--tau-p {chosen.tau_p!r} --kappa-p {chosen.kappa_p!r}{negative}"
-    say(f"To use them: surelabel fit ... {values}", style="cyan")
+    say(f"To use them: surelabel fit ... --tau-p {chosen.tau_p!r} --kappa-p {chosen.kappa_p!r}{negative}", style="cyan")

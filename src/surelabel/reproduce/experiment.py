@@ -41,7 +41,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.checks import check_uncertainties
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
-from surelabel.runs.session import resume_opened, start
+from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
 
 SHARED = ".shared"
@@ -361,7 +361,7 @@ def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress
     if (place / RUN).exists():
         run = RunFolder.open(place).asked_for(settings.pinned())
         try:
-            return resume_opened(run, shared=shared, progress=progress)
+            return resume(run, shared=shared, progress=progress)
         except (ChangedFileError, UntrustedCodeError) as error:
             error.add_note(f"to begin this run again, remove '{place}'")
             raise

@@ -1,8 +1,7 @@
-"""What a run's settings say of its data, and whether a resumed run has the same."""
+"""What a run's settings say about its data, and whether a resumed run has the same data."""
 
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,19 +12,19 @@ from surelabel.data.draws import sample_keys
 from surelabel.data.run_data import RunData, TableData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
-from surelabel.data.training_set import as_pair, targets
+from surelabel.data.training_set import as_pair
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.reading import RunFolder
-from surelabel.runs.tables import Codes, ids_column
-from surelabel.settings import RunSettings, UPSConfig
+from surelabel.runs.tables import ids_column
+from surelabel.settings import RunSettings
 
 _ROWS = 256
 """How many rows of an array in memory a fingerprint looks at."""
 
 
 def complete(settings: RunSettings, data: RunData) -> RunSettings:
-    """Fill in what the settings say of the data, and refuse a config that is for other data or another learner."""
+    """Fill in what the settings say about the data; refuse a config for other data or another learner."""
     if data.unlabeled is not None:
         check_uncertainties(settings)
     data_fingerprint = fingerprint(data)
@@ -60,7 +59,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
 
 
 def check_uncertainties(settings: RunSettings) -> None:
-    """Refuse thresholds on uncertainties that the learner does not estimate, which selection would after training."""
+    """Refuse thresholds on uncertainties that the learner does not estimate: before training, not after."""
     config, learner = settings.config, settings.learner
     if not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
         return
@@ -70,31 +69,6 @@ def check_uncertainties(settings: RunSettings) -> None:
             f"uncertainty='none' leaves nothing for {' and '.join(finite)} to judge; make them infinite to select by "
             "confidence alone, or use another estimator, such as 'mc-dropout'."
         )
-
-
-def in_memory_data(
-    labeled: tuple[Any, Any],
-    unlabeled: Any,
-    config: UPSConfig,
-    validation: tuple[Any, Any] | None,
-    test: tuple[Any, Any] | None,
-    truth: Any,
-    classes: Sequence[str] | None,
-) -> RunData:
-    """Return the arguments of `run` as one value; classes without names are called by their indices."""
-    if classes is None:
-        _, labels = as_pair("labeled", labeled)
-        y, _ = targets("labeled", labels, config.task, config.num_classes)
-        classes = [str(index) for index in range(y.shape[1])]
-    return RunData(
-        labeled=labeled,
-        unlabeled=unlabeled,
-        classes=list(classes),
-        task=config.task,
-        validation=validation,
-        test=test,
-        truth=None if truth is None else to_numpy(truth),
-    )
 
 
 def fingerprint(data: RunData) -> str:
@@ -121,33 +95,21 @@ def check_same_data(run: RunFolder, data: RunData) -> None:
         )
 
 
-def check_ids(data: RunData) -> None:
-    """Refuse ids that the tables could not hold, before any work is done."""
-    pairs = [data.labeled, (data.unlabeled, None), *([data.validation] if data.validation is not None else [])]
-    for samples, _ in pairs:
-        if samples is not None:
-            ids_column(as_source("samples", samples).ids)
-
-
 def split_of(data: RunData) -> dict[str, Any]:
     """Return the ids of the labeled and of the validation samples, numbers and text as they are, and their hash.
 
     Where ids are counted in each part, as of arrays without any, they do not tell samples apart: the hash is then that
-    of the data.
+    of the data. Ids that the tables could not hold are refused, those of the pool too.
     """
-    parts = {"labeled": data.labeled[0], "validation": None if data.validation is None else data.validation[0]}
+    validation = None if data.validation is None else data.validation[0]
+    parts = {"labeled": data.labeled[0], "validation": validation, "unlabeled": data.unlabeled}
     ids = {name: as_source(name, samples).ids for name, samples in parts.items() if samples is not None}
-    plain = {name: [_plain(value) for value in ids_column(values).to_pylist()] for name, values in ids.items()}
-    others = [as_source("unlabeled", data.unlabeled).ids] if data.unlabeled is not None else []
-    everywhere = np.concatenate([sample_keys(values) for values in (*ids.values(), *others)])
+    columns = {name: ids_column(values) for name, values in ids.items()}
+    plain = {name: [_plain(value) for value in columns[name].to_pylist()] for name in ids if name != "unlabeled"}
+    everywhere = np.concatenate([sample_keys(values) for values in ids.values()])
     counted = len(np.unique(everywhere)) < len(everywhere)
+    ids.pop("unlabeled", None)
     return {"validation": [], **plain, "hash": fingerprint(data) if counted else split_hash(**ids)}
-
-
-def truth_of(data: RunData) -> tuple[Codes | None, Codes | None]:
-    """Return the labels of the pool and of the validation set, where known."""
-    validation = None if data.validation is None else to_numpy(data.validation[1])
-    return None if data.truth is None else to_numpy(data.truth), validation
 
 
 def _plain(value: Any) -> int | float | str:

@@ -14,7 +14,7 @@ from typing import Any
 from surelabel._version import __version__
 
 COMMIT = "SURELABEL_COMMIT"
-"""The environment variable that names the commit where the code is a copy that git knows nothing of."""
+"""The environment variable that names the commit, for a copy of the code outside git."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 

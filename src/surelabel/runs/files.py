@@ -1,7 +1,7 @@
 """Files that are whole or not there: written under a temporary name, flushed, renamed, with a SHA-256.
 
-A reader therefore meets the old content or the new one, never a part; and a file that has changed since does not match
-the checksum that was kept of it.
+So a reader meets the old content or the new one, never a part; and a file that has changed since does not match its
+checksum.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from surelabel.base.system import flush_folder
+from surelabel.base.text import shown
 from surelabel.errors import DamagedFileError, RunError
 
 # What `temporary_name` makes of a run's files; a user's own files may end in .tmp too.
@@ -35,7 +36,7 @@ def write_file(path: Path, data: bytes) -> str:
     temporary = temporary_name(path)
     try:
         _write(temporary, data)
-        _rename(temporary, path)
+        temporary.replace(path)
         flush_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -47,8 +48,13 @@ def write_file(path: Path, data: bytes) -> str:
     return checksum(data)
 
 
+def damaged(path: Path, reason: object, remedy: str = RESTORE) -> DamagedFileError:
+    """Return the error for a file that is not as it was written."""
+    return DamagedFileError(f"File '{path}' is damaged: {shown(reason, quote=False, limit=300).rstrip('.')}. {remedy}")
+
+
 def check_plain(path: Path, remedy: str = RESTORE) -> None:
-    """Refuse a folder, and a pipe or a device, which would be read for ever."""
+    """Refuse a folder, and a pipe or a device, which could be read forever."""
     if path.exists() and not path.is_file():
         raise DamagedFileError(f"File '{path}' cannot be read (it is not a plain file). {remedy}")
 
@@ -63,9 +69,7 @@ def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) ->
     except OSError as error:
         raise DamagedFileError(f"File '{path}' cannot be read ({error.strerror}). {remedy}") from error
     if expected is not None and checksum(data) != expected:
-        raise DamagedFileError(
-            f"File '{path}' is damaged: its SHA-256 should be {expected} and is {checksum(data)}. {remedy}"
-        )
+        raise damaged(path, f"its SHA-256 should be {expected} and is {checksum(data)}", remedy)
     return data
 
 
@@ -76,37 +80,23 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_file(path, text.encode() + b"\n")
 
 
-def parse_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
-    """Return the content of a JSON file, its checksum not yet looked at."""
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a file that `write_json` wrote, without its checksum; name the file when it differs."""
     try:
-        content = json.loads(read_file(path, remedy=remedy))
+        content = json.loads(read_file(path))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__}")
+        matches = content.pop("checksum", None) == checksum(_canonical(content))
+        json.dumps(content, ensure_ascii=False).encode()  # a text that could not be written again
     except (ValueError, RecursionError) as error:
-        raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
-    if not isinstance(content, dict):
-        raise DamagedFileError(f"File '{path}' is damaged: it holds a {type(content).__name__}. {remedy}")
+        raise damaged(path, f"it is not JSON ({error})") from error
+    if not matches:
+        raise damaged(path, "its content does not match its checksum")
     return content
 
 
-def check_json(path: Path, content: dict[str, Any], remedy: str = RESTORE) -> dict[str, Any]:
-    """Return the content without its checksum; name the file when they do not match."""
-    rest = {key: value for key, value in content.items() if key != "checksum"}
-    try:
-        matches = content.get("checksum") == checksum(_canonical(rest))
-        json.dumps(rest, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:  # numbers, texts or levels that could not be written again
-        raise DamagedFileError(f"File '{path}' is damaged: it is not JSON ({error}). {remedy}") from error
-    if not matches:
-        raise DamagedFileError(f"File '{path}' is damaged: its content does not match its checksum. {remedy}")
-    return rest
-
-
-def read_json(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
-    """Return the checked content of a file that `write_json` wrote."""
-    return check_json(path, parse_json(path, remedy), remedy)
-
-
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, that last through a power failure."""
+    """Make a folder and its parents, so that they survive a power failure."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         for folder in reversed(missing):
@@ -122,7 +112,7 @@ def make_folder(path: Path) -> None:
 def remove_file(path: Path) -> None:
     """Remove a file that nothing needs any more."""
     try:
-        _remove(path)
+        path.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(
             f"File '{path}', which the run does not need any more, could not be removed ({error.strerror}). Remove it, "
@@ -136,7 +126,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a file was left over by a write that was broken off."""
+    """Whether a file was left by an interrupted write."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
@@ -145,16 +135,8 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)  # what a write left that was broken off, or a link that someone has put there
+    path.unlink(missing_ok=True)  # what an interrupted write left, or a link that someone has put there
     with path.open("xb") as stream:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _rename(source: Path, target: Path) -> None:
-    source.replace(target)
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)

@@ -1,9 +1,19 @@
-"""The names in a run folder, and whether a folder is free to hold a run."""
+"""What a run folder holds: the names of its files, and what its JSON files say, checked once, when one is read.
 
+A checksum tells damage, not nonsense. And whether a folder is free to hold a run.
+"""
+
+import dataclasses
 from pathlib import Path
+from typing import Annotated, Any
 
-from surelabel.errors import DamagedFileError, RunExistsError
-from surelabel.runs.files import is_temporary, read_json
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+
+from surelabel._version import __version__
+from surelabel.base.text import shown
+from surelabel.errors import DamagedFileError, RunError, RunExistsError
+from surelabel.records import RoundRecord, with_scores
+from surelabel.runs.files import damaged, is_temporary, read_json
 
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
@@ -13,7 +23,7 @@ CHECKPOINT = "checkpoint.bin"
 LOCK_FILE = ".lock"
 MODELS = ("model.safetensors", "model.skops")
 
-# What a run may leave behind that ended before it began to write a round.
+# What a run may leave behind if it ended before it wrote a round.
 _BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN}
 
 
@@ -27,12 +37,12 @@ def round_file(round: int, name: str) -> str:
 
 
 def began(path: Path) -> bool:
-    """Whether the folder holds more of a run than a start that was broken off leaves behind."""
+    """Whether the folder holds more of a run than an interrupted start leaves behind."""
     return (path / RUN).exists() or (path / ROUNDS).exists()
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `RunExistsError` unless the folder is missing, empty, or what a run left that has written no round."""
+    """Raise `RunExistsError` unless the folder is missing, empty, or left by a run that has written no round."""
     if not path.exists():
         return
     if not path.is_dir():
@@ -51,8 +61,104 @@ def refuse_existing(path: Path) -> None:
 
 
 def _has_no_round(path: Path) -> bool:
-    """Whether the history says that no round is done; one that is damaged or missing does not say it."""
+    """Whether the history says that no round is done; a damaged or missing one does not."""
     try:
         return not read_json(path / HISTORY).get("rounds", True)
     except DamagedFileError:
         return False
+
+
+Entry = dict[str, Any]
+"""A round in history.json: the record's numbers, and "files" with their checksums."""
+
+_Files = dict[
+    Annotated[str, Field(pattern="^rounds/[0-9]{3,7}/[^/]+$")],
+    Annotated[str, Field(pattern="^[0-9a-f]{64}$")],
+]
+_Ids = list[int | float | str]
+
+
+class _Content(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Round(_Content):
+    files: _Files
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_an_earlier_version(cls, entry: Any) -> Any:
+        return with_scores(entry) if isinstance(entry, dict) else entry
+
+
+def _history() -> type[_Content]:
+    """Return the type of history.json: of each round the files, and the fields of its record but for the tables."""
+    fields: dict[str, Any] = {
+        item.name: (item.type, ... if item.default is dataclasses.MISSING else item.default)
+        for item in dataclasses.fields(RoundRecord)
+        if item.name not in ("pool", "validation")
+    }
+    of_a_round: Any = create_model("Round", __base__=_Round, **fields)
+    return create_model("History", __base__=_Content, rounds=(list[of_a_round], ...))
+
+
+class _Environment(_Content):
+    model_config = ConfigDict(extra="allow")
+
+    versions: dict[str, str]
+    platform: str
+    processor: str
+    cores: int | None
+    commit: str | None
+    command: list[str]
+    device: str
+    time: str
+
+
+class _Environments(_Content):
+    entries: list[_Environment] = Field(min_length=1)
+
+
+class _Split(_Content):
+    labeled: _Ids
+    validation: _Ids
+    hash: str
+
+
+_KINDS: dict[str, type[_Content]] = {HISTORY: _history(), ENVIRONMENT: _Environments, SPLIT: _Split}
+
+
+def read_document(folder: Path, name: str) -> dict[str, Any]:
+    """Return the content of history.json, environment.json or split.json as this version writes it."""
+    path = folder / name
+    content = read_json(path)
+    try:
+        return _KINDS[name].model_validate(content).model_dump()
+    except ValidationError as error:
+        if error.errors()[0]["type"] == "extra_forbidden":
+            raise RunError(
+                f"File '{path}' holds what surelabel {__version__} does not know ({first_mistake(error)}). Install the "
+                "version that wrote it."
+            ) from error
+        raise damaged(path, first_mistake(error)) from error
+
+
+def read_history(folder: Path, num_classes: int) -> list[Entry]:
+    """Return the finished rounds, in their order, each with its own files."""
+    rounds: list[Entry] = read_document(folder, HISTORY)["rounds"]
+    for number, entry in enumerate(rounds):
+        start = round_file(number, "")
+        counts = len(entry["class_counts"]), len(entry["class_counts_before"])
+        if entry["round"] != number or not all(name.startswith(start) for name in entry["files"]):
+            raise damaged(folder / HISTORY, f"entry {number} is not that of round {number}")
+        if counts != (num_classes, num_classes):
+            text = f"round {number} counts {counts[0]} and {counts[1]} classes; the run has {num_classes}"
+            raise damaged(folder / HISTORY, text)
+    return rounds
+
+
+def first_mistake(error: ValidationError) -> str:
+    """Return the place of the first mistake, and what is wrong there."""
+    item = error.errors()[0]
+    place = [f"{shown('.'.join(map(str, item['loc'])), limit=100)}: "] if item["loc"] else []
+    return "".join([*place, shown(item["msg"].removeprefix("Value error, "), quote=False, limit=200)])

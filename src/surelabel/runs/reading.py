@@ -3,7 +3,10 @@
 Only `RunFolder.learner` and `RunFolder.data` run code that the settings name, once `RunFolder.check_code` lets it pass.
 """
 
+import dataclasses
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,26 +26,15 @@ from surelabel.errors import (
     UntrustedTypesError,
 )
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.records import RoundRecord
-from surelabel.runs.documents import Entry, damaged, first_mistake, read_environment, read_history, read_split
-from surelabel.runs.files import check_json, parse_json, read_file
-from surelabel.runs.layout import (
-    ENVIRONMENT,
-    HISTORY,
-    MODELS,
-    NEGATIVES,
-    POOL,
-    RUN,
-    SPLIT,
-    VALIDATION,
-    VALIDATION_NEGATIVES,
-    began,
-    round_file,
-)
+from surelabel.records import RoundRecord, StopReason
+from surelabel.runs import layout
+from surelabel.runs.files import damaged, read_file, read_json
+from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
 from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.settings import FORMAT, RunSettings, UPSConfig
 
 
+@dataclass(frozen=True, eq=False)
 class RunFolder:
     """A run's settings, history, tables and model, as they were when it was opened.
 
@@ -55,18 +47,13 @@ class RunFolder:
         signed: this user has signed the settings.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        settings: RunSettings,
-        version: str,
-        entries: list[Entry],
-        trust_code: bool = False,
-        signed: bool = False,
-    ) -> None:
-        self.path, self.settings, self.version, self.entries = path, settings, version, entries
-        self.trust_code, self.signed = trust_code, signed
-        self._ids: dict[str, Any] = {}
+    path: Path
+    settings: RunSettings
+    version: str
+    entries: list[Entry]
+    trust_code: bool = False
+    signed: bool = False
+    _ids: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, trust_code: bool = False) -> Self:
@@ -80,7 +67,7 @@ class RunFolder:
         path = Path(path)
         _check_is_run(path)
         settings, version, signed = _read_settings(path / RUN)
-        entries = read_history(path / HISTORY, len(settings.classes))
+        entries = layout.read_history(path, len(settings.classes))
         return cls(path, settings, version, entries, trust_code or signed, signed)
 
     def reopened(self) -> Self:
@@ -91,20 +78,16 @@ class RunFolder:
         now = self.open(self.path)
         if now.settings != self.settings:
             raise RunError(f"The run in '{self.path}' has changed since it was opened: its settings differ. Try again.")
-        return self._changed(entries=now.entries)
+        return dataclasses.replace(self, entries=now.entries)
 
     def called(self, name: str) -> Self:
-        """Return the run under another name, the row's of the table that shows it."""
-        return self._changed(settings=self.settings.replace(name=name))
+        """Return the run under another name, that of its row in a table."""
+        return dataclasses.replace(self, settings=self.settings.replace(name=name))
 
     def asked_for(self, settings: RunSettings) -> Self:
-        """Return the run with its code trusted, if that is what these settings, which come from the user, name too."""
+        """Return the run with its code trusted if these settings, which come from the user, name the same code."""
         same = (self.settings.learner, self.settings.data) == (settings.learner, settings.data)
-        return self._changed(trust_code=self.trust_code or same)
-
-    def _changed(self, **changes: Any) -> Self:
-        names = ("path", "settings", "version", "entries", "trust_code", "signed")
-        return type(self)(**{**{name: getattr(self, name) for name in names}, **changes})
+        return dataclasses.replace(self, trust_code=self.trust_code or same)
 
     def check_code(self) -> None:
         """Refuse a run whose settings name code that is neither trusted nor listed; nothing is imported."""
@@ -119,7 +102,8 @@ class RunFolder:
     @property
     def environment(self) -> list[dict[str, Any]]:
         """Versions, machine and command line, an entry for each start and resume."""
-        return read_environment(self.path / ENVIRONMENT)
+        entries: list[dict[str, Any]] = layout.read_document(self.path, layout.ENVIRONMENT)["entries"]
+        return entries
 
     @property
     def num_rounds(self) -> int:
@@ -129,7 +113,7 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether the run has come to its end, so that resuming it would do nothing."""
-        return bool(self.entries) and settled(self.records(), self.settings.config).stop is not None
+        return stop_of(self.records(), self.settings.config) is not None
 
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round, without its tables."""
@@ -137,8 +121,8 @@ class RunFolder:
         return [RoundRecord(**values) for values in numbers]
 
     def split(self) -> dict[str, Any] | None:
-        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is from before this."""
-        return read_split(self.path / SPLIT) if (self.path / SPLIT).exists() else None
+        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is older."""
+        return layout.read_document(self.path, layout.SPLIT) if (self.path / layout.SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
         """Return the pool as this round's network labels it, with the next round's selection."""
@@ -150,19 +134,25 @@ class RunFolder:
 
     def pool_table(self, round: int = -1) -> Table:
         """Return rounds/NNN/pool.parquet, a pyarrow.Table; -1 is the last finished round."""
-        return self._table(round, POOL)
+        return self.table(POOL, round)
 
-    def negatives_table(self, round: int = -1) -> Table:
-        """Return rounds/NNN/negatives.parquet, a row for every selected negative."""
-        return self._table(round, NEGATIVES)
-
-    def validation_table(self, round: int = -1) -> Table:
-        """Return rounds/NNN/validation.parquet, with the columns of the pool's table."""
-        return self._table(round, VALIDATION)
-
-    def validation_negatives_table(self, round: int = -1) -> Table:
-        """Return rounds/NNN/validation_negatives.parquet."""
-        return self._table(round, VALIDATION_NEGATIVES)
+    def table(self, name: str, round: int = -1) -> Table:
+        """Return one of a round's tables, by the name of its file: "pool.parquet", "negatives.parquet" and so on."""
+        entry = self._entry(round)
+        key = round_file(entry["round"], name)
+        if key not in entry["files"]:
+            without = "unlabeled samples" if name in (POOL, NEGATIVES) else "a validation set"
+            raise RunError(f"The run in '{self.path}' has no {key}: it was made without {without}.")
+        negatives = name in (NEGATIVES, VALIDATION_NEGATIVES)
+        try:
+            table = table_from_bytes(self._read(entry, key))
+            check_table(table, self.settings.config.task, self.settings.classes, negatives=negatives)
+        except (ValueError, RecursionError) as error:
+            raise damaged(self.path / key, error) from error
+        # Rounds with other samples could not be compared, and labels would go to the wrong samples.
+        if not negatives and not self._ids.setdefault(name, table["id"]).equals(table["id"]):
+            raise damaged(self.path / key, "its ids are not those of another round")
+        return table
 
     @property
     def has_pool(self) -> bool:
@@ -177,12 +167,12 @@ class RunFolder:
     @property
     def truth(self) -> Codes | None:
         """The pool's labels, (N,) or (N, C), with -1 where unknown; None when all are unknown, or without a pool."""
-        return truth_codes(self.pool_table()) if self.has_pool else None
+        return truth_codes(self.table(POOL)) if self.has_pool else None
 
     @property
     def validation_truth(self) -> Codes | None:
         """The validation set's labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
-        return truth_codes(self.validation_table()) if self.has_validation else None
+        return truth_codes(self.table(VALIDATION)) if self.has_validation else None
 
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
         """Return the learner that the settings name, with the last finished round's model.
@@ -190,12 +180,12 @@ class RunFolder:
         Args:
             trusted: types in a skops file that you know to be safe.
         """
-        if self.settings.learner is None:
+        settings = self.settings.learner
+        if settings is None:
             raise RunError(
                 f"The run in '{self.path}' was made with a learner in memory; make it again in Python and call "
                 f"surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)."
             )
-        settings = self.settings.learner
         self.check_code()
         if isinstance(settings, TorchLearnerSettings):
             settings = settings.for_trained_network()
@@ -204,7 +194,7 @@ class RunFolder:
         return learner
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
-        """Give a learner a round's model; the last one's unless the run keeps all."""
+        """Load a round's model into a learner; only the last round has one, unless the run keeps all."""
         shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
         try:
             learner.from_bytes(self.model_bytes(round), trusted=trusted, **shapes)
@@ -216,16 +206,6 @@ class RunFolder:
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
         return self._read(self._entry(round), self._model_file(round))
-
-    def _model_file(self, round: int) -> str:
-        entry = self._entry(round)
-        names: list[str] = [name for name in entry["files"] if Path(name).name in MODELS]
-        if not names:
-            raise RunError(
-                f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
-                "unless the run is started with keep_models='all', and none of a learner without to_bytes."
-            )
-        return names[0]
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
@@ -243,25 +223,18 @@ class RunFolder:
             for name in entry["files"]:
                 self._read(entry, name)
 
-    def _table(self, round: int, name: str) -> Table:
+    def _model_file(self, round: int) -> str:
         entry = self._entry(round)
-        key = round_file(entry["round"], name)
-        if key not in entry["files"]:
-            without = "unlabeled samples" if name in (POOL, NEGATIVES) else "a validation set"
-            raise RunError(f"The run in '{self.path}' has no {key}: it was made without {without}.")
-        path, config = self.path / key, self.settings.config
-        try:
-            table = table_from_bytes(self._read(entry, key))
-            check_table(table, config.task, self.settings.classes, negatives=name in (NEGATIVES, VALIDATION_NEGATIVES))
-        except (ValueError, RecursionError) as error:
-            raise damaged(path, error) from error
-        # Rounds that speak of other samples could not be compared, and their labels would go to the wrong ones.
-        if name in (POOL, VALIDATION) and not self._ids.setdefault(name, table["id"]).equals(table["id"]):
-            raise damaged(path, "its ids are not those of another round")
-        return table
+        names: list[str] = [name for name in entry["files"] if Path(name).name in layout.MODELS]
+        if not names:
+            raise RunError(
+                f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
+                "unless the run is started with keep_models='all', and none of a learner without to_bytes."
+            )
+        return names[0]
 
     def _labels(self, round: int, name: str, negatives: str) -> PoolLabels:
-        tables = self._table(round, name), self._table(round, negatives)
+        tables = self.table(name, round), self.table(negatives, round)
         try:
             return from_tables(*tables)
         except ValueError as error:
@@ -279,20 +252,22 @@ class RunFolder:
             return read_file(self.path / name, entry["files"][name])
         except DamagedFileError:
             # A process that writes the run removes the last model when it has a newer one.
-            if len(read_history(self.path / HISTORY, len(self.settings.classes))) > self.num_rounds:
+            if len(layout.read_history(self.path, len(self.settings.classes))) > self.num_rounds:
                 raise RunError(
                     f"The run in '{self.path}' has gone on since it was opened, and '{name}' is gone; open it again."
                 ) from None
             raise
 
 
-def settled(records: list[RoundRecord], config: UPSConfig) -> RoundRecord:
-    """Return the last record with the stop that holds under `config`.
+def stop_of(records: Sequence[RoundRecord], config: UPSConfig) -> StopReason | None:
+    """Return why the rounds end after the last of these under `config`; None: they go on.
 
-    Limits may have been raised since it was written, and a run that was interrupted goes on.
+    Limits may have been raised since the last round was written, and an interrupted run goes on.
     """
+    if not records:
+        return None
     counts, last = [record.num_selected_before for record in records], records[-1]
-    return last.replace(stop=config.stop_reason(counts, len(last.class_counts), last.minutes))
+    return config.stop_reason(counts, len(last.class_counts), last.minutes)
 
 
 def _check_is_run(path: Path) -> None:
@@ -301,7 +276,7 @@ def _check_is_run(path: Path) -> None:
         raise RunError(f"There is no run in '{path}': {problem}. Check the name, or start a run there.")
     if (path / RUN).exists():
         return
-    if began(path):
+    if layout.began(path):
         raise DamagedFileError(
             f"File '{path / RUN}' is missing, and without its settings the run cannot be read. Restore it from a copy."
         )
@@ -310,22 +285,21 @@ def _check_is_run(path: Path) -> None:
 
 def _read_settings(path: Path) -> tuple[RunSettings, str, bool]:
     """Return the settings, the version that wrote them, and whether this user has signed them."""
-    content = parse_json(path)
+    content = read_json(path)
     version = shown(content.get("version"), quote=False)
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         raise NewerRunError(
             f"The run in '{path.parent}' was written by surelabel {version} in format {content['format']}; this is "
             f"surelabel {__version__}, which reads up to format {FORMAT}. Install the newer version."
         )
-    values = check_json(path, content)
     try:
-        settings = RunSettings.model_validate(values.get("settings"))
+        settings = RunSettings.model_validate(content.get("settings"))
     except ValidationError as error:
         raise RunError(
             f"File '{path}' was written by surelabel {version} and has settings that surelabel {__version__} does not "
-            f"know; install that version. {first_mistake(error)}"
+            f"know; install that version. {layout.first_mistake(error)}"
         ) from error
     classes = settings.classes
     if not classes or len(set(classes)) < len(classes) or settings.config.num_classes not in (None, len(classes)):
         raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {settings.config.num_classes}")
-    return settings, version, is_signed(values["settings"], values.get("signature"))
+    return settings, version, is_signed(content["settings"], content.get("signature"))

@@ -14,17 +14,18 @@ from typing import Any, Literal
 
 from surelabel.base.processes import locked
 from surelabel.base.system import Progress
+from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import RunData, TableData
+from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
-from surelabel.runs.checkpoints import RunCheckpoints
-from surelabel.runs.checks import check_ids, check_same_data, complete, in_memory_data, split_of, truth_of
+from surelabel.runs.checks import check_same_data, complete, split_of
 from surelabel.runs.files import make_folder
 from surelabel.runs.layout import LOCK_FILE, refuse_existing
-from surelabel.runs.reading import RunFolder, settled
+from surelabel.runs.reading import RunFolder, stop_of
 from surelabel.runs.shared_fits import SharedFits
 from surelabel.runs.writing import RunWriter, close
 from surelabel.settings import RunSettings, UPSConfig
@@ -65,11 +66,12 @@ def start(
         if settings.data is None:
             raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
         data = settings.data.load()
+    settings = complete(settings, data)
     return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
 
 
 def resume(
-    folder: Folder,
+    folder: Folder | RunFolder,
     *,
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
@@ -82,7 +84,7 @@ def resume(
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
 
     Args:
-        folder: the run's folder.
+        folder: the run's folder; or the run, open: it goes on with the settings that were read then, trusted or not.
         callbacks: as for `start`.
         progress: as for `start`.
         max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
@@ -92,32 +94,17 @@ def resume(
             Other files of the run that are gone are looked for beside it.
         trust_code: run any code that the settings name, also where you have not signed them.
     """
-    run = RunFolder.open(folder, trust_code=trust_code)
-    return resume_opened(
-        run,
-        callbacks=callbacks,
-        progress=progress,
-        max_rounds=max_rounds,
-        max_minutes=max_minutes,
-        shared=shared,
-        data=data,
-    )
-
-
-def resume_opened(
-    run: RunFolder,
-    *,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress | None = None,
-    max_rounds: int | None = None,
-    max_minutes: float | None = None,
-    shared: Folder | None = None,
-    data: Folder | None = None,
-) -> Iterator[RoundRecord]:
-    """Do what `resume` does for a run that is open: with the settings that were read then, trusted or not."""
-    settings = _with_limits(run, max_rounds, max_minutes)
+    run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, trust_code=trust_code)
+    limits = {"max_rounds": max_rounds, "max_minutes": max_minutes}
+    config = run.settings.config.replace(**{name: value for name, value in limits.items() if value is not None})
+    _check_max_rounds(run, config)
+    settings = run.settings.replace(config=config)
     if data is not None:
-        settings = settings.replace(data=_table(run).moved(Path(data)))
+        if not isinstance(settings.data, TableData):
+            raise InvalidInputError(
+                f"The run in '{run.path}' does not have its data from a file that could have moved; leave 'data' out."
+            )
+        settings = settings.replace(data=settings.data.moved(Path(data)))
     if settings.learner is None or settings.data is None:
         raise RunError(
             f"The run in '{run.path}' was made from objects in memory, which only Python can give again: "
@@ -125,8 +112,8 @@ def resume_opened(
             "test and truth."
         )
     run.verify()
-    if _finished(run, settings):
-        return _close(run, settings)
+    if stop_of(run.records(), settings.config) is not None:
+        return _go_on(run, settings, None, None)
     run.check_code()
     loaded = settings.data.load()
     check_same_data(run, loaded)
@@ -172,21 +159,25 @@ def run(
         callbacks: called with each record.
     """
     path = Path(folder)
-    if not resume:
+    existing = RunFolder.open(path) if resume else None
+    if existing is None:
         refuse_existing(path)
-        config = config or UPSConfig()
-        data = in_memory_data(labeled, unlabeled, config, validation, test, truth, classes)
-        settings = RunSettings(name=name, config=config, keep_models=keep_models, checkpoint_minutes=checkpoint_minutes)
-        return _begin(path, settings, learner, data, callbacks)
-    existing = RunFolder.open(path)
-    settings = existing.settings.replace(config=_same_config(existing, config))
-    existing.verify()
-    data = in_memory_data(
-        labeled, unlabeled, settings.config, validation, test, truth, classes or existing.settings.classes
-    )
+        settings = RunSettings(
+            name=name, config=config or UPSConfig(), keep_models=keep_models, checkpoint_minutes=checkpoint_minutes
+        )
+    else:
+        settings = existing.settings.replace(config=_same_config(existing, config))
+        existing.verify()
+        classes = classes or settings.classes
+    task = settings.config.task
+    if classes is None:
+        y, _ = targets("labeled", as_pair("labeled", labeled)[1], task, settings.config.num_classes)
+        classes = [str(index) for index in range(y.shape[1])]
+    known = None if truth is None else to_numpy(truth)
+    data = RunData(labeled, unlabeled, list(classes), task, validation=validation, test=test, truth=known)
+    if existing is None:
+        return _begin(path, complete(settings, data), learner, data, callbacks)
     check_same_data(existing, data)
-    if _finished(existing, settings):
-        return _close(existing, settings)
     return _go_on(existing, settings, learner, data, callbacks)
 
 
@@ -194,85 +185,50 @@ def _learner(settings: RunSettings, data: RunData, progress: Progress | None, sh
     assert settings.learner is not None
     learner = settings.learner.build(data.task, progress)
     if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
-        return SharedFits(learner, complete(settings, data), Path(shared))
+        return SharedFits(learner, settings, Path(shared))
     return learner
 
 
 def _begin(
     path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
-    settings = complete(settings, data)
-    check_ids(data)
+    split = split_of(data)
     if not hasattr(learner, "to_bytes"):
         warnings.warn(f"The run keeps no model: {type(learner).__name__} has no to_bytes.", UserWarning, stacklevel=3)
-    return _first_part(path, settings, learner, data, _loop(settings, learner, data, callbacks, []))
+    records = _rounds(settings, learner, data, callbacks, [])
 
+    def begun() -> Iterator[RoundRecord]:
+        make_folder(path)
+        with locked(path / LOCK_FILE):
+            refuse_existing(path)
+            yield from RunWriter.begin(path, settings, learner, data, split).keep(records, learner)
 
-def _first_part(
-    path: Path, settings: RunSettings, learner: Any, data: RunData, records: Iterator[RoundRecord]
-) -> Iterator[RoundRecord]:
-    make_folder(path)
-    with locked(path / LOCK_FILE):
-        refuse_existing(path)
-        writer = RunWriter.begin(path, settings, learner, split_of(data), *truth_of(data))
-        yield from _with_checkpoints(writer.keep(records, learner), path, settings, learner)
+    return begun()
 
 
 def _go_on(
-    opened: RunFolder, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
+    opened: RunFolder, settings: RunSettings, learner: Any, data: RunData | None, callbacks: Sequence[Callback] = ()
 ) -> Iterator[RoundRecord]:
+    """Yield the rounds that are left; a finished run needs neither learner nor data."""
     with locked(opened.path / LOCK_FILE):
-        run = _reopened(opened, settings)
+        run = opened.reopened()  # until the lock was ours, another process may have gone on with it
+        _check_max_rounds(run, settings.config)
         done = run.records()
+        stop = stop_of(done, settings.config)
+        if stop is not None:
+            close(run, settings)
+            _logger.info("The run in '%s' is finished: %s.", run.path, stop)
+            return
+        assert data is not None
         if done:
             done[-1] = done[-1].replace(pool=run.pool())
-        if _finished(run, settings):
-            close(run, settings)
-            return
-        if done and getattr(learner, "warm_start", False):
-            run.load_model(learner)
-        writer = RunWriter.go_on(run, settings, learner, *truth_of(data))
-        records = writer.keep(_loop(settings, learner, data, callbacks, done), learner)
-        yield from _with_checkpoints(records, run.path, settings, learner)
+            if getattr(learner, "warm_start", False):
+                run.load_model(learner)
+        writer = RunWriter.go_on(run, settings, learner, data)
+        yield from writer.keep(_rounds(settings, learner, data, callbacks, done), learner)
 
 
-def _reopened(opened: RunFolder, settings: RunSettings) -> RunFolder:
-    """Return the run now that the lock is ours: until then, another process may have gone on with it."""
-    run = opened.reopened()
-    if settings.config.max_rounds != opened.settings.config.max_rounds:
-        _check_max_rounds(run, settings.config.max_rounds)
-    return run
-
-
-def _with_checkpoints(
-    records: Iterator[RoundRecord], path: Path, settings: RunSettings, learner: Any
-) -> Iterator[RoundRecord]:
-    """Yield the records; a network that trains meanwhile is kept in the run's folder from time to time."""
-    if not hasattr(learner, "checkpoints") or settings.checkpoint_minutes is None:
-        yield from records
-        return
-    while True:
-        # Not between two records: another run with the same learner may train then.
-        before, learner.checkpoints = learner.checkpoints, RunCheckpoints(path, settings.checkpoint_minutes)
-        try:
-            record = next(records, None)
-        finally:
-            learner.checkpoints = before
-        if record is None:
-            return
-        yield record
-
-
-def _close(opened: RunFolder, settings: RunSettings) -> Iterator[RoundRecord]:
-    with locked(opened.path / LOCK_FILE):
-        run = _reopened(opened, settings)
-        close(run, settings)
-        _logger.info("The run in '%s' is finished: %s.", run.path, settled(run.records(), settings.config).stop)
-    return
-    yield
-
-
-def _loop(
+def _rounds(
     settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback], done: list[RoundRecord]
 ) -> Iterator[RoundRecord]:
     return self_train(
@@ -288,32 +244,12 @@ def _loop(
     )
 
 
-def _finished(run: RunFolder, settings: RunSettings) -> bool:
-    return bool(run.entries) and settled(run.records(), settings.config).stop is not None
-
-
-def _with_limits(run: RunFolder, max_rounds: int | None, max_minutes: float | None) -> RunSettings:
-    limits = {"max_rounds": max_rounds, "max_minutes": max_minutes}
-    changes = {name: value for name, value in limits.items() if value is not None}
-    if max_rounds is not None:
-        _check_max_rounds(run, max_rounds)
-    return run.settings.replace(config=run.settings.config.replace(**changes))
-
-
-def _check_max_rounds(run: RunFolder, max_rounds: int) -> None:
-    if max_rounds < run.num_rounds - 1:
+def _check_max_rounds(run: RunFolder, config: UPSConfig) -> None:
+    if config.max_rounds < run.num_rounds - 1:
         raise InvalidInputError(
-            f"The 'max_rounds' argument must not be below the rounds that are done. Got {max_rounds}; round "
+            f"The 'max_rounds' argument must not be below the rounds that are done. Got {config.max_rounds}; round "
             f"{run.num_rounds - 1} is done."
         )
-
-
-def _table(run: RunFolder) -> TableData:
-    if not isinstance(run.settings.data, TableData):
-        raise InvalidInputError(
-            f"The run in '{run.path}' does not have its data from a file that could have moved; leave 'data' out."
-        )
-    return run.settings.data
 
 
 def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
@@ -333,5 +269,5 @@ def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
             f"The run in '{run.path}' cannot go on with other settings ({', '.join(differing)}). Leave 'config' out to "
             "resume it as it began, or start another run in another folder."
         )
-    _check_max_rounds(run, wanted.max_rounds)
+    _check_max_rounds(run, wanted)
     return wanted

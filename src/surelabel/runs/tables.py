@@ -15,6 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from surelabel.base.text import excess, listed, shown
 from surelabel.core.arrays import ROUNDING
@@ -26,11 +29,15 @@ from surelabel.data.source import Ids
 from surelabel.errors import InvalidInputError
 
 Table: TypeAlias = Any
-"""A pyarrow.Table; pyarrow is loaded only when one is made or read."""
+"""A pyarrow.Table."""
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 
 SELECTED = ("none", "negative", "positive")
 _FLOATS = ("confidence", "uncertainty", "confidence_soft", "uncertainty_soft")
+_COLUMNS = ["id", "class", "label", *_FLOATS, "selected", "before_balancing", "truth"]
+_NEGATIVE_COLUMNS = ["id", "class", *_FLOATS[2:]]
+_KINDS = {"id": "numbers or text", "before_balancing": "bool"}
+"""Types of columns; others have a few values, or are floats."""
 _KEY = b"surelabel"
 
 
@@ -42,8 +49,6 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
         classes: the names of the C classes.
         truth: class indices (N,), or 0 and 1, (N, C); -1 where unknown.
     """
-    import pyarrow as pa
-
     multi = pool.label.ndim == 2
     ids = ids_column(pool.ids)
     columns: dict[str, Any] = {"id": ids}
@@ -62,7 +67,8 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
         "confidence_soft": pa.array(pool.negative_p),
         "uncertainty_soft": _float_column(pool.negative_u, pool.negative_p),
     }
-    about = {"task": "multi" if multi else "single", "ids": _dtype_name(pool.ids), "classes": list(classes)}
+    ids_kind = "object" if pool.ids.dtype.kind in "OT" else pool.ids.dtype.str
+    about = {"task": "multi" if multi else "single", "ids": ids_kind, "classes": list(classes)}
     metadata = {_KEY: json.dumps(about).encode()}
     return pa.table(columns, metadata=metadata), pa.table(negatives, metadata=metadata)
 
@@ -76,44 +82,45 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
         classes: of the run.
         negatives: whether it is the table of the selected negatives.
     """
-    import pyarrow.compute as pc
-
     about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
     if not isinstance(about, dict) or (about.get("task"), about.get("classes")) != (task, list(classes)):
         raise ValueError("its metadata are not those of the run's task and classes")
-    expected = _layout(task, classes, negatives)
-    if table.column_names != list(expected):
-        raise ValueError(f"its columns must be {', '.join(expected)}; they are {', '.join(table.column_names)}")
-    for name, (kind, values) in expected.items():
-        _check_column(name, table[name], kind, values)
+    names = _NEGATIVE_COLUMNS if negatives else [name for name in _COLUMNS if name != "class" or task == "multi"]
+    if table.column_names != names:
+        raise ValueError(f"its columns must be {', '.join(names)}; they are {', '.join(table.column_names)}")
+    label = classes if task == "single" else (0, 1)
+    values = {"class": classes, "label": label, "selected": SELECTED, "truth": label}
+    for name in names:
+        _check_column(name, table[name], values.get(name))
     _check_ids(table["id"], about.get("ids"))
-    if task == "multi" and not negatives:
+    if negatives:
+        return
+    rows_per_sample = 1
+    if task == "multi":
         _check_entries(table, classes)
-    if not negatives and pc.count_distinct(table["id"]).as_py() * (len(classes) if task == "multi" else 1) < len(table):
+        rows_per_sample = len(classes)
+    if pc.count_distinct(table["id"]).as_py() * rows_per_sample < len(table):
         raise ValueError("it has some ids more than once")
 
 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
     """Return exactly the pool that `to_tables` was given; raise ValueError where the two are not of one pool."""
     about = json.loads(table.schema.metadata[_KEY])
-    classes, multi = about["classes"], about["task"] == "multi"
-    num_rows = len(table) // len(classes) if multi else len(table)
-    shape = (num_rows, len(classes)) if multi else (num_rows,)
-    label = _label_codes(table["label"], about["task"], classes).reshape(shape)
-    ids = table["id"][:: len(classes)] if multi else table["id"]
+    classes, label = about["classes"], _label_codes(table["label"], about)
+    ids = table["id"][:: len(classes) if label.ndim == 2 else 1]
     if negatives["id"].type != ids.type:
         raise ValueError("its ids are of another type than those of the pool")
     rows, columns = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
     if (rows < 0).any() or (np.diff(rows * len(classes) + columns) <= 0).any():
         raise ValueError("its ids are not those of the pool, in their order")
-    floats = {name: _floats(table[name], shape) for name in _FLOATS}
+    floats = {name: _floats(table[name], label.shape) for name in _FLOATS}
     has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
         ids=np.array(ids.to_pylist(), dtype=about["ids"]),
         label=label,
-        positive=(_codes(table["selected"], SELECTED) == 2).reshape(shape),
-        positive_before=table["before_balancing"].to_numpy().reshape(shape),
-        negative=Entries.at(rows, columns, (num_rows, len(classes))),
+        positive=(_codes(table["selected"], SELECTED) == 2).reshape(label.shape),
+        positive_before=table["before_balancing"].to_numpy().reshape(label.shape),
+        negative=Entries.at(rows, columns, (len(label), len(classes))),
         negative_p=negatives["confidence_soft"].to_numpy(),
         negative_u=negatives["uncertainty_soft"].to_numpy() if has_soft else None,
         **floats,
@@ -125,14 +132,11 @@ def truth_codes(table: Table) -> Codes | None:
     about = json.loads(table.schema.metadata[_KEY])
     if table["truth"].null_count == len(table):
         return None
-    codes = _label_codes(table["truth"], about["task"], about["classes"])
-    return codes.reshape(-1, len(about["classes"])) if about["task"] == "multi" else codes
+    return _label_codes(table["truth"], about)
 
 
 def ids_column(ids: Ids) -> Any:
     """Return ids as an Arrow array, or say what kind of ids a run can keep."""
-    import pyarrow as pa
-
     try:
         column = pa.array(ids)
         if column.null_count:
@@ -147,9 +151,6 @@ def ids_column(ids: Ids) -> Any:
 
 def table_bytes(table: Table) -> bytes:
     """Return a table as the bytes of a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
@@ -157,9 +158,6 @@ def table_bytes(table: Table) -> bytes:
 
 def table_from_bytes(data: bytes) -> Table:
     """Return the table in the bytes of a Parquet file; raise ValueError where there is none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         metadata = pq.read_metadata(pa.BufferReader(data))
         _check_size(data, unpacked_size(metadata))
@@ -183,33 +181,23 @@ def _check_size(data: bytes, size: int) -> None:
         raise ValueError(f"the table {problem}")
 
 
-def _layout(task: Task, classes: Sequence[str], negatives: bool) -> dict[str, tuple[str, Any]]:
-    """Return the type of each column, "float" for any of floats and "" for ids, and the values that it may have."""
-    floats: dict[str, tuple[str, Any]] = dict.fromkeys(_FLOATS, ("float", None))
-    soft = {name: floats.pop(name) for name in _FLOATS[2:]}
-    a_class, label = ("string", classes), ("string", classes) if task == "single" else ("int8", (0, 1))
-    if negatives:
-        return {"id": ("", None), "class": a_class, **soft}
-    selected = {"selected": ("string", SELECTED), "before_balancing": ("bool", None)}
-    entry = {"class": a_class} if task == "multi" else {}
-    return {"id": ("", None), **entry, "label": label, **floats, **soft, **selected, "truth": label}
-
-
-def _check_column(name: str, column: Any, kind: str, values: Sequence[str | int] | None) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_float, found = pa.types.is_floating(column.type), str(column.type)
-    of_ids = pa.types.is_primitive(column.type) or found in ("string", "large_string", "binary", "large_binary")
-    if not {"float": is_float, "": of_ids}.get(kind, found == kind):
-        raise ValueError(f"its column {name!r} must be {kind or 'numbers or text'}; it is {shown(found, quote=False)}")
-    nulls = column.null_count
+def _check_column(name: str, column: Any, values: Sequence[str | int] | None) -> None:
+    """Refuse a column of another type, with empty cells, or with values that it cannot have."""
+    kind, expected = column.type, _KINDS.get(name, "float")
+    if values is not None:
+        expected = "string" if isinstance(values[0], str) else "int8"
+    fits = {
+        "float": pa.types.is_floating(kind),
+        "numbers or text": pa.types.is_primitive(kind) or str(kind).removeprefix("large_") in ("string", "binary"),
+    }
+    if not fits.get(expected, str(kind) == expected):
+        raise ValueError(f"its column {name!r} must be {expected}; it is {shown(kind, quote=False)}")
+    nulls, there = column.null_count, column.drop_null()
     if nulls and name != "truth" and not (name.startswith("uncertainty") and nulls == len(column)):
         raise ValueError(f"its column {name!r} has {nulls} empty cells")
-    there = column.drop_null()
-    if values is not None and not pc.all(pc.is_in(there, value_set=pa.array(values, column.type)), min_count=0).as_py():
+    if values is not None and not pc.all(pc.is_in(there, value_set=pa.array(values, kind)), min_count=0).as_py():
         raise ValueError(f"its column {name!r} has values other than {listed(values)}")
-    if kind == "float":
+    if expected == "float":
         numbers = np.asarray(there.to_numpy(), dtype=np.float64)
         low, high = (-ROUNDING, 1 + ROUNDING) if name.startswith("confidence") else (0.0, math.inf)
         if not ((numbers >= low) & (numbers <= high)).all():
@@ -217,9 +205,7 @@ def _check_column(name: str, column: Any, kind: str, values: Sequence[str | int]
 
 
 def _check_entries(table: Table, classes: Sequence[str]) -> None:
-    """Refuse a table that has not, sample by sample, a row for each class in their order."""
-    import pyarrow as pa
-
+    """Refuse a table that does not have, for each sample, one row per class in their order."""
     num_rows, rest = divmod(len(table), len(classes))
     samples = pa.array(np.repeat(np.arange(num_rows) * len(classes), len(classes)))
     in_order = not rest and table["class"].combine_chunks().equals(pa.array([*classes] * num_rows, pa.string()))
@@ -228,10 +214,7 @@ def _check_entries(table: Table, classes: Sequence[str]) -> None:
 
 
 def _check_ids(column: Any, name: Any) -> None:
-    """Refuse the name of a dtype that these ids cannot have had."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    """Refuse a dtype in the metadata that these ids cannot have had."""
     if name == "object":
         return
     try:
@@ -257,44 +240,35 @@ def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:
 
 
 def _label_column(codes: Codes, classes: Sequence[str]) -> Any:
-    import pyarrow as pa
-
     if codes.ndim == 1:
         return _names(codes, classes)
     flat = codes.ravel().astype(np.int8)
     return pa.array(flat, mask=flat < 0)
 
 
-def _label_codes(column: Any, task: Task, classes: Sequence[str]) -> npt.NDArray[np.int64]:
-    if task == "single":
-        return _codes(column, classes)
-    return np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64)
+def _label_codes(column: Any, about: dict[str, Any]) -> npt.NDArray[np.int64]:
+    """Return class indices (N,), or for task "multi" 0 and 1, (N, C); -1 for null."""
+    if about["task"] == "single":
+        return _codes(column, about["classes"])
+    return np.asarray(column.fill_null(-1).to_numpy(), dtype=np.int64).reshape(-1, len(about["classes"]))
 
 
 def _names(codes: Codes, names: Sequence[str]) -> Any:
-    import pyarrow as pa
-
     indices = pa.array(codes.astype(np.int32), mask=codes < 0)
     return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string())).cast(pa.string())
 
 
 def _codes(column: Any, names: Sequence[str]) -> npt.NDArray[np.int64]:
-    import pyarrow as pa
-
     return _positions(column, pa.array(names, pa.string()))
 
 
 def _positions(column: Any, values: Any) -> npt.NDArray[np.int64]:
     """Where each entry stands among `values`, -1 for null."""
-    import pyarrow.compute as pc
-
     found = pc.index_in(column, value_set=values, skip_nulls=True)
     return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
 
 
 def _float_column(values: Floats | None, like: Floats) -> Any:
-    import pyarrow as pa
-
     if values is None:
         return pa.nulls(like.size, type=pa.from_numpy_dtype(like.dtype))
     return pa.array(values.ravel())
@@ -302,7 +276,3 @@ def _float_column(values: Floats | None, like: Floats) -> Any:
 
 def _floats(column: Any, shape: tuple[int, ...]) -> Any:
     return None if column.null_count else np.asarray(column.to_numpy()).reshape(shape)
-
-
-def _dtype_name(ids: Ids) -> str:
-    return "object" if ids.dtype.kind in "OT" else ids.dtype.str

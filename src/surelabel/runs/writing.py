@@ -2,127 +2,127 @@
 
 Whatever a crash leaves behind before that is written again when the run is resumed; a model that is no longer needed is
 removed only after it. The caller holds the folder's lock.
+
+Equal models are equal files: a safetensors file is its numbers and names; of a skops file, a zip archive whose schema
+calls objects by their addresses in memory and whose members carry the time, both are replaced by the order of
+appearance. `rounds/003/checkpoint.bin`, what a round has trained so far, is a SHA-256 and the content that it is of, so
+that a damaged one is never used.
 """
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+import hashlib
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import numpy as np
 
 from surelabel._version import __version__
 from surelabel.base.trust import sign
+from surelabel.core.arrays import to_numpy
 from surelabel.data.pool import PoolLabels
+from surelabel.data.run_data import RunData
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
-from surelabel.runs.documents import Entry
+from surelabel.runs import layout
 from surelabel.runs.environment import describe_environment
-from surelabel.runs.files import is_temporary, make_folder, remove_file, write_file, write_json
-from surelabel.runs.layout import (
-    CHECKPOINT,
-    ENVIRONMENT,
-    HISTORY,
-    MODELS,
-    NEGATIVES,
-    POOL,
-    ROUNDS,
-    RUN,
-    SPLIT,
-    VALIDATION,
-    VALIDATION_NEGATIVES,
-    round_file,
-)
-from surelabel.runs.models import canonical
-from surelabel.runs.reading import RunFolder, settled
+from surelabel.runs.files import is_temporary, make_folder, read_file, remove_file, write_file, write_json
+from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
+from surelabel.runs.reading import RunFolder, stop_of
 from surelabel.runs.tables import Codes, table_bytes, to_tables
 from surelabel.settings import RunSettings
 
+_DIGEST = hashlib.sha256().digest_size
 
+
+@dataclass
 class RunWriter:
     """Adds rounds to a run folder.
 
-    Args:
+    Attributes:
         path: the folder.
         settings: the run's settings.
+        data: whose known labels the tables hold.
         entries: the rounds that are done.
-        truth: the pool's labels where known, as given.
-        validation_truth: the validation set's labels.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        settings: RunSettings,
-        entries: list[Entry],
-        truth: Codes | None,
-        validation_truth: Codes | None,
-    ) -> None:
-        self.path, self.settings, self.entries = path, settings, entries
-        self.truth, self.validation_truth = truth, validation_truth
+    path: Path
+    settings: RunSettings
+    data: RunData
+    entries: list[Entry]
 
     @classmethod
-    def begin(
-        cls,
-        path: Path,
-        settings: RunSettings,
-        learner: Any,
-        split: dict[str, Any],
-        truth: Codes | None,
-        validation_truth: Codes | None,
-    ) -> Self:
+    def begin(cls, path: Path, settings: RunSettings, learner: Any, data: RunData, split: dict[str, Any]) -> Self:
         """Write the files of a run without rounds; run.json comes last and makes the folder a run."""
         tidy(path, [])
         write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
         write_json(path / HISTORY, {"rounds": []})
-        write_json(path / SPLIT, split)
+        write_json(path / layout.SPLIT, split)
         write_settings(path, settings)
-        return cls(path, settings, [], truth, validation_truth)
+        return cls(path, settings, data, [])
 
     @classmethod
-    def go_on(
-        cls, run: RunFolder, settings: RunSettings, learner: Any, truth: Codes | None, validation_truth: Codes | None
-    ) -> Self:
+    def go_on(cls, run: RunFolder, settings: RunSettings, learner: Any, data: RunData) -> Self:
         """Clear away what a crash left behind, and note settings and environment of this part of the run."""
         entries = [*run.environment, describe_environment(learner)]  # first: a damaged file leaves the run as it was
-        prepare(run, settings)
+        settled = prepare(run, settings)
         write_json(run.path / ENVIRONMENT, {"entries": entries})
-        return cls(run.path, settings, settled_entries(run, settings), truth, validation_truth)
+        return cls(run.path, settings, data, settled)
 
-    def keep(self, records: Iterable[RoundRecord], learner: Any) -> Iterator[RoundRecord]:
-        """Yield each record once its round is safely on the disk."""
-        for record in records:
+    def keep(self, records: Iterator[RoundRecord], learner: Any) -> Iterator[RoundRecord]:
+        """Yield each record once its round is safely on the disk.
+
+        A network that trains meanwhile is kept in the folder from time to time.
+        """
+        minutes = self.settings.checkpoint_minutes if hasattr(learner, "checkpoints") else None
+        while True:
+            # Not between two records: another run with the same learner may train then.
+            if minutes is not None:
+                before, learner.checkpoints = learner.checkpoints, RunCheckpoints(self.path, minutes)
+            try:
+                record = next(records, None)
+            finally:
+                if minutes is not None:
+                    learner.checkpoints = before
+            if record is None:
+                return
             self.commit(record, learner)
             yield record
 
     def commit(self, record: RoundRecord, learner: Any) -> None:
         """Write a round's files, then history.json; then remove the model that it replaces."""
         make_folder(self.path / round_file(record.round, ""))
-        contents = self._contents(record, learner)
-        files = {name: write_file(self.path / name, data) for name, data in contents}
+        files = {}
+        for file, data in self._contents(record, learner):
+            name = round_file(record.round, file)
+            files[name] = write_file(self.path / name, data)
         earlier = self.entries if self.settings.keep_models == "all" else [_without_model(e) for e in self.entries]
         self.entries = [*earlier, {**record.numbers(), "files": files}]
         write_json(self.path / HISTORY, {"rounds": self.entries})
         remove_unneeded(self.path, self.entries)
 
     def _contents(self, record: RoundRecord, learner: Any) -> Iterator[tuple[str, bytes]]:
-        parts = (
-            (record.pool, self._pool_truth(record.pool), POOL, NEGATIVES),
-            (record.validation, self.validation_truth, VALIDATION, VALIDATION_NEGATIVES),
-        )
-        for labels, truth, name, negatives_name in parts:
-            if labels is not None:
-                table, negatives = to_tables(labels, self.settings.classes, truth)
-                yield round_file(record.round, name), table_bytes(table)
-                yield round_file(record.round, negatives_name), table_bytes(negatives)
+        if record.pool is not None:
+            tables = to_tables(record.pool, self.settings.classes, self._pool_truth(record.pool))
+            yield from zip((layout.POOL, layout.NEGATIVES), map(table_bytes, tables), strict=True)
+        if record.validation is not None and self.data.validation is not None:
+            tables = to_tables(record.validation, self.settings.classes, to_numpy(self.data.validation[1]))
+            yield from zip((layout.VALIDATION, layout.VALIDATION_NEGATIVES), map(table_bytes, tables), strict=True)
         if hasattr(learner, "to_bytes"):
-            yield round_file(record.round, learner.model_file), canonical(learner.model_file, learner.to_bytes())
+            model = learner.to_bytes()
+            yield learner.model_file, canonical_skops(model) if learner.model_file.endswith(".skops") else model
 
-    def _pool_truth(self, pool: PoolLabels | None) -> Codes | None:
+    def _pool_truth(self, pool: PoolLabels) -> Codes | None:
         """The truth of each pool row; partly labeled rows come first and are not judged."""
-        if self.truth is None or pool is None:
+        if self.data.truth is None:
             return None
-        unknown = np.full((len(pool) - len(self.truth), *self.truth.shape[1:]), -1)
-        return np.concatenate([unknown, self.truth])
+        truth = to_numpy(self.data.truth)
+        unknown = np.full((len(pool) - len(truth), *truth.shape[1:]), -1)
+        return np.concatenate([unknown, truth])
 
 
 def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) -> None:
@@ -130,36 +130,32 @@ def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) ->
     values = settings.to_json()
     signature = sign(values) if signed else None
     content = {"format": settings.format, "version": __version__, "settings": values}
-    write_json(path / RUN, content if signature is None else {**content, "signature": signature})
+    write_json(path / layout.RUN, content if signature is None else {**content, "signature": signature})
 
 
-def prepare(run: RunFolder, settings: RunSettings) -> None:
-    """Clear away what a crash left behind and write settings that have changed (the limits)."""
+def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
+    """Clear away what a crash left behind and write settings that have changed (the limits).
+
+    Return the history with the last round's stop as it is under these settings.
+    """
     tidy(run.path, run.entries)
     if settings != run.settings:
         # Other limits do not make the code that someone else's run names this user's own.
         write_settings(run.path, settings, signed=run.signed)
+    stop = stop_of(run.records(), settings.config)
+    return [*run.entries[:-1], *({**entry, "stop": stop} for entry in run.entries[-1:])]
 
 
 def close(run: RunFolder, settings: RunSettings) -> None:
     """Bring a finished run up to date: what a crash left behind, and new limits that end it where it is."""
-    prepare(run, settings)
-    entries = settled_entries(run, settings)
+    entries = prepare(run, settings)
     if entries != run.entries:
         write_json(run.path / HISTORY, {"rounds": entries})
 
 
-def settled_entries(run: RunFolder, settings: RunSettings) -> list[Entry]:
-    """Return the history with the last round's stop as it is under these settings."""
-    if not run.entries:
-        return []
-    stop = settled(run.records(), settings.config).stop
-    return [*run.entries[:-1], {**run.entries[-1], "stop": stop}]
-
-
 def tidy(path: Path, entries: list[Entry]) -> None:
     """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
-    rounds = [path / ROUNDS, *(path / ROUNDS).glob("*")]
+    rounds = [path / layout.ROUNDS, *(path / layout.ROUNDS).glob("*")]
     links = [folder for folder in rounds if folder.is_symlink()]
     if links:
         raise RunError(
@@ -184,3 +180,66 @@ def remove_unneeded(path: Path, entries: list[Entry]) -> None:
 def _without_model(entry: Entry) -> Entry:
     files = {name: value for name, value in entry["files"].items() if Path(name).name not in MODELS}
     return {**entry, "files": files}
+
+
+class RunCheckpoints:
+    """A `CheckpointStore` in a run's folder. The caller holds the folder's lock.
+
+    Args:
+        path: the run's folder.
+        minutes: how often a checkpoint is written.
+    """
+
+    def __init__(self, path: Path, minutes: float) -> None:
+        self.path, self.minutes = path, minutes
+
+    def read(self, round: int) -> bytes | None:
+        """Return the content of the round's checkpoint; None if there is none, or if it is damaged, with a warning.
+
+        One that cannot be read at all is refused: it could not be replaced or removed later either.
+        """
+        file = self.path / round_file(round, CHECKPOINT)
+        if not file.exists():
+            return None
+        data = read_file(file, remedy="Remove it, and the round begins anew.")
+        digest, content = data[:_DIGEST], data[_DIGEST:]
+        if hashlib.sha256(content).digest() != digest:
+            warnings.warn(f"Round {round} begins anew: its checkpoint '{file}' is damaged.", stacklevel=2)
+            return None
+        return content
+
+    def write(self, round: int, data: bytes) -> None:
+        """Replace the last checkpoint; a full disk gives a warning and does not stop the training."""
+        file = self.path / round_file(round, CHECKPOINT)
+        try:
+            make_folder(file.parent)
+            write_file(file, hashlib.sha256(data).digest() + data)
+        except RunError as error:
+            warnings.warn(
+                f"Round {round} trains on without a new checkpoint ({error.__cause__}). Free some space, or a crash "
+                "loses what it has done since the last one.",
+                stacklevel=2,
+            )
+
+
+def canonical_skops(data: bytes) -> bytes:
+    """Return a skops file without what depends on the moment of writing."""
+    ids: dict[int, int] = {}
+    files: dict[str, str] = {}
+
+    def renumbered(node: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(number := node.get("__id__"), int):
+            node["__id__"] = ids.setdefault(number, len(ids) + 1)
+        if isinstance(name := node.get("file"), str):
+            node["file"] = files.setdefault(name, f"{len(files)}{PurePosixPath(name).suffix}")
+        return node
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
+        schema = json.loads(source.read("schema.json"), object_hook=renumbered)
+        members = {new: source.read(old) for old, new in files.items()}
+        for name, content in {**members, "schema.json": json.dumps(schema, indent=1).encode()}.items():
+            # The earliest time that a zip archive can hold, in place of now.
+            member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            target.writestr(member, content, compress_type=zipfile.ZIP_DEFLATED)
+    return out.getvalue()

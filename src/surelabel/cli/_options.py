@@ -1,0 +1,162 @@
+"""Options that several commands share, and checks of options before any work is done."""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from surelabel.cli._errors import WrongUse
+from surelabel.errors import DataError
+
+if TYPE_CHECKING:
+    from surelabel.runs import RunFolder
+
+_OPTIONS = {
+    "path": "data",
+    "labels": "label",
+    "labels_path": "labels_file",
+    "id_column": "id",
+    "test_path": "test",
+    "validation_path": "validation",
+    "validation_seed": "seed",
+    "max_rounds": "rounds",
+    "members": "passes",
+}
+"""The options whose settings have another name, by setting."""
+
+
+def examples(*commands: str) -> str:
+    """Return the examples at the end of a command's help."""
+    return "\n\n".join([f"[bold]Example{'s' * (len(commands) > 1)}[/bold]", *commands])
+
+
+def option(text: str, *flags: str, value: Any = None, default: object = None, **more: Any) -> Any:
+    """Return an option as the default of a command's parameter, named after it unless `flags` are given.
+
+    Args:
+        text: what `--help` says of it.
+        flags: its names; a switch needs one, because typer would add --no-….
+        value: what the parameter is where the option is left out; `...`: it is required.
+        default: what `--help` shows as the default, if that is not the value.
+        more: metavar, min and other arguments of typer.Option.
+    """
+    shown = value if default is None and value is not False and value is not ... else default
+    if shown is not None:
+        text = f"{text} [dim]\\[default: {shown}][/dim]"
+    return typer.Option(value, *flags, help=text, show_default=False, **more)
+
+
+RUN: Any = typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)
+SAMPLES: Any = typer.Argument(metavar="FILE", help="A file with the columns that the run learned from, in any order.")
+ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
+OUT = option("A .csv or .parquet file; left out, CSV is printed.")
+ENTRIES = option(
+    "With several labels a sample: a row for each sample and class, with all that is known of it.",
+    "--entries",
+    value=False,
+)
+FORCE = option("Replace the output file if there is one.", "--force", value=False)
+EXCEL_SAFE = option(
+    "Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @.", "--excel-safe", value=False
+)
+TRUST = option(
+    "A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.", metavar="TYPE"
+)
+TRUST_CODE = option(
+    "Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    "--trust-code",
+    value=False,
+)
+QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
+
+
+def flag(name: str) -> str:
+    """Return the option that fills a setting, or that a parameter stands for.
+
+    >>> flag("tau_p"), flag("max_rounds")
+    ('--tau-p', '--rounds')
+    """
+    return f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+
+
+def settings_given(settings: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of those settings whose option was given.
+
+    >>> settings_given(["tau_p", "max_rounds"], {"rounds": 3, "seed": 0})
+    {'max_rounds': 3}
+    """
+    options = {name: _OPTIONS.get(name, name) for name in settings}
+    return {name: given[option] for name, option in options.items() if option in given}
+
+
+@contextlib.contextmanager
+def settings_from_options() -> Iterator[None]:
+    """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
+    from pydantic import ValidationError
+
+    from surelabel.base.settings import mistakes
+
+    try:
+        yield
+    except ValidationError as error:
+        raise WrongUse(*mistakes(error, name=flag)) from error
+
+
+def open_run(path: Path, trust_code: bool = False) -> "RunFolder":
+    """Return the run in a folder; a folder that is not there is wrong use."""
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise WrongUse(f"Invalid value for 'RUN': folder '{path}' {kind}; name the --out of a 'surelabel fit'.")
+    from surelabel.runs import RunFolder
+
+    return RunFolder.open(path, trust_code=trust_code)
+
+
+def check_file(argument: str, path: Path | None) -> None:
+    """Refuse a file that is not there: naming it is wrong use."""
+    if path is not None and not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
+
+
+def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:
+    """Refuse an output that would be overwritten or cannot be written."""
+    if path is None:
+        return
+    if path.suffix.lower() not in endings:
+        raise WrongUse(f"Invalid value for '--out': '{path}' must end in {' or '.join(endings)}.")
+    if not path.parent.is_dir():
+        raise WrongUse(f"Invalid value for '--out': the folder '{path.parent}' does not exist; make it first.")
+    if path.exists() and not force:
+        raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+
+
+def check_pretrained(path: Path | None) -> None:
+    """Refuse what is no file of weights; a run depends on the content of these alone."""
+    check_file("--pretrained", path)
+    if path is None:
+        return
+    from surelabel.models.pretrained import SUFFIXES
+
+    if path.suffix not in SUFFIXES:
+        raise WrongUse(
+            f"Invalid value for '--pretrained': '{path}' must end in one of {', '.join(SUFFIXES)}; save the network's "
+            "state_dict() as one of these."
+        )
+
+
+def check_device(name: str | None) -> None:
+    """Refuse a device that this machine does not have."""
+    if name is None:
+        return
+    import torch
+
+    from surelabel.base.settings import check_device as check_name
+
+    try:
+        torch.empty(0, device=check_name(name))
+    except (RuntimeError, AssertionError, ImportError, ValueError):
+        here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
+        raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None

@@ -1,0 +1,187 @@
+"""What `predict` and `label` share: new samples in, a table of their labels out.
+
+Several labels a sample are written in the form that the run's own table has them in.
+"""
+
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surelabel.cli._console import err, warn
+from surelabel.cli._errors import WrongUse
+from surelabel.cli._options import check_file, check_output, open_run
+from surelabel.errors import DataError
+
+if TYPE_CHECKING:
+    from surelabel.data.run_data import TableData
+    from surelabel.data.source import ArraySource
+    from surelabel.data.tables import Table
+    from surelabel.runs import RunFolder
+    from surelabel.settings import RunSettings
+
+
+def checked_run(
+    run: Path, file: Path, out: Path | None, *, entries: bool, trust_code: bool, force: bool, excel_safe: bool
+) -> "RunFolder":
+    """Return the run; refuse missing files, files that would be overwritten, and options without effect."""
+    check_file("FILE", file)
+    check_output(out, force)
+    if excel_safe and out is not None and out.suffix.lower() == ".parquet":
+        raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
+    folder = open_run(run, trust_code)
+    if entries and folder.settings.config.task == "single":
+        raise WrongUse("--entries has no effect: the run has one label a sample; leave it out.")
+    return folder
+
+
+def read_samples(
+    settings: "RunSettings", path: Path, id_column: str | None, *, with_labels: bool = False
+) -> "tuple[ArraySource, Any]":
+    """Read a file's features, those that the run learned from and in its order, and labels that it has itself.
+
+    The labels are as `read_table` gives them; None where they are not asked for or the file lacks the label columns.
+
+    Args:
+        settings: the run's.
+        path: a file that `read_table` reads.
+        id_column: the column with the ids; None: as in the run; "": number the rows.
+        with_labels: whether to read the run's label columns, where the file has them.
+    """
+    from surelabel.data.run_data import TableData
+    from surelabel.data.source import ArraySource
+    from surelabel.data.tables import Table
+    from surelabel.data.tables import read_table
+
+    data = settings.data if isinstance(settings.data, TableData) else None
+    if data is not None and id_column is None:
+        id_column = data.id_column
+    read = functools.partial(
+        read_table,
+        path,
+        id_column=id_column or None,
+        features=settings.feature_names,
+        drop=data.drop if data is not None and settings.feature_names is not None else (),
+    )
+    table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
+    if table.x.shape[1:] != settings.sample_shape:
+        raise DataError(
+            f"File '{path}': the run learned from samples of shape {settings.sample_shape}. Got {table.x.shape[1:]} "
+            "instead; give samples of that shape."
+        )
+    return ArraySource(table.x, ids=table.ids), given
+
+
+def _with_labels(read: "Callable[..., Table]", data: "TableData", num_classes: int) -> "tuple[Table, Any]":
+    """Return a table and its labels; where they do not match the run's, warn and leave them out."""
+    names = ("labels", "separator", "none", "unlabeled")
+    try:
+        table = read(**{name: getattr(data, name) for name in names}, labels_if_there=True)
+        if table.y is not None and table.y.ndim == 2 and table.y.shape[1] != num_classes:
+            raise DataError(f"they are of {table.y.shape[1]} classes, and the run of {num_classes}.")
+    except DataError as error:
+        table = read()  # raises where it is not the labels that are wrong
+        warn(f"the file's own labels are left out: {error}")
+        return table, None
+    return table, table.y
+
+
+def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: bool) -> None:
+    """Write columns to a file, or as CSV to standard output."""
+    from surelabel.data.tables import write_table
+
+    if path is not None:
+        write_table(path, columns, overwrite=force, excel_safe=excel_safe)
+        err.print(f"{len(columns['id'])} rows are in {path}.", markup=False, soft_wrap=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = write_table(Path(folder, "table.csv"), columns, excel_safe=excel_safe)
+        with copy.open(encoding="utf-8", newline="") as stream:
+            shutil.copyfileobj(stream, sys.stdout)
+
+
+def together(*parts: dict[str, Any]) -> dict[str, Any]:
+    """Return columns side by side; refuse a class with the name of another column."""
+    columns: dict[str, Any] = {}
+    for part in parts:
+        twice = next((name for name in part if name in columns), None)
+        if twice is not None:
+            raise DataError(f"The class {twice!r} has the name of another column; write a row for each with --entries.")
+        columns |= part
+    return columns
+
+
+def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[str, Any]:
+    """Return the classes that are present: in one column of cells if the run's table has such, else one for each class.
+
+    Args:
+        name: of the one column.
+        present: whether a class is there, boolean, shape (N, C).
+        settings: the run's.
+    """
+    if _marks(settings)[0] is None:
+        return {class_name: present[:, code].astype("int8") for code, class_name in enumerate(settings.classes)}
+    return {name: name_cells(present, settings, mark_none=True)}
+
+
+def name_cells(marked: Any, settings: "RunSettings", *, mark_none: bool = False) -> list[str]:
+    """Return the names of each row's marked classes, shape (N, C), in one cell; `mark_none`: not empty without one."""
+    rows = ([settings.classes[code] for code in row.nonzero()[0]] for row in marked)
+    return [_cell(names, settings, mark_none) for names in rows]
+
+
+def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
+    r"""Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
+
+    A cell has the form that `read_table` reads: "cat|?dog" where it is unknown whether there is a dog. The names of
+    columns may be such that no cell can hold them: | in them, and ? before them, are written \| and \?.
+
+    Args:
+        y: as `read_table` gives them: a class, a tuple of classes or None for each row, (N,); or 1, 0 and -1, (N, C).
+        settings: the run's.
+        entries: whether each sample and class has a row.
+    """
+    if y is None:
+        return {}
+    if entries:
+        rows = y.tolist() if y.ndim == 2 else [_entries(label, settings.classes) for label in y]
+        return {"given": [None if code < 0 else code for row in rows for code in row]}
+    labels = y if y.ndim == 1 else [_named(codes, settings.classes) for codes in y.tolist()]
+    nothing = set(_named([-1] * len(settings.classes), settings.classes))
+    known = [None if isinstance(label, tuple) and set(label) == nothing else label for label in labels]
+    return {"given": [_cell(label, settings, True) if isinstance(label, tuple) else label for label in known]}
+
+
+def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
+    """Return what a row's label says of each class: 1, 0 or -1 (unknown)."""
+    from surelabel.data._cells import stated
+
+    found = {label: 1} if isinstance(label, str) else stated(label or ())
+    # Of a row with a class that the run does not know, nothing is said.
+    known = label is not None and set(found) <= set(classes)
+    return [found.get(name, 0) if known else -1 for name in classes]
+
+
+def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that say of each class what its code does: 1, 0 or -1 (unknown)."""
+    from surelabel.data._cells import UNKNOWN
+
+    names = [f"\\{name}" if name.startswith(UNKNOWN) else name for name in classes]
+    return tuple((UNKNOWN if code < 0 else "") + name for name, code in zip(names, codes, strict=True) if code)
+
+
+def _cell(names: Sequence[str], settings: "RunSettings", mark_none: bool) -> str:
+    """Return names in a cell; `mark_none`: none of them are a mark, as an empty cell would mean unlabeled."""
+    separator, none = _marks(settings)
+    text = "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
+    return text or ((none or separator or "|") if mark_none else "")
+
+
+def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:
+    from surelabel.data.run_data import TableData
+
+    data = settings.data
+    return (data.separator, data.none) if isinstance(data, TableData) else (None, None)
