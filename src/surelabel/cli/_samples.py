@@ -53,7 +53,6 @@ def read_samples(
     """
     from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
-    from surelabel.data.tables import Table
     from surelabel.data.tables import read_table
 
     data = settings.data if isinstance(settings.data, TableData) else None
