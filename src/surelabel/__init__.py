@@ -4,9 +4,11 @@ Names are loaded when they are first used, so that `import surelabel` stays ligh
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from surelabel._version import __version__ as __version__
+
+TYPE_CHECKING = False
+"""As type checkers see it; `typing` takes its time to import, in which Ctrl-C would show a traceback."""
 
 _NAMES = {
     "core.calibration": (
@@ -47,6 +49,8 @@ _MODULES = {"calibration": "core.calibration", "errors": "errors", "losses": "co
 _PUBLIC = sorted([*_HOMES, *_MODULES, "__version__"])
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from surelabel import errors as errors
     from surelabel.core import calibration as calibration
     from surelabel.core import losses as losses
@@ -86,7 +90,7 @@ else:
     __all__ = _PUBLIC
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in _HOMES:
         return getattr(importlib.import_module(f"surelabel.{_HOMES[name]}"), name)
     if name in _MODULES:

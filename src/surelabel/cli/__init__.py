@@ -6,11 +6,14 @@ here, so that Ctrl-C has its handler before anything takes time.
 
 import os
 import signal
-from collections.abc import Sequence
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
     """Run a command and return its exit code: 0, 1 for a failure, 2 for wrong use, 130 and 143 for an interruption.
 
     Args:
@@ -23,12 +26,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         for kind in (signal.SIGINT, signal.SIGTERM):
             signal.signal(kind, _leave)
+        # Worker processes, joblib's too, import nothing from the current folder: it may be a stranger's run.
+        os.environ["PYTHONSAFEPATH"] = "1"
     from surelabel.cli._app import run
 
     return run(arguments)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _leave(number: int, frame: "FrameType | None") -> None:
     """End the process, which has not begun its command or has ended it: an exception would show what it imports."""
     os.write(2, b"error: interrupted.\n")
     os._exit(128 + number)

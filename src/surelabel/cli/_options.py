@@ -117,7 +117,7 @@ def open_run(path: Path, trust_code: bool = False) -> "RunFolder":
 def check_file(argument: str, path: Path | None) -> None:
     """Refuse a file that is not there: naming it is wrong use."""
     if path is not None and not path.is_file():
-        kind = "is a folder" if path.is_dir() else "does not exist"
+        kind = "is a folder" if path.is_dir() else "is not a plain file" if path.exists() else "does not exist"
         raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
 
 

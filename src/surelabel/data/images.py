@@ -115,12 +115,19 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
 
 def mapped(path: Path, damaged: Callable[[Path, str], DataError]) -> "np.memmap[Any, np.dtype[Any]]":
     """Map an .npy file into memory; `damaged` words the error, from the path and the reason, where it cannot be."""
+    _check_plain(path, damaged)
     try:
         array: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r", allow_pickle=False)
     # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
-    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+    except (OSError, ValueError, OverflowError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise damaged(path, shown(error, quote=False, limit=120)) from error
     return array
+
+
+def _check_plain(path: Path, damaged: Callable[[Path, str], DataError]) -> None:
+    """Refuse a pipe or a device, which could be read forever."""
+    if path.exists() and not path.is_file():
+        raise damaged(path, "it is not a plain file")
 
 
 def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:
@@ -165,6 +172,7 @@ def _caches() -> Path:
 
 
 def _read_list(path: Path) -> dict[str, Any]:
+    _check_plain(path, _damaged)
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         complete = (
@@ -173,7 +181,7 @@ def _read_list(path: Path) -> dict[str, Any]:
             and all(isinstance(name, str) for name in content["classes"])
             and "origin" in content
         )
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(path, shown(error, quote=False, limit=120)) from error
     if not complete:
         raise _damaged(path, "an entry is missing or of another kind")

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.draws import Draws
+from surelabel.base.text import shown
 from surelabel.data.source import Index
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import InvalidInputError
@@ -169,6 +170,22 @@ class Method(ABC):
             num_negative: samples with negatives only; None: several labels a sample, where they are positives too.
             round_number: of the round.
         """
+
+
+def expect(right: bool, hook: str, wanted: str, got: object) -> None:
+    """Refuse what a hook of a method returned, unless it is right."""
+    if not right:
+        raise InvalidInputError(f"The method's {hook} must {wanted}. Got {shown(got)} instead; correct the method.")
+
+
+def check_streams(streams: Sequence[Stream], num_rows: int) -> None:
+    """Refuse streams that no batch can be drawn from, by a method of the user's own."""
+    wanted = f"return streams of row numbers, an integer array of values from 0 to {num_rows - 1}, and a size above 0"
+    expect(isinstance(streams, Sequence) and len(streams) > 0, "streams()", wanted, streams)
+    for stream in streams:
+        right = isinstance(stream, Stream) and isinstance(stream.rows, np.ndarray) and stream.rows.dtype.kind in "iu"
+        right = right and len(stream.rows) > 0 and stream.rows.min() >= 0 and stream.rows.max() < num_rows
+        expect(right and isinstance(stream.size, int) and stream.size > 0, "streams()", wanted, stream)
 
 
 def check_logits(logits: Tensor, num_rows: int, num_classes: int) -> Tensor:

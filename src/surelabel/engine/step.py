@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surelabel.augment.draws import Draws, signed
 from surelabel.engine.feed import kind_named
-from surelabel.engine.method import Batch, Method
+from surelabel.engine.method import Batch, Method, expect
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
@@ -102,6 +102,8 @@ class Step:
         self.inputs = Inputs(rows, epochs, rate, averaging, progress, batch.clone() if store is None else None)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         initial = method.tensors(*targets.y.shape)
+        whole = isinstance(initial, Mapping) and all(isinstance(value, Tensor) for value in initial.values())
+        expect(whole, "tensors()", "return tensors by their names", initial)
         self._initial = {name: value.to(device, copy=True) for name, value in initial.items()}
         self.state = {name: value.clone() for name, value in self._initial.items()}
         # In evaluation mode: a teacher must not count the batch into its BatchNorm statistics, nor drop values.
@@ -189,6 +191,8 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         with kind_named(samples, self.settings):
             loss = self._loss(self.network, self.average, self.method, half, drawn, *batch)
+        right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
+        expect(right, "loss()", "return a scalar tensor that the network's weights have a part in", loss)
         loss.backward()
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)

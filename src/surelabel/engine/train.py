@@ -22,7 +22,7 @@ from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples, autocast, shown, streamed
-from surelabel.engine.method import Method, Stream, counted, sizes_of
+from surelabel.engine.method import Method, Stream, check_streams, counted, expect, sizes_of
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -94,6 +94,9 @@ class Trainer:
             checkpoint: what to go on from, and where the state is kept from time to time; None: nowhere.
         """
         streams = method.streams(training_set)
+        check_streams(streams, len(training_set.y))
+        looking = isinstance(method.looks, int) and type(method).look is not Method.look
+        expect(method.looks == 0 or looking, "looks", "be a number of looks, beside a look() of its own", method.looks)
         steps = num_steps(streams, self.settings, training_set.round)
         keys = sample_keys(training_set.source.ids)
         looks = {number * steps // method.looks for number in range(method.looks)}

@@ -26,7 +26,7 @@ from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, digest
 from surelabel.engine.feed import autocast, channels_last, kind_named, shown, streamed
-from surelabel.engine.method import Method
+from surelabel.engine.method import Method, expect
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, copied, copy_state, shapes
 from surelabel.engine.train import Trainer
@@ -150,13 +150,12 @@ class TorchLearner:
     def _checkpoint(self, training_set: TrainingSet, seed: int, network: torch.nn.Module) -> FitCheckpoint | None:
         if self.checkpoints is None:
             return None
-        settings = self.training.model_dump_json(), self.task, repr(self._method()), str(self.uncertainty.members)
+        settings = self.training.model_dump_json(), self.task, _printed(self._method()), str(self.uncertainty.members)
         arrays = sample_keys(training_set.source.ids), training_set.y, training_set.g
         made_for: dict[str, int | str] = {
             "seed": seed,
             "settings": digest(type(self).__qualname__, *settings),
-            # How it is built, as torch prints it, without the places of objects in this process's memory.
-            "network": digest(re.sub(r" at 0x[0-9a-f]+", "", repr(network))),
+            "network": digest(_printed(network)),
             "targets": digest(*(array.tobytes() for array in arrays)),
         }
         return FitCheckpoint(self.checkpoints, training_set.round, made_for, self.device, self.uncertainty.members)
@@ -224,7 +223,9 @@ class TorchLearner:
 
     def method(self, training_set: TrainingSet, shared: bool) -> Method:
         """Return what the networks of a round are trained by; `shared` as for `Method.for_round`."""
-        return self._method().for_round(training_set, shared)
+        method = self._method().for_round(training_set, shared)
+        expect(isinstance(method, Method), "for_round()", "return a method", method)
+        return method
 
     def _method(self) -> Method:
         return self.make_method(self.task, self.training)
@@ -244,6 +245,7 @@ class TorchLearner:
             )
         self.uncertainty.prepare(network)
         network = self._method().prepare(network)
+        expect(isinstance(network, torch.nn.Module), "prepare()", "return a torch.nn.Module", network)
         if self.training.channels_last:
             # Not by `Module.to`, which takes one format for all weights.
             for tensor in (*network.parameters(), *network.buffers()):
@@ -361,6 +363,11 @@ class TorchLearner:
         precision = autocast(self.training, self.device)
         with algorithms(self.training.deterministic), precision, torch.no_grad(), kind_named(batch, self.training):
             yield
+
+
+def _printed(thing: object) -> str:
+    """Return how Python prints an object, without the addresses of objects in this process's memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 
 def is_for_tables(network: torch.nn.Module) -> bool:

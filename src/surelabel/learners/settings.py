@@ -31,6 +31,7 @@ from surelabel.base.settings import (
     Settings,
 )
 from surelabel.base.system import Progress
+from surelabel.base.text import MAX_BYTES, most_bytes
 from surelabel.base.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
 from surelabel.base.trust import ESTIMATORS as LISTED_ESTIMATORS
 from surelabel.core.labels import Task
@@ -178,6 +179,11 @@ class TorchLearnerSettings(CodeSettings):
                 f"The 'model_parameters' setting is for a 'model' that is named. Got {self.model_parameters} for the "
                 f"default network instead; that one has the settings hidden, dropout and noise"
             )
+        if self.method in METHODS and self.method_parameters:
+            raise ValueError(
+                f"The 'method_parameters' setting is for a method of your own. Got {self.method_parameters} for "
+                f"{self.method!r} instead; its weight of negative labels is the setting negative_weight"
+            )
         return self
 
     def references(self) -> Iterator[Reference]:
@@ -256,7 +262,7 @@ class TorchLearnerSettings(CodeSettings):
                 f"The 'method' setting must name a class of methods. Got {self.method!r} instead, which is {found!r}; "
                 "derive a class from surelabel.engine.method.Method, and name that."
             )
-        given = self.method_parameters | ({"negative_weight": self.negative_weight} if self.method == "ups" else {})
+        given = {"negative_weight": self.negative_weight} if self.method == "ups" else self.method_parameters
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
         return functools.partial(_make_method, made, found, given)
 
@@ -269,6 +275,23 @@ class TorchLearnerSettings(CodeSettings):
             return self
         rest = {name: value for name, value in self.model_parameters.items() if name != "pretrained"}
         return self.replace(model_parameters=rest, pretrained_hash=None)
+
+    def check_size(self, sample_shape: tuple[int, ...], num_classes: int) -> None:
+        """Refuse a listed network whose weights would take more memory than a file may, before it is made.
+
+        For runs of other people: a few digits in their settings can ask for any amount.
+        """
+        import torch
+
+        make = self.for_trained_network()._factory()
+        with failing(f"The network cannot be made for samples of shape {sample_shape}"), torch.device("meta"):
+            weights = make(sample_shape, num_classes).state_dict().values()
+        size, most = self.members * sum(tensor.nbytes for tensor in weights), most_bytes(0)
+        if size > most:
+            raise InvalidInputError(
+                f"The network for samples of shape {sample_shape} would take {size:,} bytes of memory, and at most "
+                f"{most:,} are allowed; if that is what it should be, set {MAX_BYTES} to a larger number."
+            )
 
     def _factory(self) -> "ModelFactory":
         from surelabel.models.table import table_network

@@ -5,7 +5,9 @@ the mean and the standard deviation (n - 1) of their probabilities; the softened
 softmax(z / T) for z = log p. One more model, trained on every row, gives the deterministic prediction.
 """
 
+import io
 import math
+import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -17,6 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from surelabel.base.references import failing
 from surelabel.base.settings import MOST_PASSES, TEMPERATURES
 from surelabel.base.system import Progress
+from surelabel.base.text import excess
 from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task
 from surelabel.data.draws import draw, seed_for
@@ -155,6 +158,10 @@ class SklearnLearner:
         """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
         import skops.io
 
+        with failing("The content is no skops file of models"), zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if problem := excess(len(data), size):
+            raise InvalidInputError(f"The skops file {problem}.")
         with failing("The content is no skops file of models"):
             asked = set(skops.io.get_untrusted_types(data=data))
         unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))

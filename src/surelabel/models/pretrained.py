@@ -6,14 +6,17 @@ runs no code. Nothing is downloaded.
 
 import logging
 import os
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from surelabel.errors import InvalidInputError
+from surelabel.base.text import check_size
+from surelabel.errors import DataError, InvalidInputError
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
 """How the names of weights files end."""
@@ -72,7 +75,12 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         if os.fspath(path).endswith(".safetensors"):
             content: Any = safetensors.torch.load_file(path)
         else:
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    check_size(Path(path), sum(member.file_size for member in archive.infolist()))
             content = torch.load(path, map_location="cpu", weights_only=True)
+    except DataError:
+        raise
     # Whatever the readers raise on a file that is missing or damaged, or holds more than tensors.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]

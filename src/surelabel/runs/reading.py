@@ -90,14 +90,21 @@ class RunFolder:
         return dataclasses.replace(self, trust_code=self.trust_code or same)
 
     def check_code(self) -> None:
-        """Refuse a run whose settings name code that is neither trusted nor listed; nothing is imported."""
+        """Refuse a run whose settings name code that is neither trusted nor listed, before anything is imported.
+
+        A network that is listed must not be so large that it fills the memory.
+        """
+        if self.trust_code:
+            return
         named = self.settings.references()
         unknown = next((reference.name for reference in named if not reference.is_listed), None)
-        if unknown is not None and not self.trust_code:
+        if unknown is not None:
             raise UntrustedCodeError(
                 f"File '{self.path / RUN}' names the code {unknown!r}, and the run is not signed by you, so it was not "
                 "run. If you trust those who made the run, allow it with --trust-code (trust_code=True in Python)."
             )
+        if isinstance(self.settings.learner, TorchLearnerSettings):
+            self.settings.learner.check_size(self.settings.sample_shape, len(self.settings.classes))
 
     @property
     def environment(self) -> list[dict[str, Any]]:

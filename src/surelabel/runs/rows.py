@@ -9,7 +9,7 @@ from typing import Any
 
 from surelabel.base.processes import locked
 from surelabel.errors import InvalidInputError
-from surelabel.runs.files import make_folder, write_file
+from surelabel.runs.files import make_folder, read_file, write_file
 
 
 @contextmanager
@@ -54,8 +54,12 @@ def content(path: Path, columns: Sequence[str]) -> str:
     """Return the text of a file, "" when there is none; refuse another header."""
     if not path.exists():
         return ""
-    text = path.read_bytes().decode()
-    header = next(csv.reader(io.StringIO(text, newline="")), [])
+    remedy = "Move it away, or append to another file."
+    try:
+        text = read_file(path, remedy=remedy).decode()
+        header, *_ = [*csv.reader(io.StringIO(text, newline="")), []]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"File '{path}' is not a CSV file of results ({error}). {remedy}") from error
     if text and header != list(columns):
         raise InvalidInputError(
             f"File '{path}' must have the columns {', '.join(columns)}. Got {', '.join(header)} instead; "

@@ -94,11 +94,12 @@ class SharedFits:
             return 0.0
         try:
             made = read_json(path.with_suffix(".json"))
-            self.learner.from_bytes(read_file(path, made["sha256"]), **self._shapes)
-        except DamagedFileError as error:
+            seconds = float(made["seconds"])
+            self.learner.from_bytes(read_file(path, str(made["sha256"])), **self._shapes)
+        except (DamagedFileError, KeyError, TypeError, ValueError) as error:
             _logger.warning("A network that runs share is trained again: %s", error)
             return 0.0
-        return float(made["seconds"])
+        return max(seconds, 0.0)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source, as the learner does."""
