@@ -2,6 +2,8 @@
 
 import contextlib
 import csv
+import importlib
+import inspect
 import json
 import random
 from collections.abc import Iterator
@@ -13,7 +15,6 @@ import typer
 
 from soak import bases
 from soak.children import Verdict, call, judge
-from surelabel.cli._app import app
 
 NUMBERS = "0 1 2 3 0.5 0.05 0.9 -1 1e-300 1e308 inf nan 10 1000000000 1000000000000000000 1_0 ½"
 TEXTS = ("", " ", "\udcff", "a" * 5000, "two\nlines")
@@ -25,8 +26,6 @@ OUTPUTS = "out.csv out.parquet out.html out.svg out none/out.csv pets.csv networ
 NAMED = {"rounds": "max_rounds"}
 """Settings that have another name than their option."""
 OUT = {"fit": "fitted", "predict": "out.csv", "label": "out.csv", "report": "out.html", "thresholds": "out.svg"}
-
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 Given = dict[str, str | None]
 """Options and their values; a flag has none."""
@@ -56,14 +55,14 @@ def check(rng: random.Random, folder: Path) -> Verdict:
 
 
 def _option(rng: random.Random, command: str) -> tuple[str, str | None]:
-    options = [one for one in COMMANDS[command].params if one.opts[0].startswith("--") and one.name != "help"]
-    option = rng.choice(options)
-    flag = option.opts[0]
-    if option.is_flag:
+    parameters = inspect.signature(importlib.import_module(f"surelabel.cli.{command}").command).parameters.values()
+    option = rng.choice([one for one in parameters if isinstance(one.default, typer.models.OptionInfo)])
+    flag = next(iter(option.default.param_decls or ()), f"--{option.name.replace('_', '-')}")
+    if option.annotation is bool:
         return flag, None
     texts = OUTPUTS.split() if flag == "--out" else [*TEXTS, *WORDS.split(), *FILES.split()]
-    numbers = option.type.name.startswith(("float", "integer"))
-    return flag, rng.choice(NUMBERS.split() if numbers else texts)
+    number = "float" in str(option.annotation) or "int" in str(option.annotation)
+    return flag, rng.choice(NUMBERS.split() if number else texts)
 
 
 def wrong(command: str, folder: Path, run: str, given: Given) -> str:
