@@ -202,6 +202,55 @@ def test_a_strangers_run_is_opened_reported_and_recorded_without_its_code(
     assert not mark.exists()
 
 
+TRAP = "open({mark!r}, 'a').write(__file__)"
+COMMAND = (sys.executable, "-P", "-c", "import sys; from surelabel.cli import main; sys.exit(main())")
+
+
+@pytest.mark.parametrize("words", [COMMAND, (sys.executable, "-m", "surelabel")], ids=["surelabel", "python -m"])
+def test_a_strangers_run_is_no_place_to_import_from(home: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Processes that scikit-learn starts would find a joblib.py in the current folder first; so would `python -m`."""
+    run, mark = tmp_path / "run", tmp_path / "mark"
+    bagging = SklearnLearnerSettings(
+        estimator="sklearn.ensemble:BaggingClassifier", parameters={"n_jobs": 2, "n_estimators": 2}, members=2
+    )
+    settings = RunFolder.open(home / "classifier").settings
+    for _ in start(run, settings.replace(learner=bagging, config=settings.config.replace(max_rounds=0))):
+        pass
+    rewrite(run, signature=None)
+    for module in ("joblib", "typer"):
+        (run / f"{module}.py").write_text(TRAP.format(mark=str(mark)))
+    done = subprocess.run(
+        [*words, "predict", ".", home / "pets.csv", "--out", tmp_path / "predictions.csv"],
+        cwd=run,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "predictions.csv").exists()
+    assert not mark.exists()
+
+
+MANY = {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": 10_000}, "hidden": [500, 500]}
+
+
+@pytest.mark.parametrize(
+    ("shape", "learner"),
+    [([10**9], {}), ([2], {"hidden": [30_000, 40_000]}), ([2], MANY)],
+    ids=["wide", "deep", "many"],
+)
+def test_a_strangers_network_is_not_made_when_it_would_fill_the_memory(
+    command: Command, home: Path, tmp_path: Path, shape: list[int], learner: dict[str, Any]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(home / "network", run)
+    settings = settings_of(run)
+    rewrite(run, settings={**settings, "sample_shape": shape, "learner": {**settings["learner"], **learner}})
+    for words in (("predict", run, home / "pets.csv"), ("resume", run, "--rounds", "9")):
+        line = command.fails(1, *words)
+        assert "bytes of memory, and at most 1,073,741,824 are allowed" in line
+        assert "set SURELABEL_MAX_BYTES" in line
+
+
 def test_new_limits_and_objects_in_memory_sign_nobody_elses_code(tmp_path: Path) -> None:
     list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=1)))
     settings = settings_of(tmp_path / "run")

@@ -376,12 +376,46 @@ def test_a_method_of_ones_own_is_pinned_named_and_refused_when_it_changes(tmp_pa
     [
         ({"method": "fixmatch"}, "'method' setting must be one of 'ups', or the reference"),
         ({"method": "math:sqrt"}, "must name a class of methods. Got 'math:sqrt'"),
-        ({"method_parameters": {"nonsense": 1}}, "cannot be made with method_parameters={'nonsense': 1}"),
+        ({"method_parameters": {"negative_weight": 0.5}}, "is for a method of your own. Got {'negative_weight': 0.5}"),
     ],
 )
 def test_methods_that_cannot_be_made_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         TorchLearnerSettings(**changes).build("single").fit(training_set(), seed=0)
+
+
+def _stream(rows: Any, size: Any = 4) -> Any:
+    return lambda self, training_set: [Stream(rows, size)]
+
+
+@pytest.mark.parametrize(
+    ("hook", "value"),
+    [
+        ("loss", lambda *_: None),
+        ("loss", lambda *_: 1.0),
+        ("loss", lambda self, network, batch, teacher: network(batch.samples).sum(dim=1)),
+        ("loss", lambda *_: torch.zeros(())),
+        ("streams", lambda *_: None),
+        ("streams", lambda *_: []),
+        ("streams", _stream(np.array([10**6]))),
+        ("streams", _stream(np.array([-1]))),
+        ("streams", _stream(np.empty(0, dtype=np.int64))),
+        ("streams", _stream(np.ones(4, dtype=bool))),
+        ("streams", _stream([0, 1, 2])),
+        ("streams", _stream(np.arange(4), 0)),
+        ("tensors", lambda *_: None),
+        ("tensors", lambda *_: {"a": 3}),
+        ("looks", 3),
+        ("looks", "a"),
+        ("prepare", lambda *_: None),
+        ("for_round", lambda *_: None),
+    ],
+)
+def test_what_a_method_returns_is_checked(hook: str, value: Any) -> None:
+    method = type("Own", (UPSMethod,), {hook: value})
+    learner = sl.TorchLearner(method=method, training=TrainingSettings(epochs=1), device="cpu")
+    with pytest.raises(ValueError, match=rf"The method's {hook}.* must .* Got .* instead; correct the method"):
+        learner.fit(training_set(), seed=0)
 
 
 def test_the_part_of_a_batch_that_a_stream_has() -> None:

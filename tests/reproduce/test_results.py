@@ -1,5 +1,6 @@
 import csv
 import math
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surelabel.core.metrics import paired_difference
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, RunError
 from surelabel.reproduce.results import COLUMNS, append_rows, read_rows
 
 
@@ -76,6 +77,21 @@ def test_another_header_is_refused_and_the_file_left_alone(tmp_path: Path) -> No
     with pytest.raises(InvalidInputError, match="must have the columns"):
         read_rows(path)
     assert path.read_text() == "what,model\nspeed,CNN-13\n"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a" * 200_000])
+def test_what_is_no_table_of_results_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match="runs.csv' is not a CSV file of results .* append to another file"):
+        read_rows(path)
+    assert path.read_bytes() == content
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "runs.csv")
+    with pytest.raises(RunError, match="runs.csv' cannot be read .it is not a plain file"):
+        read_rows(tmp_path / "runs.csv")
 
 
 def test_rows_with_other_columns_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -93,6 +93,37 @@ def test_a_run_that_is_killed_inside_a_round_goes_on_there_and_ends_with_the_sam
     assert difference(tmp_path / "killed", tmp_path / "whole") == ""
 
 
+OWN_METHOD = """
+from surelabel.engine.method import Method, Stream
+from torch.nn.functional import cross_entropy
+
+class Plain(Method):
+    def __init__(self, task, settings):
+        self.size = settings.batch_size
+
+    def streams(self, training_set):
+        return [Stream(training_set.rows, self.size)]
+
+    def loss(self, network, batch, teacher):
+        return cross_entropy(network(batch.samples), (batch.y & batch.g).float())
+
+    def samples_in_step(self, max_rounds):
+        return self.size
+
+    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number):
+        return 1, self.size
+"""
+
+
+def test_a_method_of_any_class_goes_on_within_its_round(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_METHOD)
+    made, kill, rest = settings(tmp_path, method=f"{tmp_path / 'own.py'}:Plain"), Kill(after=5), Kill()
+    with pytest.raises(Killed):
+        finish(start(tmp_path / "run", made, progress=kill))
+    finish(resume(tmp_path / "run", progress=rest))
+    assert kill.steps + rest.steps == 3 * STEPS
+
+
 def test_killed_at_every_step_and_resumed_each_time(tmp_path: Path) -> None:
     made = settings(tmp_path)
     finish(start(tmp_path / "whole", made))

@@ -367,6 +367,21 @@ def repacked(change: Callable[[dict[str, bytes]], object]) -> Callable[[bytes], 
     return changed
 
 
+def padded(data: bytes) -> bytes:
+    """Let the schema of a skops file unpack to 2 GB of nothing."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, content in members.items():
+            with archive.open(name, "w", force_zip64=True) as stream:
+                stream.write(content)
+                if name == "schema.json":
+                    for _ in range(128):
+                        stream.write(b" " * (1 << 24))
+    return out.getvalue()
+
+
 def dumped(value: object) -> Callable[[bytes], bytes]:
     return lambda data: skops.io.dumps(value)
 
@@ -394,6 +409,7 @@ CLASSIFIERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no schema": (repacked(lambda members: members.pop("schema.json")), NO_SKOPS),
     "a schema that is a number": (repacked(lambda members: members.update({"schema.json": b"7"})), NO_SKOPS),
     "a schema of many levels": (repacked(lambda members: members.update({"schema.json": b"[" * 10**5})), NO_SKOPS),
+    "a schema of two gigabytes": (padded, "bytes of memory or more, and at most 1,073,741,824 are allowed"),
     "a text": (dumped("model"), "The content must be 4 models for samples of shape (2,) and 2 classes"),
     "too few": (dumped([fitted(2, 2)]), "The content must be 4 models"),
     "other objects": (dumped([1.0] * 4), "The content must be 4 models"),

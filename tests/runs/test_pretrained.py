@@ -2,6 +2,7 @@
 
 import functools
 import os
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,9 @@ from surelabel import UPSClassifier
 from surelabel.base.references import file_hash
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
-from surelabel.errors import InvalidInputError
+from surelabel.errors import DataError, InvalidInputError
 from surelabel.learners.network import TorchLearner
-from surelabel.models.pretrained import load_pretrained
+from surelabel.models.pretrained import load_pretrained, read_weights
 from surelabel.models.resnet import ResNet
 from surelabel.runs import RunFolder
 
@@ -94,6 +95,15 @@ def test_weights_that_are_no_plain_file_are_refused_unread(command: Command) -> 
     Path("weights.pth").unlink()
     os.mkfifo("weights.pth")
     assert "weights.pth', which is not a plain file" in command.fails(1, "resume", "runs/a", "--rounds", "2")
+
+
+def test_weights_that_unpack_to_far_more_are_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pth"
+    torch.save({"weight": torch.zeros(1)}, path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("weights/data/1", bytes(3 << 29))
+    with pytest.raises(DataError, match=r"weights.pth' of [\d,]+ bytes would take [\d,]+ bytes of memory or more"):
+        read_weights(path)
 
 
 def test_a_trained_network_needs_the_file_no_more(command: Command) -> None:

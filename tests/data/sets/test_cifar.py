@@ -287,9 +287,19 @@ def test_a_stored_set_is_mapped_and_a_damaged_one_is_named(tmp_path: Path) -> No
     np.save(folder / "train_x.npy", TEN.train.x.astype(np.float32))
     with pytest.raises(DataError, match="pictures are float32"):
         open_stored(folder)
-    (folder / "dataset.json").write_text('{"classes": []}')
-    with pytest.raises(DataError, match=r"dataset.json' is damaged"):
-        open_stored(folder)
+    for text in ('{"classes": []}', "[" * 100_000):
+        (folder / "dataset.json").write_text(text)
+        with pytest.raises(DataError, match=r"dataset.json' is damaged"):
+            open_stored(folder)
+
+
+@pytest.mark.parametrize("name", ["train_x.npy", "dataset.json"])
+def test_a_pipe_in_a_stored_set_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    store(tmp_path / "cifar10", TEN)
+    (tmp_path / "cifar10" / name).unlink()
+    os.mkfifo(tmp_path / "cifar10" / name)
+    with pytest.raises(DataError, match=rf"{name}' is damaged .it is not a plain file"):
+        open_stored(tmp_path / "cifar10")
 
 
 def test_a_set_whose_writing_broke_off_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
