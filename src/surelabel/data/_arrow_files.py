@@ -222,8 +222,7 @@ class _Lines:
             if b"\0" in block:
                 number += next(place for place, line in enumerate(lines, 1) if "\0" in line)
                 raise DataError(
-                    f"File '{self._path}', line {number} holds a NUL character, which text does not have; remove it, "
-                    "or write the file again as UTF-8 text."
+                    f"File '{self._path}', line {number} holds a NUL character; save the file as UTF-8 text."
                 )
             # The last line may go on, and so may its line end.
             rest = lines.pop()
@@ -276,9 +275,7 @@ def _checked_header(path: Path, cells: list[str], asked: Collection[str]) -> lis
     try:
         header = [cell.encode("latin-1").decode().strip() for cell in cells]
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8."
-        ) from error
+        raise DataError(f"File '{path}': the header is not UTF-8 text; save the file as UTF-8.") from error
     if not any(header):
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
     expected = _delimiter(path)

@@ -81,20 +81,13 @@ class LabelMarks:
         elif separator == "":
             problem = "The separator between several labels in a cell is empty; give one, such as '|'."
         elif separator is not None and len(labels) > 1:
-            problem = (
-                f"A separator ({separator!r}) is for one label column that holds several labels a cell. Got "
-                f"{len(labels)} label columns instead; leave the separator out, or name one column."
-            )
+            problem = f"A separator ({separator!r}) is for one label column. Got {len(labels)}; leave it out."
         elif separator is not None and not separator.strip() and none is None:
             problem = (
-                f"The separator {separator!r} is blank, and so is a cell without labels, which is unlabeled; say with "
-                "a mark (none, --none) which cells mean none of the classes."
+                f"The separator {separator!r} is blank, as an unlabeled cell is; mark none of the classes (--none)."
             )
         elif none is not None and (none.strip() in ("", (self.unlabeled or "").strip()) or str(separator) in none):
-            problem = (
-                "The mark of none of the classes must not be empty, hold the separator or mean unlabeled. Got "
-                f"{none!r} instead; choose another."
-            )
+            problem = f"The mark {none!r} is empty, holds the separator or means unlabeled; choose another."
         if problem:
             raise InvalidInputError(problem)
 
@@ -138,10 +131,8 @@ class LabelMarks:
             raise DataError(f"{text} has the mark {beside[0]!r} beside labels; a mark stands alone in its cell.")
         lone = [name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)]
         if lone:
-            raise DataError(
-                f"{shown(lone[0])} is no class; one question mark stands before the name of a class that may be there, "
-                "as in ?cat. If it alone means unlabeled, say --unlabeled '?'."
-            )
+            remedy = "write ?cat for a cat that may be there, or say --unlabeled '?' if it means unlabeled"
+            raise DataError(f"{shown(lone[0])} is no class; {remedy}.")
         twice = [name for name in names if UNKNOWN + name in names]
         if twice:
             raise DataError(f"it has {twice[0]!r} with and without a question mark; leave out one of them.")
