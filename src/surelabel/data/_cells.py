@@ -254,15 +254,17 @@ def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
         raise place.problem(empty, "the id is empty; fill it in or read the file without ids.")
     if not pa.types.is_integer(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_INTEGER)).as_py():
         column = column.cast(pa.int64())
-    ids = np.array(column.to_pylist(), dtype=object)
-    if pa.types.is_integer(column.type):
-        ids = ids.astype(np.int64 if ids.max() < 1 << 63 else np.uint64)
     first: dict[Any, int] = {}
-    for row, value in enumerate(ids.tolist()):
+    unique = pc.count_distinct(column).as_py() == len(column)
+    for row, value in enumerate([] if unique else column.to_pylist()):
         if first.setdefault(value, row) != row:
             problem = f"the id {shown(value)} is that of row {first[value] + 1} too; give every row an id of its own"
             raise place.problem(row, f"{problem}, or read the file without ids.")
-    return ids
+    if not pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    ids: Array = column.to_numpy()
+    # Larger ones do not fit into signed numbers.
+    return ids.astype(np.int64) if ids.dtype != np.uint64 or ids.max() < 1 << 63 else ids
 
 
 def encoded(cells: Cells) -> Encoded:
