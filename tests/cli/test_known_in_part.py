@@ -100,12 +100,12 @@ def test_one_label_a_cell_may_begin_with_a_question_mark(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("cell", "options", "problem"),
     [
-        ("?", {}, "'?' is no class; one question mark stands before the name of a class that may be there"),
-        ("cat| ? ", {}, "'?' is no class; one question mark stands"),
-        ("??cat", {}, "'??cat' is no class; one question mark stands"),
+        ("?", {}, "'?' is no class; write ?cat for a cat that may be there"),
+        ("cat| ? ", {}, "'?' is no class; write ?cat"),
+        ("??cat", {}, "'??cat' is no class; write ?cat"),
         ("?cat|dog|cat", {}, "it has 'cat' with and without a question mark; leave out one of them."),
         ("cat|?NA", {"unlabeled": "NA"}, "'cat|?NA' has the mark 'NA' beside labels; a mark stands alone in its cell."),
-        ("?", {"unlabeled": ""}, "If it alone means unlabeled, say --unlabeled '?'."),
+        ("?", {"unlabeled": ""}, "or say --unlabeled '?' if it means unlabeled."),
     ],
 )
 def test_question_marks_that_cannot_be_meant_are_told_with_their_place(

@@ -293,15 +293,12 @@ def test_a_run_with_labels_in_cells_is_resumed(command: Command, home: Path, tmp
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--separator", "|", "--label", "width"), "A separator ('|') is for one label column that holds several"),
+        (("--separator", "|", "--label", "width"), "A separator ('|') is for one label column. Got 2; leave it out"),
         (("--separator", ""), "The separator between several labels in a cell is empty; give one, such as '|'."),
-        (("--separator", " "), "The separator ' ' is blank, and so is a cell without labels, which is unlabeled; say"),
+        (("--separator", " "), "The separator ' ' is blank, as an unlabeled cell is; mark none of the classes"),
         (("--none", "x"), "A mark of none of the classes ('x') needs a separator; give one too."),
-        (
-            ("--separator", "|", "--none", "a|b"),
-            "The mark of none of the classes must not be empty, hold the separator",
-        ),
-        (("--separator", "|", "--none", "x", "--unlabeled", "x"), "The mark of none of the classes must not be empty"),
+        (("--separator", "|", "--none", "a|b"), "The mark 'a|b' is empty, holds the separator or means unlabeled;"),
+        (("--separator", "|", "--none", "x", "--unlabeled", "x"), "The mark 'x' is empty, holds the separator or"),
     ],
 )
 def test_a_separator_that_cannot_be_meant_is_wrong_use(
@@ -339,7 +336,7 @@ def test_a_class_that_only_the_test_file_names_is_refused(command: Command, tmp_
 
 def test_a_separator_for_labels_of_an_array_with_columns_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", x=np.zeros((2, 1)), y=np.eye(2, dtype=int))
-    with pytest.raises(ValueError, match=r"a separator is for labels of shape \(N,\), several a cell. Got y of shape"):
+    with pytest.raises(ValueError, match=r"with a separator, y must hold strings, shape \(N,\). Got int64 of shape"):
         read_table(tmp_path / "t.npz", separator="|")
 
 

@@ -73,19 +73,17 @@ CSV_FAULTS = {
     "label dropped": (
         TEXT,
         {"labels": ["label"], "drop": ["label"]},
-        "File 't.csv': column 'label' is named more than once among the label, id, feature and dropped "
-        "columns; name it once.",
+        "File 't.csv': column 'label' is named twice among the label, id, feature and dropped columns; name it once.",
     ),
     "label as feature": (
         TEXT,
         {"labels": ["a"], "features": ["a"]},
-        "File 't.csv': column 'a' is named more than once among the label, id, feature and dropped columns; "
-        "name it once.",
+        "File 't.csv': column 'a' is named twice among the label, id, feature and dropped columns; name it once.",
     ),
     "duplicate column": (
         "a,b,a\n1,2,3\n",
         {},
-        "File 't.csv': columns 1 and 3 are both named 'a'; rename one of them.",
+        "File 't.csv': columns 1 and 3 are both named 'a'; rename one.",
     ),
     "unnamed column": (
         ",a\n0,1\n",
@@ -136,7 +134,7 @@ CSV_FAULTS = {
     "no features left": (
         "id,label\n1,cat\n",
         {"labels": ["label"], "id_column": "id"},
-        "File 't.csv' has no feature columns left beside the label, id and dropped columns; it has 'id', 'label'.",
+        "File 't.csv' has no features beside labels, ids and dropped columns; it has 'id', 'label'.",
     ),
     "no features named": (
         TEXT,
@@ -163,13 +161,12 @@ CSV_FAULTS = {
     "latin-1 header": (
         "é\n1\n".encode("latin-1"),
         {},
-        "File 't.csv': the header is not UTF-8 text; save the file with the encoding UTF-8.",
+        "File 't.csv': the header is not UTF-8 text; save the file as UTF-8.",
     ),
     "UTF-16": (
         TEXT.encode("utf-16"),
         {},
-        "File 't.csv', line 1 holds a NUL character, which text does not have; remove it, or write the file again as "
-        "UTF-8 text.",
+        "File 't.csv', line 1 holds a NUL character; save the file as UTF-8 text.",
     ),
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
@@ -418,12 +415,12 @@ NPZ_FAULTS = {
     "several label arrays": (
         {"x": np.eye(2)},
         {"labels": ["p", "q"]},
-        "File 't.npz': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not 2.",
+        "File 't.npz': an .npz file keeps all labels in one array; name one, not 2.",
     ),
     "lengths": (
         {"x": np.eye(2), "y": [0, 1, 0]},
         {},
-        "File 't.npz': x has 2 rows and y has shape (3,); give one entry of y for each row of x.",
+        "File 't.npz': x has 2 rows and y has shape (3,); give one entry a row.",
     ),
     "object labels": (
         {"x": np.eye(2), "y": np.array(["a", None], dtype=object)},
@@ -435,13 +432,13 @@ NPZ_FAULTS = {
         {"x": np.ones(3)},
         {},
         "File 't.npz': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got float64 of shape "
-        "(3,) instead; reshape or convert it.",
+        "(3,) instead; convert it.",
     ),
     "text": (
         {"x": np.array([["a"]])},
         {},
         "File 't.npz': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got <U1 of shape (1, "
-        "1) instead; reshape or convert it.",
+        "1) instead; convert it.",
     ),
     "no rows": ({"x": np.ones((0, 3))}, {}, "File 't.npz' has no rows; add at least one sample."),
     "no columns": (
@@ -463,8 +460,8 @@ NPZ_FAULTS = {
     "drop from images": (
         {"x": np.zeros((2, 3, 3))},
         {"drop": ["x0"]},
-        "File 't.npz': x has shape (2, 3, 3), without named columns to choose or drop; give an x of two "
-        "dimensions, or samples as the model was trained on.",
+        "File 't.npz': to choose or drop columns, x must have some, shape (N, F). Got float64 of shape (2, 3, 3) "
+        "instead; convert it.",
     ),
     "other width": (
         {"x": np.eye(2)},
@@ -494,7 +491,7 @@ NPZ_FAULTS = {
     "float ids": (
         {"x": np.eye(2), "ids": [0.5, 1.5]},
         {},
-        "File 't.npz': ids must be integers or strings, shape (N,). Got float64 of shape (2,); convert them.",
+        "File 't.npz': ids must be integers or strings, shape (N,). Got float64 of shape (2,) instead; convert it.",
     ),
 }
 

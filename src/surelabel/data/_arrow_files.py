@@ -12,6 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -44,7 +45,7 @@ class Survey:
     header_record: int
     rows: int
     longest: int
-    """Bytes of the longest record."""
+    """No record has more bytes."""
 
 
 def read_csv(path: Path, request: Request) -> Table:
@@ -118,8 +119,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
         path: The file.
         asked: Names of columns; a header that is one of them is not taken for several with another delimiter.
     """
-    rows = longest = 0
-    ragged = None
+    rows, ragged = 0, None
     with _lines(path) as lines:
         records = csv.reader(lines, delimiter=_delimiter(path), strict=True)
         try:
@@ -127,14 +127,14 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
             header_record, cells = next(((place, cells) for place, cells in enumerate(records, 1) if cells), (0, []))
             header = _checked_header(path, cells, asked)
             for record in records:
-                longest, lines.in_record = max(longest, lines.in_record), 0
+                lines.records += 1
                 rows += bool(record)
                 if record and len(record) != len(header):
                     ragged = ragged or (rows, record)
         except csv.Error as error:
             raise DataError(
                 f"File '{path}', row {rows + 1}: a quoted cell is not closed or goes on after its closing quote, in "
-                f"line {lines.number} ({error}); correct the quotes."
+                f"line {records.line_num} ({error}); correct the quotes."
             ) from error
     if ragged is not None:  # told at the end, where it is known that a packed file is whole
         row, record = ragged
@@ -142,7 +142,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
             f"File '{path}', row {row} has {len(record)} cells where the header has {len(header)}; correct the row (a "
             f"cell with {_delimiter(path)!r} in it must be quoted). It starts {shown(record[0])}."
         )
-    return Survey(header, header_record, rows, longest)
+    return Survey(header, header_record, rows, lines.longest)
 
 
 def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[Cells]]:
@@ -195,38 +195,50 @@ class _Lines:
     """The lines of a text file, one character a byte; refuses a NUL, and a file or record that is too large.
 
     Attributes:
-        number: of the last line, from 1.
-        in_record: bytes since the last record; who reads the records sets it back.
+        records: how many were made of the lines so far; who makes them counts.
+        longest: no record has more bytes.
     """
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
         packed = path.stat().st_size
-        self.number = self.in_record = 0
-        self._path, self._text = path, io.TextIOWrapper(stream, encoding="latin-1", newline="")
-        self._most = most_bytes(packed)
+        self.records = self.longest = 0
+        self._path, self._stream, self._most = path, stream, most_bytes(packed)
         # A row takes many times its length in memory.
-        self._longest = min(max(self._most // 256, packed), _LARGEST_ROW)
+        self._most_in_record = min(max(self._most // 256, packed), _LARGEST_ROW)
 
     def __iter__(self) -> Iterator[str]:
-        size = 0
-        while line := self._text.readline(self._longest + 1):
-            self.number += 1
-            self.in_record += len(line)
-            size += len(line)
+        return chain.from_iterable(self._blocks())
+
+    def _blocks(self) -> Iterator[list[str]]:
+        size = number = within = records = largest = 0
+        rest = ""
+        # A long line is read in ever larger blocks, so that it is not copied for each small one.
+        while block := self._stream.read(max(_BLOCK, len(rest))):
+            size += len(block)
             if size > self._most:
                 check_size(self._path, size)
-            if self.in_record > self._longest:
-                raise DataError(
-                    f"File '{self._path}', line {self.number} is longer than {self._longest:,} bytes; if no line end "
-                    f"or quote is missing, set {MAX_BYTES} to 256 times its length (above 2^30 bytes no row is read)."
-                )
+            lines = list(io.StringIO(rest + block.decode("latin-1"), newline=""))
             # Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
-            if "\0" in line:
+            if b"\0" in block:
+                number += next(place for place, line in enumerate(lines, 1) if "\0" in line)
                 raise DataError(
-                    f"File '{self._path}', line {self.number} holds a NUL character, which text does not have; remove "
-                    "it, or write the file again as UTF-8 text."
+                    f"File '{self._path}', line {number} holds a NUL character; save the file as UTF-8 text."
                 )
-            yield line
+            # The last line may go on, and so may its line end.
+            rest = lines.pop()
+            number += len(lines)
+            yield lines
+            # A record lies in blocks in which none ends, and in the one before and behind them.
+            within = within + len(block) if self.records == records else 0
+            records, largest = self.records, max(largest, len(block))
+            self.longest = max(self.longest, within + 2 * largest)
+            if within > self._most_in_record:
+                raise DataError(
+                    f"File '{self._path}', line {number + 1} is longer than {self._most_in_record:,} bytes; if no line "
+                    f"end or quote is missing, set {MAX_BYTES} to 256 times its length (above 2^30 bytes no row is "
+                    "read)."
+                )
+        yield [rest] if rest else []
 
 
 def _opened(path: Path) -> Any:
@@ -263,9 +275,7 @@ def _checked_header(path: Path, cells: list[str], asked: Collection[str]) -> lis
     try:
         header = [cell.encode("latin-1").decode().strip() for cell in cells]
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"File '{path}': the header is not UTF-8 text; save the file with the encoding UTF-8."
-        ) from error
+        raise DataError(f"File '{path}': the header is not UTF-8 text; save the file as UTF-8.") from error
     if not any(header):
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
     expected = _delimiter(path)

@@ -81,20 +81,13 @@ class LabelMarks:
         elif separator == "":
             problem = "The separator between several labels in a cell is empty; give one, such as '|'."
         elif separator is not None and len(labels) > 1:
-            problem = (
-                f"A separator ({separator!r}) is for one label column that holds several labels a cell. Got "
-                f"{len(labels)} label columns instead; leave the separator out, or name one column."
-            )
+            problem = f"A separator ({separator!r}) is for one label column. Got {len(labels)}; leave it out."
         elif separator is not None and not separator.strip() and none is None:
             problem = (
-                f"The separator {separator!r} is blank, and so is a cell without labels, which is unlabeled; say with "
-                "a mark (none, --none) which cells mean none of the classes."
+                f"The separator {separator!r} is blank, as an unlabeled cell is; mark none of the classes (--none)."
             )
         elif none is not None and (none.strip() in ("", (self.unlabeled or "").strip()) or str(separator) in none):
-            problem = (
-                "The mark of none of the classes must not be empty, hold the separator or mean unlabeled. Got "
-                f"{none!r} instead; choose another."
-            )
+            problem = f"The mark {none!r} is empty, holds the separator or means unlabeled; choose another."
         if problem:
             raise InvalidInputError(problem)
 
@@ -138,10 +131,8 @@ class LabelMarks:
             raise DataError(f"{text} has the mark {beside[0]!r} beside labels; a mark stands alone in its cell.")
         lone = [name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)]
         if lone:
-            raise DataError(
-                f"{shown(lone[0])} is no class; one question mark stands before the name of a class that may be there, "
-                "as in ?cat. If it alone means unlabeled, say --unlabeled '?'."
-            )
+            remedy = "write ?cat for a cat that may be there, or say --unlabeled '?' if it means unlabeled"
+            raise DataError(f"{shown(lone[0])} is no class; {remedy}.")
         twice = [name for name in names if UNKNOWN + name in names]
         if twice:
             raise DataError(f"it has {twice[0]!r} with and without a question mark; leave out one of them.")
@@ -263,15 +254,17 @@ def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
         raise place.problem(empty, "the id is empty; fill it in or read the file without ids.")
     if not pa.types.is_integer(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_INTEGER)).as_py():
         column = column.cast(pa.int64())
-    ids = np.array(column.to_pylist(), dtype=object)
-    if pa.types.is_integer(column.type):
-        ids = ids.astype(np.int64 if ids.max() < 1 << 63 else np.uint64)
     first: dict[Any, int] = {}
-    for row, value in enumerate(ids.tolist()):
+    unique = pc.count_distinct(column).as_py() == len(column)
+    for row, value in enumerate([] if unique else column.to_pylist()):
         if first.setdefault(value, row) != row:
             problem = f"the id {shown(value)} is that of row {first[value] + 1} too; give every row an id of its own"
             raise place.problem(row, f"{problem}, or read the file without ids.")
-    return ids
+    if not pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    ids: Array = column.to_numpy()
+    # Larger ones do not fit into signed numbers.
+    return ids.astype(np.int64) if ids.dtype != np.uint64 or ids.max() < 1 << 63 else ids
 
 
 def encoded(cells: Cells) -> Encoded:

@@ -29,8 +29,7 @@ def read_npz(path: Path, request: Request) -> Table:
     """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
     if len(request.labels) > 1 and not request.labels_if_there:
         raise DataError(
-            f"File '{path}': an .npz file keeps all labels in one array; name one, shape (N,) or (N, C), not "
-            f"{len(request.labels)}."
+            f"File '{path}': an .npz file keeps all labels in one array; name one, not {len(request.labels)}."
         )
 
     def choose(members: Sequence[str]) -> dict[str, str]:
@@ -123,10 +122,8 @@ def _table(path: Path, parts: Mapping[str, Array], request: Request) -> Table:
     x, features = _features(path, parts["x"], request)
     for name, array in parts.items():
         if array.ndim == 0 or len(array) != len(x):
-            raise DataError(
-                f"File '{path}': x has {len(x)} rows and {name} has shape {array.shape}; give one entry of "
-                f"{name} for each row of x."
-            )
+            shape = array.shape
+            raise DataError(f"File '{path}': x has {len(x)} rows and {name} has shape {shape}; give one entry a row.")
     ids = _ids(path, parts["ids"]) if "ids" in parts else np.arange(len(x))
     if "y" not in parts:
         return Table(path, x, None, ids, features, ())
@@ -136,10 +133,7 @@ def _table(path: Path, parts: Mapping[str, Array], request: Request) -> Table:
 
 def _features(path: Path, x: Array, request: Request) -> tuple[Array, tuple[str, ...]]:
     if x.ndim < 2 or x.dtype.kind not in "fiub":
-        raise DataError(
-            f"File '{path}': x must hold numbers, one row a sample, shape (N, F) or (N, ...). Got {x.dtype} "
-            f"of shape {x.shape} instead; reshape or convert it."
-        )
+        raise _wrong_kind(path, "x must hold numbers, one row a sample, shape (N, F) or (N, ...)", x)
     if len(x) == 0:
         raise no_rows(path)
     if x.size == 0:
@@ -159,10 +153,7 @@ def _features(path: Path, x: Array, request: Request) -> tuple[Array, tuple[str,
             )
         x = x if names == all_names else x[:, list(columns.features)]
     elif request.features or request.drop:
-        raise DataError(
-            f"File '{path}': x has shape {x.shape}, without named columns to choose or drop; give an x of "
-            "two dimensions, or samples as the model was trained on."
-        )
+        raise _wrong_kind(path, "to choose or drop columns, x must have some, shape (N, F)", x)
     if x.dtype.kind != "f" and x.dtype != np.uint8:
         check_size(path, x.size * np.dtype(np.float32).itemsize)
         x = x.astype(np.float32)
@@ -175,10 +166,7 @@ def _ids(path: Path, ids: Array) -> Array:
     import pyarrow as pa
 
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
-        raise DataError(
-            f"File '{path}': ids must be integers or strings, shape (N,). Got {ids.dtype} of shape "
-            f"{ids.shape}; convert them."
-        )
+        raise _wrong_kind(path, "ids must be integers or strings, shape (N,)", ids)
     if ids.dtype.kind != "U":
         return ids_in(Place(path, "ids"), [pa.array(ids)])
     _check_text(Place(path, "ids"), ids)
@@ -188,23 +176,21 @@ def _ids(path: Path, ids: Array) -> Array:
 def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, ...]]:
     name = next(iter(request.labels), "y")
     if y.ndim > 2 or y.dtype.kind not in "fiubU" or y.size == 0:
-        raise DataError(
-            f"File '{path}': y must hold numbers or strings, shape (N,) or (N, C). Got {y.dtype} of "
-            f"shape {y.shape} instead; convert it."
-        )
+        raise _wrong_kind(path, "y must hold numbers or strings, shape (N,) or (N, C)", y)
     columns = y.reshape(len(y), -1)
     if columns.shape[1] == 1:
         place = Place(path, name)
         return labels_in([place], [_encode(place, columns[:, 0])], request.marks), (name,)
     if request.marks.separator is not None:
-        raise DataError(
-            f"File '{path}': a separator is for labels of shape (N,), several a cell. Got y of shape {y.shape}; "
-            "leave the separator out."
-        )
+        raise _wrong_kind(path, "with a separator, y must hold strings, shape (N,)", y)
     check_size(path, _NAME * columns.shape[1])
     names = tuple(map(str, range(columns.shape[1])))
     places = [Place(path, f"{name}[:, {column}]") for column in names]
     return labels_in(places, list(map(_encode, places, columns.T)), request.marks), names
+
+
+def _wrong_kind(path: Path, expected: str, array: Array) -> DataError:
+    return DataError(f"File '{path}': {expected}. Got {array.dtype} of shape {array.shape} instead; convert it.")
 
 
 def _encode(place: Place, y: Array) -> Encoded:

@@ -110,10 +110,8 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
         named = [*taken, *features]
     if len(set(named)) < len(named):
         twice = next(position for position in named if named.count(position) > 1)
-        raise DataError(
-            f"File '{path}': column {names[twice]!r} is named more than once among the label, id, feature and dropped "
-            "columns; name it once."
-        )
+        parts = "label, id, feature and dropped columns"
+        raise DataError(f"File '{path}': column {names[twice]!r} is named twice among the {parts}; name it once.")
     return Columns(tuple(names), features, labels, id_position, request.features is None)
 
 
@@ -196,9 +194,7 @@ def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, 
         return table, ()
     remedy = f"say --use {shlex.quote(found[0])} if it is a feature."
     if counts.all():
-        raise DataError(
-            f"File '{table.path}' has no features: {listed(found)} only counts the rows; add some, or {remedy}"
-        )
+        raise DataError(f"File '{table.path}' has no features: {listed(found)} only counts the rows; {remedy}")
     warnings.warn(f"{listed(found)} of '{table.path}' only counts the rows and is left out; {remedy}", stacklevel=3)
     kept = tuple(name for name in names if name not in found)
     return replace(table, x=table.x[:, ~counts], feature_names=kept), found
@@ -211,10 +207,7 @@ def no_rows(path: Path) -> DataError:
 
 def rows_differ(path: Path, expected: int, read: int) -> DataError:
     """The error for a reader that gives another number of rows than the file has."""
-    return DataError(
-        f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again, or as another kind "
-        "of table."
-    )
+    return DataError(f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again.")
 
 
 def unknown_name(path: Path, kind: str, name: str, known: Sequence[str]) -> DataError:
@@ -233,7 +226,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         # Columns without a name may be many: they can only be dropped, so that they are never confused.
         if first != position and name:
             raise DataError(
-                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one of them."
+                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one."
             )
 
 
@@ -248,8 +241,7 @@ def _other_columns(path: Path, names: Sequence[str], taken: set[str]) -> tuple[i
         )
     if not features:
         raise DataError(
-            f"File '{path}' has no feature columns left beside the label, id and dropped columns; it has "
-            f"{listed(names)}."
+            f"File '{path}' has no features beside labels, ids and dropped columns; it has {listed(names)}."
         )
     return features
 

@@ -213,19 +213,19 @@ def _check_kind(values: npt.NDArray[Any]) -> None:
             "array of 0 and 1 with a column for each class."
         )
     if values.dtype.kind not in "biufUOMm":
-        raise InvalidInputError(
-            f"Unknown label type: y holds {values.dtype}; make the labels strings, or whole numbers of 64 bits at most."
-        )
+        raise _unknown_type(str(values.dtype))
+
+
+def _unknown_type(name: str) -> InvalidInputError:
+    remedy = "make the labels strings, or whole numbers of 64 bits at most"
+    return InvalidInputError(f"Unknown label type: y holds {name}; {remedy}.")
 
 
 def _check_classes(values: npt.NDArray[Any]) -> None:
     """Refuse labels that are neither numbers nor strings, and numbers that measure something."""
     _check_kind(values)
     if values.dtype == object and not all(isinstance(value, str) for value in values):
-        raise InvalidInputError(
-            f"Unknown label type: y holds {type(values[0]).__name__}; make the labels strings, or whole numbers of 64 "
-            "bits at most."
-        )
+        raise _unknown_type(type(values[0]).__name__)
     if values.dtype.kind == "f":
         numbers = values.astype(np.float64)
         # Of larger floats a whole number cannot be told from the next.

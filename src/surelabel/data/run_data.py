@@ -210,10 +210,8 @@ class TableData(Settings):
             return None
         other = self._read(path, features=table.feature_names or None)
         if other.x.shape[1:] != table.x.shape[1:]:
-            raise DataError(
-                f"File '{path}' has samples of shape {other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}; "
-                "give samples of one shape."
-            )
+            shapes = f"{other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}"
+            raise DataError(f"File '{path}' has samples of shape {shapes}; give samples of one shape.")
         assert table.y is not None
         if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
             raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
@@ -261,10 +259,8 @@ class FunctionData(Settings):
         with failing(made, "Correct the arguments."):
             data = function(**self.arguments)
         if not isinstance(data, RunData):
-            raise InvalidInputError(
-                f"The function {self.function!r} must return a surelabel.data.run_data.RunData. Got "
-                f"{type(data).__name__} instead."
-            )
+            got = type(data).__name__
+            raise InvalidInputError(f"The function {self.function!r} must return a RunData. Got {got} instead.")
         return data
 
 

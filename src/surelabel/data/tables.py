@@ -85,9 +85,7 @@ def read_table(
     kind = _kind(path)
     check_file(path)
     if labels_path is not None and kind != ".npy":
-        raise InvalidInputError(
-            f"The 'labels_path' argument is for .npy files. Got it with '{path}'; name its label column instead."
-        )
+        raise InvalidInputError(f"The 'labels_path' argument is for .npy files; name the label column of '{path}'.")
     if kind in _CSV:
         return read_csv(path, request)
     if kind == ".parquet":
