@@ -166,7 +166,7 @@ class TorchLearnerSettings(CodeSettings):
         if shared:
             raise ValueError(
                 f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
-                f"{', '.join(shared)} instead, which every estimator gets from settings of their own; leave them out there"
+                f"{', '.join(shared)} instead, which every estimator gets from other settings; leave them out there"
             )
         if self.layer_hashes and len(self.layer_hashes) != len(self.stochastic_layers):
             raise ValueError(
