@@ -47,21 +47,21 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         estimator: a scikit-learn classifier with `predict_proba`, trained as a bootstrap ensemble; None: a network.
         model: a factory `(sample_shape, num_classes) -> torch.nn.Module` in place of the default network for tables.
         unlabeled: what marks an unlabeled entry of y; None: None, NaN and NA do (the form for strings).
-        tau_p: least confidence of a positive label; None: 0.7, or 0.5 for several labels a sample (the paper's).
+        tau_p: least confidence of a positive label; None: 0.7, or 0.5 for multi-label (the paper's).
         tau_n: largest confidence of a negative label.
-        kappa_p: largest uncertainty of a positive label; None: 0.1, or 0.05 for several labels a sample (the paper's).
+        kappa_p: largest uncertainty of a positive label; None: 0.1, or 0.05 for multi-label (the paper's).
         kappa_n: largest uncertainty of a negative label.
-        gamma: several labels a sample: from which probability on a class counts as present.
+        gamma: multi-label: from which probability on a class counts as present.
         negatives: whether negative labels are used.
         balance: "equal", "prior" or None, see `UPSConfig`.
         balance_rounds: how many rounds are balanced; None as in `UPSConfig`.
         balance_floor: balancing leaves each class at least this many positives.
-        max_rounds: how many rounds follow round 0 at most; None: 5, or 1 for several labels a sample.
+        max_rounds: how many rounds follow round 0 at most; None: 5, or 1 for multi-label.
         tolerance: see `UPSConfig`.
         max_minutes: no round starts after this many minutes.
         passes: stochastic passes, or members of the bootstrap ensemble.
         temperature: of the softened probabilities that negatives are selected by.
-        stochastic_layers: layer types of your model, beside dropout, that are random in training mode.
+        stochastic_layers: layer types of your model, besides dropout, that are random in training mode.
         hidden: widths of the default network's hidden layers.
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
@@ -73,7 +73,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         weight_decay: of the optimizer.
         batch_size: labeled and positive samples in a mini-batch; samples with negatives only come on top.
         labeled_batch_size: labeled samples drawn apart, on top of a batch's pseudo-labeled ones; 0: both in proportion;
-            None: 0, or `batch_size` for several labels a sample, where pseudo-labels would crowd out the labels.
+            None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
         epochs: passes over a round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
         device: where the network lives; None: the GPU if there is one.
@@ -142,7 +142,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         return np.asarray(self.learner_.predict_proba(ArraySource(self._validate(X, reset=False))))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on the labeled entries of y; a row of several labels counts when all known are right."""
+        """Return the accuracy on the labeled entries of y; a multi-label row counts if all known are right."""
         check_consistent_length(X, y, sample_weight)
         encoded = self._encode(y)
         rows = encoded.labeled
@@ -163,7 +163,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         return float(np.average(right[rows], weights=weights))
 
     def settings(self) -> FitSettings:
-        """Return what `fit` is told, as settings: `settings().config("single", 3, seed=0)` are its thresholds."""
+        """Return the parameters of `fit` as settings: `settings().config("single", 3, seed=0)` are its thresholds."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(FitSettings)}
         hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
         return FitSettings(**{**values, "hidden": hidden})

@@ -48,7 +48,7 @@ def self_train(
     Args:
         learner: what is trained and labels the pool (`Learner`).
         labeled: `(x, y)`: samples and class indices (N,), or for task "multi" 0, 1 and -1 (unknown), (N, C).
-        unlabeled: the pool: an array with one row a sample, or a `Source`; with `max_rounds` 0 it may be None.
+        unlabeled: the pool: an array with one row per sample, or a `Source`; with `max_rounds` 0 it may be None.
         config: thresholds, balance and stop rules.
         validation: `(x, y)` whose labels and scores are recorded; nothing is chosen by them.
         test: `(x, y)` whose score is recorded.

@@ -26,7 +26,7 @@ class UPSConfig(Settings):
     """How pseudo-labels are selected and when the rounds end. The defaults are the paper's.
 
     Attributes:
-        task: "single" (one label a sample) or "multi" (several).
+        task: "single" (one label per sample) or "multi" (several).
         num_classes: C, where the labels alone do not say.
         tau_p: least confidence of a positive label (the paper: 0.7, for multi-label 0.5).
         tau_n: largest confidence of a negative label.
@@ -107,7 +107,7 @@ class UPSConfig(Settings):
 
 
 class FitSettings(FitDefaults):
-    """What a fit is told, by `UPSClassifier` or `surelabel fit`, and the settings of its parts that follow.
+    """The arguments of a fit, from `UPSClassifier` or `surelabel fit`, and the settings of its parts that follow.
 
     Example:
         >>> FitSettings().config("single", 3, seed=0).kappa_p, FitSettings().config("multi", 3, seed=0).kappa_p
@@ -137,7 +137,7 @@ class FitSettings(FitDefaults):
     def _values(
         self, settings: type[Settings], task: Task, defaults: Mapping[str, tuple[Any, Any]] | None = None
     ) -> dict[str, Any]:
-        """Return what these settings take; for None, the default of one label a sample or of several."""
+        """Return what these settings take; None stands for the default for single-label or for multi-label."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if name in settings.model_fields}
         for name, default in (defaults or {}).items():
             values[name] = default[task == "multi"] if values[name] is None else values[name]

@@ -236,7 +236,7 @@ def test_mixup_refuses_rows_that_have_no_label_to_mix() -> None:
     mixed = UPSMethod("single", TrainingSettings(augment=AugmentSettings(mixup=0.5)))
     with pytest.raises(ValueError, match="negatives=False"):
         mixed.streams(training_set(with_negatives=True))
-    with pytest.raises(ValueError, match="one label a sample"):
+    with pytest.raises(ValueError, match="single-label data"):
         UPSMethod("multi", TrainingSettings(label_smoothing=0.1))
 
 

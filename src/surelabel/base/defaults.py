@@ -1,4 +1,4 @@
-"""What a fit can be told, and what holds where it is not: the defaults of `UPSClassifier` and of `surelabel fit`."""
+"""The parameters of a fit and their defaults, for `UPSClassifier` and `surelabel fit` alike."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -63,7 +63,7 @@ def is_own_code(module: str) -> bool:
 
 @contextmanager
 def failing(problem: str, remedy: str = "") -> Iterator[None]:
-    """Name the problem where installed code fails, in whatever way; a file.py of the user's tells its own line.
+    """Name the problem where installed code fails, however it does; an error in the user's file.py keeps its traceback.
 
     >>> with failing("No square root with these parameters"):
     ...     resolve("math:sqrt")(-1)
@@ -89,14 +89,14 @@ def check_call(
     first: Sequence[Any] = (),
     told: Mapping[str, Any] | None = None,
 ) -> None:
-    """Refuse arguments that a function or class does not take, or lacks, before it is called with them.
+    """Refuse unknown and missing arguments before a function or class is called with them.
 
     Args:
         problem: what cannot be done.
         function: what is to be called.
         named: arguments that the user gives.
         first: those before them.
-        told: further ones, which are not the user's to give.
+        told: further ones that we add ourselves.
 
     Example:
         >>> check_call("No fraction", resolve("fractions:Fraction.from_float"), {"g": 1})
@@ -221,8 +221,7 @@ def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
     """Return the JSON of a learner or of data with "file.py:name" for code in a file, without that file's hash or with.
 
     Runs are named and compared by it, so that another copy of the same repository finds them. Weights to begin with,
-    estimators of uncertainty and methods keep their content hash, which tells them apart
-    whatever their folder.
+    estimators of uncertainty and methods keep their content hash, which tells them apart in any folder.
 
     Example:
         >>> portable({"kind": "function", "function": "/home/me/mine.py:data", "sha256": "ab12", "arguments": {}})

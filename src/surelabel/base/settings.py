@@ -1,6 +1,6 @@
 """The base of all settings: frozen, validated, unknown keys refused with the nearest known name.
 
-And the limits that settings share with the arguments of functions: a slip of the keyboard is told before work begins.
+And the limits that settings share with the arguments of functions, so that a typo is reported before work begins.
 """
 
 import difflib

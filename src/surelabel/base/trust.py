@@ -53,7 +53,7 @@ DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
     "surelabel.reproduce.digits:digits": {},
 }
 """Functions that make data; and arguments that say where decoded files are written and how large they are, which
-nobody else's run may give, but for these values."""
+nobody else's run may give, except for these values."""
 
 # Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
 CLASSIFIERS = _references(

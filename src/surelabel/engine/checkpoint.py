@@ -1,8 +1,8 @@
-"""The state of a training while it goes on, so that a kill loses minutes and not the round.
+"""Checkpoints of a network in training, so that a kill loses minutes and not the round.
 
 What the next step depends on is kept: weights and buffers, their average, the optimizer, the method's own tensors,
 torch's generators, and how many steps are done. What a step sees (rows, augmentation, rate) is a function of its
-number. So training that goes on from a checkpoint takes the very steps that it would have taken: the same bits on a
+number. So training that resumes from a checkpoint takes the same steps that it would have taken: the same bits on a
 CPU, and on a GPU with `deterministic=True`. Not kept is what a network of your own changes elsewhere: its Python
 attributes, and the generators of numpy and Python.
 
@@ -60,7 +60,7 @@ class FitCheckpoint:
         members: how many networks the fit trains.
 
     Attributes:
-        seconds_before: what the fit took until the checkpoint that it goes on from; 0 without one.
+        seconds_before: seconds that the fit took until the checkpoint that it resumes from; 0 without one.
     """
 
     def __init__(

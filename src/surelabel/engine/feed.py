@@ -144,7 +144,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def shown(samples: Tensor, settings: TrainingSettings, window: int | None = None) -> Tensor:
-    """Return samples as training shows them to a network, but for what is random; of clips, one window."""
+    """Return samples as a network gets them, without random augmentation; of clips, one window."""
     if settings.augment is not None:
         samples = Augment(settings.augment).plain(samples, window)
     return channels_last(samples) if settings.channels_last else samples

@@ -144,9 +144,9 @@ class Method(ABC):
         raise NotImplementedError
 
     def prepare(self, network: nn.Module) -> nn.Module:
-        """Return what is trained in the place of a fresh network: with a second head, or a second network beside it.
+        """Return what is trained instead of a fresh network: with a second head, or a second network beside it.
 
-        Called without a gradient's need for more, it returns the logits that predictions are made of.
+        Called as a plain network, it returns the logits that predictions are made from.
         """
         return network
 
@@ -167,7 +167,7 @@ class Method(ABC):
         Args:
             num_labeled: samples with a label.
             num_positive: samples with a selected positive.
-            num_negative: samples with negatives only; None: several labels a sample, where they are positives too.
+            num_negative: samples with negatives only; None for multi-label, where they count among the positives.
             round_number: of the round.
         """
 

@@ -43,7 +43,7 @@ class TrainingSettings(Settings):
         precision: "bfloat16" runs the network under autocast.
         channels_last: the memory format that convolutions are fastest with on a GPU.
         compile: compile augmentation, network and loss into one function, and the passes of labeling into another;
-            None: on a GPU, but for a table's small network.
+            None: on a GPU, except for the small network for tables.
         cuda_graph: capture a whole step, so that it is launched at once; None: where it can be done.
         data_on_device: keep the samples in the device's memory; None: where they fit.
         workers: processes that load samples which are not on the device; 0: none.

@@ -53,18 +53,18 @@ class TorchLearner:
         training: how a network is trained.
         uncertainty: how p and u come about, and how many networks that takes; None: MC-dropout with ten passes.
         negative_weight: the weight of the negative learning term, of UPS's learning rule.
-        method: how a network learns within a round: a class of methods, or what makes one of (task, training); None:
+        method: how a network learns within a round: a `Method` class, or a function `(task, training) -> Method`; None:
             UPS's learning rule.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
-        threads: of a CPU; other numbers may round sums in another way. None: one for a table's small network, for
-            which two can be fifty times slower, else as torch is set.
+        threads: CPU threads; another number may round sums differently. None: one for the small network for
+            tables, for which two can be fifty times slower, else as torch is set.
         progress: called as training and labeling go on.
         task: "single" or "multi"; `fit` refuses a training set of the other kind.
 
     Attributes:
-        checkpoints: where the state of a training is kept while it goes on; a run sets it. None: nowhere.
-        seconds_elsewhere: what the last fit took in a process that was ended, before this one went on with it.
+        checkpoints: where the state of a network in training is kept; a run sets it. None: nowhere.
+        seconds_elsewhere: seconds that the last fit took in an earlier process, before this one resumed it.
     """
 
     negatives_use: NegativesUse = "loss"

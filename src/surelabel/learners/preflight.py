@@ -1,4 +1,4 @@
-"""A few samples through a fresh network: what cannot work is told before there is the folder of a run."""
+"""Try a few samples on a fresh network, so that what cannot work is reported before a run's folder is made."""
 
 import numpy as np
 from torch.nn.init import normal_

@@ -1,4 +1,4 @@
-"""Learners as settings: everything that a learner is made of, as plain text, by reference where it is code."""
+"""Settings of learners: everything that a learner is made of, as plain text; code is named by reference."""
 
 import functools
 import inspect
@@ -117,7 +117,7 @@ class TorchLearnerSettings(CodeSettings):
         uncertainty_parameters: what the estimator alone is made with, by name: {"block_size": 5}, {"members": 10}.
         passes: stochastic passes.
         temperature: of the softened probabilities.
-        stochastic_layers: references to layer classes, beside dropout, that are random in training mode.
+        stochastic_layers: references to layer classes, besides dropout, that are random in training mode.
         layer_hashes: content hashes of their files, None for a module's.
         negative_weight: the weight of the negative learning term, of UPS's learning rule.
         method: how a network learns within a round: "ups", or a `Method` of your own, "file.py:Class".
@@ -167,7 +167,7 @@ class TorchLearnerSettings(CodeSettings):
         if shared:
             raise ValueError(
                 f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
-                f"{', '.join(shared)} instead, which every estimator is told; leave it out there"
+                f"{', '.join(shared)} instead, which every estimator gets from other settings; leave them out there"
             )
         if self.layer_hashes and len(self.layer_hashes) != len(self.stochastic_layers):
             raise ValueError(
@@ -204,8 +204,8 @@ class TorchLearnerSettings(CodeSettings):
     def fit_settings(self) -> dict[str, Any]:
         """Return what a trained network depends on, as JSON; how it labels is left out.
 
-        Of the estimator that is nothing, unless it prepares networks or trains several. One of your own may do so by
-        all that it is told; ours do so by their own parameters.
+        The estimator plays no part unless it prepares networks or trains several. One of your own may do so by any of
+        its arguments; ours do so by their own parameters.
         """
         from surelabel.uncertainty import UncertaintyEstimator
 
@@ -220,7 +220,7 @@ class TorchLearnerSettings(CodeSettings):
 
     @property
     def members(self) -> int:
-        """How many networks a round trains: one, but for an ensemble; which layers are random plays no part."""
+        """How many networks a round trains: one, or the members of an ensemble."""
         return self._estimator("single", ()).members
 
     def build(
@@ -267,7 +267,7 @@ class TorchLearnerSettings(CodeSettings):
         return functools.partial(_make_method, made, found, given)
 
     def for_trained_network(self) -> Self:
-        """Return the settings for a network whose weights are at hand, so that no file that they began with is read."""
+        """Return the settings for a network that gets trained weights, so that no file of initial weights is read."""
         if self.model is None or self._pretrained is None:
             return self
         parameter = inspect.signature(resolve(self.model, self.model_hash)).parameters.get("pretrained")

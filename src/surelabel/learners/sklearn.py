@@ -32,7 +32,7 @@ from surelabel.learners.loaded_models import check_indices
 
 Labels = npt.NDArray[np.int64]
 Model = Any
-"""A fitted classifier; for several labels a list with one a class, or the class's constant probability."""
+"""A fitted classifier; for multi-label a list with one per class, or the class's constant probability."""
 
 KNOWN_TYPES = (
     "sklearn.calibration._CalibratedClassifier",
@@ -57,12 +57,12 @@ class SklearnLearner:
         estimator: a scikit-learn classifier with `predict_proba`.
         members: how many resamples the ensemble is trained on.
         temperature: of the softened probabilities.
-        negatives: "expand" turns a row with negatives only into one copy for each class left, their weights one in sum
+        negatives: "expand" turns a row with negatives only into one copy for each class left, of weights that sum to 1
             (the estimator must take `sample_weight`); "ignore" leaves such rows out; "auto" expands where it can.
         max_copies: rows with more classes left than this say too little and are left out.
         predict_batch_size: samples in one chunk of a prediction.
         progress: called as training and labeling go on.
-        task: "single", or "multi": one model a class.
+        task: "single", or "multi": one model per class.
     """
 
     model_file = "model.skops"
@@ -108,7 +108,7 @@ class SklearnLearner:
 
     @property
     def negatives_use(self) -> NegativesUse:
-        """How negative labels are used; with several labels a sample they are plain absences to learn from."""
+        """How negative labels are used; for multi-label they are plain absences to learn from."""
         if self.task == "multi":
             return "loss"
         return "expansion" if self.max_copies else "left out"
@@ -236,8 +236,8 @@ class SklearnLearner:
 def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, Floats]:
     """Turn targets (y, g) into rows with one label and a weight each, as ordinary classifiers take them.
 
-    A row with a positive has weight 1. A row with negatives only stands once for each class that is left, if these are
-    at most `max_copies`, with weights that are one in sum.
+    A row with a positive has weight 1. A row with negatives only appears once for each class that is left, if these
+    are at most `max_copies`, with weights that sum to 1.
     """
     rows = training_set.rows
     positive = (training_set.y & training_set.g)[rows]

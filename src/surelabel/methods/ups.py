@@ -22,7 +22,7 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
 _NO_LABEL = -100
-"""In the place of a label where a row has negatives only."""
+"""Stands for the label of a row that has negatives only."""
 
 
 class BatchSizes(NamedTuple):
@@ -46,7 +46,7 @@ def batch_sizes(
 
     Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
     proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
-    Several labels a sample: no negatives are drawn apart, `num_negative` is None.
+    Multi-label: negatives are not drawn separately, and `num_negative` is None.
 
     >>> together = TrainingSettings(batch_size=32)
     >>> batch_sizes(60, 40, 50, together), batch_sizes(60, 40, 900, together)
@@ -69,7 +69,7 @@ def batch_sizes(
 
 @dataclass(frozen=True)
 class UPSMethod(Method):
-    """Cross-entropy of labels and positives, equation 3 of negatives; several labels a sample: equation 4.
+    """Cross-entropy of labels and positives, equation 3 of negatives; multi-label: equation 4.
 
     Args:
         task: "single" or "multi".
@@ -93,7 +93,7 @@ class UPSMethod(Method):
         object.__setattr__(self, "_augment", None if augment is None else Augment(augment))
         object.__setattr__(self, "_mixup", 0.0 if augment is None else augment.mixup)
         if self.task == "multi" and (self._mixup or self.settings.label_smoothing):
-            raise InvalidInputError("Mixup and label_smoothing are for one label a sample; set them to 0.")
+            raise InvalidInputError("Mixup and label_smoothing are for single-label data; set them to 0.")
 
     def for_round(self, training_set: TrainingSet, shared: bool) -> "UPSMethod":
         """Return the method without the negative part where no sample needs it, which saves half the loss's time.
@@ -107,7 +107,7 @@ class UPSMethod(Method):
     def samples_in_step(self, max_rounds: int) -> int:
         """Return how many samples a step takes at most: without a number, there are as many negatives as labels.
 
-        A run without rounds has no negatives to add, but fills the places that have a number. Several labels a sample:
+        A run without rounds has no negatives to add, but fills the places that have a number. Multi-label:
         negatives are learned together with the positives.
         """
         fixed = self.settings.negative_batch_size
@@ -127,7 +127,7 @@ class UPSMethod(Method):
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
         rows, kind = training_set.rows, training_set.kind
-        # Several labels a sample: all that was selected is learned by one loss.
+        # Multi-label: all that was selected is learned by one loss.
         only_negative = (kind == NEGATIVE) & (self.task == "single")
         if self.negative_weight == 0:
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
