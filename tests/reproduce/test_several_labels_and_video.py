@@ -37,16 +37,16 @@ pytestmark = [
 ]
 
 
-def tiny_voc2007(settings: RunSettings) -> RunSettings:
-    return tiny_pictures(voc2007.fast_recipe(settings))
+def tiny_voc2007(*given: Any, **more: Any) -> RunSettings:
+    return tiny_pictures(voc2007.fast_recipe(*given, **{"side": 32, **more}))
 
 
-def tiny_ucf101(settings: RunSettings) -> RunSettings:
-    return tiny_clips(ucf101.fast_recipe(settings))
+def tiny_ucf101(*given: Any, **more: Any) -> RunSettings:
+    return tiny_clips(ucf101.fast_recipe(*given, **more))
 
 
-def longer_ucf101(settings: RunSettings) -> RunSettings:
-    return tiny_ucf101(settings).with_training(steps=3)
+def longer_ucf101(*given: Any, **more: Any) -> RunSettings:
+    return tiny_ucf101(*given, **more).with_training(steps=3)
 
 
 SMALL_VOC = dataclasses.replace(VOC2007, paper=functools.partial(voc2007.paper_recipe, side=32), fast=tiny_voc2007)
@@ -364,7 +364,7 @@ def test_the_documents_way_to_a_figure_of_several_tables_works(
 
 
 def test_minutes_are_filled_by_batches_as_they_are() -> None:
-    recipe = voc2007.fast_recipe(voc2007.paper_recipe(), steps=1200)
+    recipe = voc2007.fast_recipe(steps=1200)
     assert batch_of(recipe) == 256  # no negatives on top
     speed = Speed(6000.0, 15_000.0)
     for minutes, rounds in ((1.0, 1), (3.0, 2), (6.0, 4), (20.0, 4)):

@@ -8,9 +8,11 @@ from typing import Any, Literal, TypeAlias
 
 from surelabel.base.references import resolve
 from surelabel.data.run_data import FunctionData, JSONScalar
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.variants import Variant
-from surelabel.settings import RunSettings
+from surelabel.settings import RunSettings, UPSConfig
 
 Channels: TypeAlias = tuple[float, float, float]
 
@@ -45,7 +47,7 @@ class DataSet:
         std: their standard deviation.
         paper: `(data set, labels, seed, **more)`: the complete settings of UPS as the paper has them; more is
             `num_validation`, a `network` where the data set has several, and what else can be set of the recipe.
-        fast: makes the settings of the fast recipe of them.
+        fast: the same by the fast recipe.
     """
 
     name: str
@@ -53,7 +55,33 @@ class DataSet:
     mean: Channels
     std: Channels
     paper: Callable[..., RunSettings]
-    fast: Callable[[RunSettings], RunSettings]
+    fast: Callable[..., RunSettings]
+
+    def ups(
+        self,
+        config: UPSConfig,
+        model: str,
+        parameters: Mapping[str, JSONScalar],
+        training: TrainingSettings,
+        **arguments: JSONScalar,
+    ) -> RunSettings:
+        """Return the settings of UPS on this data set.
+
+        Args:
+            config: how labels are selected.
+            model: reference to the network.
+            parameters: what the network is made with.
+            training: how it is trained; the augmentation's mean and std are the data set's.
+            arguments: of the function that makes the data, but for the seed.
+        """
+        assert training.augment is not None
+        training = training.replace(augment=training.augment.replace(mean=self.mean, std=self.std))
+        return RunSettings(
+            name="UPS",
+            config=config,
+            learner=TorchLearnerSettings(model=model, model_parameters=dict(parameters), training=training),
+            data=FunctionData(function=self.function, arguments={"seed": config.seed, **arguments}),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,13 +120,14 @@ class Entry:
         asked = {name: value for name, value in more.items() if value}
         changed = self._changed(arguments) if arguments else {}
         of_recipe = {name: value for name, value in changed.items() if name in _parameters(self.dataset.paper)}
-        settings = self.dataset.paper(self.dataset, self.labels, seed, **asked, **of_recipe)
+        make = self.dataset.paper if recipe == "paper" else self.dataset.fast
+        settings = make(self.dataset, self.labels, seed, **asked, **of_recipe)
         of_data = {name: value for name, value in changed.items() if name not in of_recipe}
         if of_data:
             assert isinstance(settings.data, FunctionData)
             data = settings.data.replace(arguments={**settings.data.arguments, **of_data})
             settings = settings.replace(data=data)
-        return settings if recipe == "paper" else self.dataset.fast(settings)
+        return settings
 
     def settable(self) -> dict[str, inspect.Parameter]:
         """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.

@@ -208,7 +208,7 @@ def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] 
 
     Example:
         >>> from surelabel.reproduce.cifar import fast_recipe, paper_recipe
-        >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
+        >>> differences(fast_recipe(), paper_recipe())[0]
         'max_rounds 6 (paper 20)'
     """
     first, second = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
