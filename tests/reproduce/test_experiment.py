@@ -21,14 +21,12 @@ from surelabel.errors import ChangedFileError, DamagedFileError, DataError, Inva
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce import paper, plans, variants
-from surelabel.reproduce.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
 from surelabel.reproduce.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
 from surelabel.reproduce.experiment import check_request, chosen, reproduce
 from surelabel.reproduce.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
-from surelabel.reproduce.paper_figures import paper_figures
-from surelabel.reproduce.plans import Options
+from surelabel.reproduce.plans import LEAST_SAMPLES, MARGIN, Cut, Options, Speed, batch_of, cut_to
 from surelabel.reproduce.results import read_rows
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.runs import RunFolder
@@ -288,45 +286,6 @@ def test_another_estimator_takes_the_place_of_the_recipes(small: Experiment, tmp
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="mine.py:Mine"))
 
 
-def test_figure_4_is_drawn_from_the_folders_alone(
-    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A network that has hardly learned is not confident, and its passes differ.
-    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
-
-    def strict(*given: Any) -> RunSettings:
-        made = tiny(*given)
-        return made.replace(config=made.config.replace(kappa_p=0.0))
-
-    ups = dataclasses.replace(small.entries[-1], dataset=dataclasses.replace(CIFAR10, fast=strict))
-    (cell,) = reproduce(dataclasses.replace(small, entries=(ups,)), tmp_path / "runs", Options(seeds=(0, 1)))
-    shutil.rmtree(tmp_path / "data")
-    (panel,) = paper_figures(cell.runs)["figure-4"].panels
-    assert panel.svg.count("<image") == 12
-
-
-@pytest.mark.parametrize("damage", ["edited data", "cut off"])
-def test_pictures_that_cannot_be_kept_stop_nothing(
-    damage: str, small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
-    mine, out, results = of_file(tmp_path / "mine", kappa_p=0.0), tmp_path / "runs", tmp_path / "runs.csv"
-    path = reproduce(mine, out, Options(device="cpu"))[0].runs[0].path / "pictures.npz"
-    whole = path.read_bytes()
-    if damage == "cut off":
-        path.write_bytes(whole[:-100])
-    else:
-        path.unlink()
-        with (tmp_path / "mine" / "mine.py").open("a") as file:
-            file.write("# edited\n")
-    (cell,) = reproduce(mine, out, Options(device="cpu", seeds=(0, 1)), results=results)
-    assert [row["seed"] for row in read_rows(results)] == ["0", "1"]
-    assert len(cell.runs) == (1 if damage == "edited data" else 2)
-    told = f"The run in '{path.parent}' keeps no pictures for figure 4: "
-    assert (told in caplog.text) == (damage == "edited data") == (not path.exists())
-    assert damage == "edited data" or path.read_bytes() == whole
-
-
 def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> None:
     class StopError(Exception):
         pass
@@ -419,7 +378,7 @@ def test_a_damaged_shared_network_is_trained_again(
 
 def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for a network: UPS and no NL begin with the supervised one's selection."""
-    monkeypatch.setattr("surelabel.reproduce.experiment.paper_counts", lambda run: {"cat": 1065})
+    monkeypatch.setattr("surelabel.reproduce.first_selection.paper_counts", lambda run: {"cat": 1065})
     same = (("no NL", variants.ups_without_negatives), paper.UPS)
     first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"

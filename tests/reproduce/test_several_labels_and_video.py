@@ -17,12 +17,11 @@ from surelabel.data import sets as datasets
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.reproduce import ucf101, variants, voc2007
-from surelabel.reproduce.budget import Speed, batch_of, cut_to
 from surelabel.reproduce.entries import Experiment, Labels
 from surelabel.reproduce.experiment import chosen, reproduce
 from surelabel.reproduce.outcome import Result, differences
 from surelabel.reproduce.paper import ALL_LABELS, EXPERIMENTS, experiment
-from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.plans import Options, Plans, Speed, batch_of, cut_to
 from surelabel.reproduce.results import read_rows
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.reproduce.voc2007 import VOC2007

@@ -14,7 +14,7 @@ from surelabel.cli._errors import Interrupted
 from surelabel.cli._work import shown_work
 
 if TYPE_CHECKING:
-    from surelabel.report.html import SummaryTable
+    from surelabel.report.tables import TextTable
 
 EXAMPLE = """[bold]Examples[/bold]
 
@@ -60,7 +60,7 @@ def _with_what_is_kept(error: Interrupted, out: Path) -> Interrupted:
     return error
 
 
-def drawn(summary: "SummaryTable") -> Table:
+def drawn(summary: "TextTable") -> Table:
     """Return the summary for a screen of 80 columns: the report has the columns that are left out here."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     kept = [position for position, name in enumerate(summary.header) if name not in _ONLY_IN_THE_REPORT]

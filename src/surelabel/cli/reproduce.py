@@ -130,8 +130,7 @@ def command(
         raise InvalidInputError("Give --results or --no-results, not both.")
     if pretrained is not None:
         check_pretrained(pretrained)
-    from surelabel.reproduce.arguments import parse_arguments
-    from surelabel.reproduce.entries import parse_labels
+    from surelabel.reproduce.entries import parse_arguments, parse_labels
     from surelabel.reproduce.paper import experiment as named
     from surelabel.reproduce.plans import Options
 
@@ -225,12 +224,13 @@ def _cell_name(cell: "Result") -> str:
 def drawn(experiment: "Experiment", cells: "list[Result]") -> Table:
     """Return the table: the paper's figure and ours side by side."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    from surelabel.reproduce.outcome import cell_texts, header_texts
+    from surelabel.reproduce.outcome import outcome_table
 
-    for title in header_texts(experiment):
+    found = outcome_table(experiment, cells)
+    for title in found.header:
         table.add_column(title, justify="left" if title in ("row", "data") else "right", no_wrap=title == "row")
-    for cell in cells:
-        table.add_row(*cell_texts(experiment, cell))
+    for line in found.lines:
+        table.add_row(*line)
     return table
 
 

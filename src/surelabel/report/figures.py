@@ -11,9 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.core.calibration import calibration_error, risk_coverage, uncertainty_auroc
-from surelabel.report.drawing import Panel, Picture
-from surelabel.report.first_selection import STAGES, first_selection, first_selection_table
-from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round, reliability
+from surelabel.report.classes import classes_table, first_selection, first_selection_table, left_out
+from surelabel.report.drawing import (
+    Curve,
+    Panel,
+    Picture,
+    classes,
+    curves,
+    histogram,
+    lines_by_round,
+    reliability,
+)
 from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
 
 NOT_DRAWN = "Not drawn: "
@@ -21,6 +29,7 @@ NO_TRUTH = f"{NOT_DRAWN}the true labels of the pool are not known."
 NO_UNCERTAINTY = f"{NOT_DRAWN}the runs estimated no uncertainty (one deterministic pass)."
 NONE_JUDGED = f"{NOT_DRAWN}no round selected a positive label whose truth is known."
 NO_ROUND = f"{NOT_DRAWN}nothing was selected, round 0 is the only one."
+FIRST_SELECTION = "Classes of the first selection"
 GRID_STEPS = 26
 
 
@@ -202,16 +211,10 @@ def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
     return ReportFigure(title, caption + judged_on(row, validation), panels)
 
 
-def balance_figure(row: Row) -> ReportFigure:
-    """Draw the positives of each class in the first selection, before and after balancing."""
-    title = "Classes of the first selection"
-    return ReportFigure(title, note=NO_ROUND) if row.num_rounds < 2 else first_selection_figure(row, title)
-
-
-def first_selection_figure(row: Row, title: str) -> ReportFigure:
+def first_selection_figure(row: Row) -> ReportFigure:
     """Draw what the first network selects of each class, whether or not a round has learned from it."""
-    selections = [first_selection(run) for run in row.runs]
-    before, after = (np.mean([getattr(one, stage).counts for one in selections], axis=0) for stage in STAGES)
+    title, selections = FIRST_SELECTION, [first_selection(run) for run in row.runs]
+    before, after = (np.mean([one[stage].counts for one in selections], axis=0) for stage in ("before", "after"))
     drawn = classes(row.runs[0].settings.classes, before, after, title)
     balanced = any(run.settings.config.num_balanced_rounds(len(before)) for run in row.runs)
     caption = (
@@ -220,6 +223,17 @@ def first_selection_figure(row: Row, title: str) -> ReportFigure:
         else "The first selection was not balanced, so both bars are the same."
     )
     return ReportFigure(title, caption, [drawn], tables=[first_selection_table(row)])
+
+
+def classes_figure(row: Row) -> ReportFigure:
+    """Show each class of multi-label runs: its score, and what the last network learned of it."""
+    table, without = classes_table(row), left_out(row)
+    caption = (
+        "Average precision of the last network, and the labels that it learned from. A class of which positives alone "
+        "are selected, or many that are wrong, drifts toward being found everywhere."
+    )
+    note = f"Left out of the mean, without a known positive to score by: {', '.join(without)}." if without else ""
+    return ReportFigure("Classes of the last network", caption, tables=[table] if table.lines else [], note=note)
 
 
 def judged_on(row: Row, validation: bool) -> str:

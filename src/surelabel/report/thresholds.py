@@ -22,8 +22,8 @@ from surelabel.data._numpy_files import read_arrays
 from surelabel.data._parquet import check_metadata
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
+from surelabel.report.drawing import histogram
 from surelabel.report.held_out import Checked, by_sample
-from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
 
 COLUMNS = ("confidence", "label", "truth")

@@ -5,45 +5,56 @@ A panel that cannot be drawn says why instead.
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError
-from surelabel.report.drawing import FORMATS
+from surelabel.report.drawing import FORMATS, Curve, curves, gallery, lines_by_round, points
 from surelabel.report.figures import (
     NO_ROUND,
     NO_TRUTH,
     NO_UNCERTAINTY,
     NONE_JUDGED,
+    NOT_DRAWN,
     ReportFigure,
-    calibration_figure,
     distribution_panels,
     ece_by_uncertainty,
     first_selection_figure,
+    not_judged,
     uncertainty_grid,
 )
-from surelabel.report.first_selection import PAPER, class_counts_table, has_paper_thresholds, paper_experiment
 from surelabel.report.pictures import LIMIT, pictures_figure
-from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
-from surelabel.report.sections import first_labels_section, pool_use_section
 from surelabel.report.tables import (
     Row,
     Statistic,
+    TextTable,
     Variant,
     all_but_seed,
     by_round,
     group_runs,
     in_markdown,
     judged_labels,
-    percent,
+    share_text,
     statistic,
     variant_of,
 )
 from surelabel.report.thresholds import Pair, select_from, validation_labels
 from surelabel.reproduce.entries import labels_text
+from surelabel.reproduce.first_selection import (
+    PAPER,
+    USE_ROUND,
+    find_pairs,
+    has_paper_thresholds,
+    label_figures,
+    paper_experiment,
+    paper_selection,
+    pool_use,
+    selection_figures,
+)
+from surelabel.reproduce.results import Figure
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
 
@@ -52,9 +63,8 @@ SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
 COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
-ENTRIES = "An entry is one class of one sample, and its confidence max(p, 1 − p)."
 MOST_CLASSES = 20
-"""A table with a line for each of more classes than this is left out."""
+"""Of more classes than this, single ones are not listed."""
 
 
 class SweepPoint(NamedTuple):
@@ -64,8 +74,34 @@ class SweepPoint(NamedTuple):
     error: Statistic
 
 
-def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
-    """Return figure 1 by its letters: a the ECE of what has u <= t, b accuracy and c number of positives.
+def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
+    """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
+
+    Args:
+        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. In
+            multi-label runs every entry is a label, and its confidence max(p, 1 - p).
+    """
+    lines, problems = {}, {}
+    for name, runs in groups.items():
+        row = close_row(group_runs(runs))
+        if problem := not_judged(row, validation=False):
+            problems[name] = problem
+            continue
+        labels = judged_labels(row, 0)
+        grid = uncertainty_grid(labels)
+        lines[name or row.name] = Curve(grid, ece_by_uncertainty(labels, grid))
+    if not lines:
+        return ReportFigure("Figure 1 a", note=" ".join(dict.fromkeys(problems.values())))
+    note = f"Left out, without true labels or uncertainties: {', '.join(problems)}." if problems else ""
+    panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
+    caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
+    if any(_is_multi(runs[0]) for runs in groups.values()):
+        caption += " In multi-label data, each class of each sample is a label, and its confidence max(p, 1 − p)."
+    return ReportFigure("Figure 1 a", caption, [panel], note=note)
+
+
+def figure_1_by_round(rows: Sequence[Row]) -> dict[str, ReportFigure]:
+    """Return figure 1 b, the accuracy of the selected positives by round, and c, their number.
 
     Args:
         rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
@@ -73,48 +109,13 @@ def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
     found: dict[str, Row] = {}
     for row in rows:
         found.setdefault(variant_of(row.runs[0]), row)
-    close = close_row(rows)
-    calibration = calibration_figure(close)
     if "UPS" in found:
-        found["UPS"] = close
-    caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
-    if _is_multi(rows[0].runs[0]):
-        caption = f"The expected calibration error of the entries with an uncertainty of at most t. {ENTRIES}"
-    panels = calibration.panels[:1]
-    first = ReportFigure("Figure 1 a", caption if panels else "", panels, note=calibration.note)
+        found["UPS"] = close_row(rows)
     compared = [found[variant] for variant in COMPARED if variant in found]
     return {
-        "a": first,
         "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected"),
         "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels"),
     }
-
-
-def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
-    """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
-
-    Args:
-        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. Of
-            several labels a sample, every entry is a label, and its confidence max(p, 1 - p).
-    """
-    lines, missing = {}, []
-    for name, runs in groups.items():
-        row = close_row(group_runs(runs))
-        if not (row.has_truth and row.has_uncertainty):
-            missing.append(name)
-            continue
-        labels = judged_labels(row, 0)
-        grid = uncertainty_grid(labels)
-        lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
-    note = f"Left out, without true labels or uncertainties: {', '.join(missing)}." if missing else ""
-    if not lines:
-        return ReportFigure("Figure 1 a", note=note)
-    panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
-    caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
-    several = [name for name in lines if _is_multi(groups[name][0])]
-    if several:
-        caption += f" Of {', '.join(several)}, every entry is a label. {ENTRIES}"
-    return ReportFigure("Figure 1 a", caption, [panel], note=note)
 
 
 def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
@@ -143,10 +144,6 @@ def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> list[Swe
 
     Where there are several such groups of runs, the one with the most values counts.
     """
-    if threshold not in SYMBOLS:
-        raise InvalidInputError(
-            f"The 'threshold' argument must be one of {', '.join(map(repr, SYMBOLS))}. Got {threshold!r} instead."
-        )
     groups: dict[str, dict[float, list[float]]] = {}
     for run in runs:
         score = run.records()[-1].test_score if run.num_rounds else None
@@ -189,14 +186,13 @@ def validation_choice(row: Row) -> str:
         return ""
     held_out, pair = [validation_labels(run) for run in row.runs], Pair(config.tau_p, config.kappa_p)
     found = [select_from(labels, pair) for labels in held_out]
-    number, accuracy = statistic([one.number for one in found]), statistic([one.accuracy for one in found])
+    number, accuracy = statistic([one.number for one in found]), share_text([one.accuracy for one in found])
     of = sum(len(labels.label) for labels in held_out) / len(held_out)
     plain = math.isinf(pair.kappa_p) or not row.has_uncertainty
     by = f"tau_p {pair.tau_p:g} selects" if plain else f"tau_p {pair.tau_p:g}, kappa_p {pair.kappa_p:g} select"
-    right = "" if accuracy is None else f", {percent(accuracy):.2f} % right"
+    right = "" if accuracy == "–" else f", {accuracy} % right"
     paper = ""
-    name, _ = paper_experiment(row.runs[0]) or ("", 0)
-    if name == "cifar10":
+    if paper_experiment(row.runs[0])[0] == "cifar10":
         tau, kappa = choice["tau_p"], choice["kappa_p"]
         own = "" if pair == (tau, kappa) else f", by tau_p {tau:g}, kappa_p {kappa:g}"
         selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
@@ -216,14 +212,83 @@ def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
     return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
 
 
+def figures_table(columns: Mapping[str, Iterable[Figure]]) -> TextTable:
+    """Return numbers side by side: a line for each metric, the paper's number first, then a column for each run.
+
+    Example:
+        >>> figures_table({"seed 0": [Figure("labels", 1234, 1000), Figure("right, %", 91.5)]}).lines
+        [['labels', '1,000', '1,234'], ['right, %', '–', '91.50']]
+    """
+    lines: dict[str, dict[str, float | None]] = {}
+    for column, figures in columns.items():
+        for figure in figures:
+            lines.setdefault(figure.metric, {"paper": figure.paper})[column] = figure.value
+    names = ["paper", *columns]
+    cells = [[metric, *(_number(line.get(name)) for name in names)] for metric, line in lines.items()]
+    return TextTable(["", *names], cells)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _seed(run: RunFolder) -> str:
+    return f"seed {run.settings.config.seed}"
+
+
 def classes_figure(row: Row) -> ReportFigure:
-    """Return the first selection with the appendix's table of its classes, unless they are many."""
-    figure = first_selection_figure(row, "Classes of the first selection")
-    number = len(row.runs[0].settings.classes)
-    if number > MOST_CLASSES:
-        note = f"No table of the {number} classes, which would be too long to help; in the file of results, "
-        return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
-    return replace(figure, tables=[*figure.tables, class_counts_table(row)])
+    """Return the first selection, class by class unless they are many, beside the paper's where it has them."""
+    figure = first_selection_figure(row)
+    by_class = len(row.runs[0].settings.classes) <= MOST_CLASSES
+    table = figures_table({_seed(run): selection_figures(run, by_class) for run in row.runs})
+    note = "" if by_class else "The classes are too many to list here. The file of results has a row for each."
+    name, labels = paper_selection(row.runs[0])
+    if name == "cifar10" and labels in PAPER["class_counts"]:
+        number, ratio = sum(PAPER["class_counts"][labels]), PAPER["imbalance"][labels]
+        note += f" The paper's table of classes has {number:,} positive labels, largest / smallest class {ratio:g}."
+        if labels == 1000:
+            accuracy = 100 * PAPER["accuracy"][name, labels]["UPS"][0.7]
+            note += f" Its text has {PAPER['positives']:,}, {accuracy:.2f} % right."
+    return replace(figure, tables=[*figure.tables, table], note=note.strip())
+
+
+def first_labels_figure(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:
+    """Compare the first labels by confidence with those of UPS, over thresholds and at equal counts.
+
+    Args:
+        row: runs with uncertainties.
+        runs: where to look for runs that label the same networks in one deterministic pass.
+    """
+    title, pairs = "First labels by confidence and by uncertainty", find_pairs(row.runs, runs)
+    if problem := _not_single(row):
+        return ReportFigure(title, note=problem)
+    if not pairs:
+        return ReportFigure(title, note=f"{NOT_DRAWN}no other run labels the same first network in one plain pass.")
+    caption = (
+        "The first network's labels by the confidence of one deterministic pass, by the mean confidence of its "
+        "stochastic passes (Cal.), and by UPS, before balancing. At equal counts, confidence gets as many labels of "
+        "each class as UPS selects: points above 0 say that the uncertainty ranks labels better (95 % interval by a "
+        "bootstrap over the pool's samples)."
+    )
+    table = figures_table({_seed(pair.stochastic): label_figures(pair) for pair in pairs})
+    return ReportFigure(title, caption, tables=[table])
+
+
+def pool_use_figure(row: Row) -> ReportFigure:
+    """Say how much of the pool is used after ten rounds, or after the last one."""
+    title = "Use of the pool"
+    if problem := _not_single(row) or (NO_ROUND if row.num_rounds < 2 else ""):
+        return ReportFigure(title, note=problem)
+    caption = f"What the network of round {min(USE_ROUND, row.num_rounds - 1)} learned from (the paper's: {USE_ROUND})."
+    return ReportFigure(title, caption, tables=[figures_table({_seed(run): pool_use(run) for run in row.runs})])
+
+
+def _not_single(row: Row) -> str:
+    if _is_multi(row.runs[0]):
+        return f"{NOT_DRAWN}the samples have several labels each."
+    return "" if row.has_truth else NO_TRUTH
 
 
 def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
@@ -244,14 +309,15 @@ def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
     rows = group_runs(next(iter(groups.values()), []))
     ups = close_row(rows)
     return {
-        **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
+        "figure-1-a": figure_1_a(groups),
+        **{f"figure-1-{letter}": figure for letter, figure in figure_1_by_round(rows).items()},
         "figure-2-kappa": figure_2(runs, "kappa_p"),
         "figure-2-tau": figure_2(runs, "tau_p"),
         **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
         "figure-4": figure_4(ups),
         "first-selection": classes_figure(ups),
-        "first-labels": first_labels_section(ups, runs),
-        "pool-use": pool_use_section(ups),
+        "first-labels": first_labels_figure(ups, runs),
+        "pool-use": pool_use_figure(ups),
     }
 
 

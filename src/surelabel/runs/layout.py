@@ -9,7 +9,6 @@ from surelabel.runs.lock import LOCK_FILE
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
-PICTURES = "pictures.npz"
 CHECKPOINT = "checkpoint.bin"
 MODELS = ("model.safetensors", "model.skops")
 
