@@ -208,8 +208,8 @@ def test_a_supervised_run_alone_gets_a_report_with_its_name_escaped(demo_runs: l
     assert only.settings.config.max_rounds == 0
     renamed = RunFolder(only.path, only.settings.replace(name="<b>"), only.version, only.entries)
     page = write_report([renamed], tmp_path / "report.html").read_text(encoding="utf-8")
-    assert headings(page) == [SECTIONS[0], *SECTIONS[2:6], *SECTIONS[7:]]
-    assert f"Not drawn: “{SECTIONS[1]}”, “{SECTIONS[6]}”: nothing was selected, round 0 is the only one." in page
+    assert headings(page) == [SECTIONS[0], *SECTIONS[2:]]
+    assert f"Not drawn: “{SECTIONS[1]}”: nothing was selected, round 0 is the only one." in page
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
 

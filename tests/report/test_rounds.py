@@ -47,7 +47,7 @@ def learned(tmp_path: Path) -> RunFolder:
 
 def test_figure_1_a_is_of_the_first_network(learned: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("surelabel.reproduce.paper_figures.curves", lambda lines, *_: drawn.append(lines))
+    monkeypatch.setattr("surelabel.report.drawing.curves", lambda lines, *_: drawn.append(lines))
     figure_1_a({"digits": [learned]})
     largest = float(np.max(drawn[0]["digits"].x))
     truth = learned.truth
@@ -59,7 +59,7 @@ def test_figure_1_b_and_c_begin_with_the_round_that_learned_from_labels(
 ) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
-        "surelabel.reproduce.paper_figures.lines_by_round",
+        "surelabel.report.drawing.lines_by_round",
         lambda lines, label, first: drawn.update({label: (first, [one.mean for one in lines["UPS"]])}),
     )
     figure_1_by_round([Row("UPS", (learned,))])

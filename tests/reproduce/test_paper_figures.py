@@ -154,9 +154,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 
 def test_a_sweep_is_the_mean_error_of_each_value(sweep: list[RunFolder]) -> None:
     points = threshold_sweep(sweep, "kappa_p")
-    assert [point.value for point in points] == [0.02, 0.1, np.inf]
-    assert points[0].error == Statistic(pytest.approx(500 / 9), None, 1)
-    assert points[1].error == Statistic(pytest.approx(450 / 9), pytest.approx(100 / 9 / np.sqrt(2)), 2)
+    assert list(points) == [0.02, 0.1, np.inf]
+    assert points[0.02] == Statistic(pytest.approx(500 / 9), None, 1)
+    assert points[0.1] == Statistic(pytest.approx(450 / 9), pytest.approx(100 / 9 / np.sqrt(2)), 2)
 
 
 def test_a_sweep_leaves_out_runs_that_differ_in_more_or_are_not_finished(
@@ -168,8 +168,8 @@ def test_a_sweep_leaves_out_runs_that_differ_in_more_or_are_not_finished(
     cut = RunFolder(sweep[0].path, settings, sweep[0].version, sweep[0].entries[:1])
     begun = RunFolder(sweep[0].path, settings, sweep[0].version, [])
     found = threshold_sweep([unlike, without_test, cut, begun, *sweep], "kappa_p")
-    assert [point.value for point in found] == [0.02, 0.1, np.inf]
-    assert [point.value for point in threshold_sweep([unlike, sweep[0]], "tau_p")] == [0.8]
+    assert list(found) == [0.02, 0.1, np.inf]
+    assert list(threshold_sweep([unlike, sweep[0]], "tau_p")) == [0.8]
 
 
 def test_figure_2_has_a_logarithmic_axis_for_kappa_alone(sweep: list[RunFolder], tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_figure_3_says_what_the_thresholds_select_of_the_validation_set(runs: li
         validation_choice(Row("UPS", (of_data(runs[5], name, labels=labels),)))
         for name, labels in (("cifar10", 1000), ("cifar10", 4000), ("cifar100", 4000))
     )
-    assert few == many == f"{ours} (the paper, number of labels not said: {paper})."
+    assert few == many == f"{ours} (the paper, number of labels not said, by tau_p 0.7, kappa_p 0.05: {paper})."
     assert other == f"{ours}."
 
 
@@ -243,7 +243,7 @@ def test_the_selection_from_the_validation_set_is_by_the_runs_own_thresholds(
     assert text == "tau_p 0.7, kappa_p 0 select 0 of 9 of the validation set."
     # By the mean of the passes 8, by one pass 7, of which 5 are right each.
     for plain, number, right in ((runs[3], 8, "62.50"), (runs[2], 7, "71.43")):
-        expected = f"tau_p 0.7 selects {number} of 9 of the validation set, {right} % right."
+        expected = f"tau_p 0.7, kappa_p inf select {number} of 9 of the validation set, {right} % right."
         assert validation_choice(Row("plain", (plain,))) == expected
     several = runs[5].settings.replace(config=CONFIG.replace(task="multi"))
     assert validation_choice(Row("UPS", (RunFolder(runs[5].path, several, runs[5].version, runs[5].entries),))) == ""

@@ -91,23 +91,18 @@ class ClassReport(NamedTuple):
 
 
 def class_reports(run: RunFolder) -> list[ClassReport]:
-    """Return what a finished run of several labels a sample says of each class."""
-    last, num_classes = run.records()[-1], len(run.settings.classes)
-    scores = class_scores(last) or [None] * num_classes
-    selected = [[None] * 4] * num_classes if last.round == 0 else _selected(run, last.round)
-    return [ClassReport(*(one or (None, None)), *cells) for one, cells in zip(scores, selected, strict=True)]
-
-
-def _selected(run: RunFolder, round: int) -> list[list[Any]]:
-    """Return of each class how many positives the round learned from, the share that is right, and so for negatives."""
-    selection, truth = run.pool(round - 1).selection, run.truth
-    classes: list[list[Any]] = [[] for _ in run.settings.classes]
-    for value, marked in ((1, selection.positive), (0, selection.negative)):
-        for code, cells in enumerate(classes):
+    """Return what a finished multi-label run says of each class."""
+    last, truth = run.records()[-1], run.truth
+    selection = run.pool(last.round - 1).selection if last.round else None
+    reports = []
+    for code, score in enumerate(class_scores(last) or [None] * len(run.settings.classes)):
+        selected: list[Any] = []
+        for value, marked in ((1, selection.positive), (0, selection.negative)) if selection else ():
             rows = marked[:, code]
             right = None if truth is None else share((truth[:, code] == value)[rows & (truth[:, code] >= 0)])
-            cells += [int(rows.sum()), right]
-    return classes
+            selected += [int(rows.sum()), right]
+        reports.append(ClassReport(*(score or (None, None)), *(selected or [None] * 4)))
+    return reports
 
 
 def class_scores(record: RoundRecord) -> ClassScores | None:

@@ -29,7 +29,6 @@ NO_TRUTH = f"{NOT_DRAWN}the true labels of the pool are not known."
 NO_UNCERTAINTY = f"{NOT_DRAWN}the runs estimated no uncertainty (one deterministic pass)."
 NONE_JUDGED = f"{NOT_DRAWN}no round selected a positive label whose truth is known."
 NO_ROUND = f"{NOT_DRAWN}nothing was selected, round 0 is the only one."
-FIRST_SELECTION = "Classes of the first selection"
 GRID_STEPS = 26
 
 
@@ -213,7 +212,10 @@ def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
 
 def first_selection_figure(row: Row) -> ReportFigure:
     """Draw what the first network selects of each class, whether or not a round has learned from it."""
-    title, selections = FIRST_SELECTION, [first_selection(run) for run in row.runs]
+    title = "Classes of the first selection"
+    if not all(run.has_pool for run in row.runs):
+        return ReportFigure(title, note=NO_ROUND)
+    selections = [first_selection(run) for run in row.runs]
     before, after = (np.mean([one[stage].counts for one in selections], axis=0) for stage in ("before", "after"))
     drawn = classes(row.runs[0].settings.classes, before, after, title)
     balanced = any(run.settings.config.num_balanced_rounds(len(before)) for run in row.runs)

@@ -13,20 +13,8 @@ from surelabel.base.system import write_whole
 from surelabel.base.text import visible
 from surelabel.core.metrics import paired_difference
 from surelabel.records import RoundRecord
-from surelabel.report.figures import (
-    FIRST_SELECTION,
-    NO_ROUND,
-    NO_TRUTH,
-    NOT_DRAWN,
-    ReportFigure,
-    calibration_figure,
-    classes_figure,
-    distributions_figure,
-    first_selection_figure,
-    reliability_figure,
-    risk_coverage_figure,
-    rounds_figure,
-)
+from surelabel.report import figures
+from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.tables import Row, TextTable, group_runs, main_row, share_text, statistic
@@ -59,7 +47,7 @@ def render_report(runs: Sequence[RunFolder], title: str) -> str:
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, figures = rounds_figure(rows), _figures(main)
+    overview, closely = figures.rounds_figure(rows), _figures(main)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -80,8 +68,8 @@ def render_report(runs: Sequence[RunFolder], title: str) -> str:
         not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=overview,
-        figures=figures,
-        not_drawn=_not_drawn([overview, *figures]),
+        figures=closely,
+        not_drawn=_not_drawn([overview, *closely]),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
@@ -157,16 +145,16 @@ def _change(row: Row, part: str) -> str:
     """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
     runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
     if len(runs) == 1:
-        return f" {labels_change(runs[0]).text}" if part == "validation" else ""
+        return f" {labels_change(runs[0])[1]}" if part == "validation" else ""
     scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
     change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
     return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
 
 
-def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
+def _not_drawn(sections: Sequence[ReportFigure]) -> list[str]:
     """Return a line for each reason why sections are not drawn, with their titles."""
     titles: dict[str, list[str]] = {}
-    for figure in figures:
+    for figure in sections:
         if figure.not_drawn:
             titles.setdefault(figure.note, []).append(f"“{figure.title}”")
     instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
@@ -178,16 +166,16 @@ def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
 
 def _figures(main: Row) -> list[ReportFigure]:
     validation = main.has_validation_truth and not main.has_truth
-    figures = [
-        calibration_figure(main, validation),
-        distributions_figure(main, validation),
-        reliability_figure(main, validation),
-        risk_coverage_figure(main, validation),
-        first_selection_figure(main) if main.num_rounds > 1 else ReportFigure(FIRST_SELECTION, note=NO_ROUND),
+    drawn = [
+        figures.calibration_figure(main, validation),
+        figures.distributions_figure(main, validation),
+        figures.reliability_figure(main, validation),
+        figures.risk_coverage_figure(main, validation),
+        figures.first_selection_figure(main),
     ]
-    if main.runs[0].settings.config.task == "multi" and (of_classes := classes_figure(main)).tables:
-        figures.append(of_classes)
-    return [*figures, pictures_figure(main, validation=validation)]
+    if main.runs[0].settings.config.task == "multi" and (by_class := figures.classes_figure(main)).tables:
+        drawn.append(by_class)
+    return [*drawn, pictures_figure(main, validation=validation)]
 
 
 def _settings(row: Row) -> dict[str, Any]:

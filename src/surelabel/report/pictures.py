@@ -148,17 +148,17 @@ def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
         pixels = np.block([[first, second], [third, last]])
     if pixels.ndim == 3:
         pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
-    return _smaller(pixels) if max(pixels.shape[:2]) > LARGEST_SHOWN_SIDE else _larger(pixels)
+    return _resized(pixels)
 
 
-def _larger(pixels: Pixels) -> Pixels:
-    scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
-    return pixels.repeat(scale, axis=0).repeat(scale, axis=1)
-
-
-def _smaller(pixels: Pixels) -> Pixels:
+def _resized(pixels: Pixels) -> Pixels:
+    """Enlarge what is small by a whole number, so that its pixels stay squares; make smaller what is large."""
     from PIL import Image
 
-    image = Image.fromarray(np.ascontiguousarray(pixels))
-    image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
+    image, side = Image.fromarray(np.ascontiguousarray(pixels)), max(pixels.shape[:2])
+    if side > LARGEST_SHOWN_SIDE:
+        image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
+    elif side <= SHOWN_SIDE:
+        scale = SHOWN_SIDE // side
+        image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
     return np.asarray(image)
