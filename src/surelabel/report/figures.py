@@ -1,7 +1,7 @@
 """The figures of a report, from run folders alone.
 
-A figure that cannot be drawn says why instead. Labels are judged on the pool, or with `validation` on the validation
-set, for runs that do not know the pool's.
+A figure that cannot be drawn says why instead. Labels are judged on the pool. Where the pool's true labels are not
+known, `validation` judges them on the validation set.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
 def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
     """Draw the paper's figure 1 (a): ECE of the samples whose predicted class has u <= t, over a grid of t.
 
-    With several labels a sample, of the entries with u <= t.
+    In multi-label data, of the entries with u <= t.
     """
     title = "Calibration of the certain samples"
     if problem := not_judged(row, validation):
@@ -156,7 +156,7 @@ def distribution_panels(row: Row) -> dict[str, Panel]:
     if row.has_truth:
         sets["pool"] = ("cd", judged_labels(row, 0))
     config = row.runs[0].settings.config
-    # With several labels a sample, confidence means that of the label, also of an absent one: no threshold is on it.
+    # In multi-label data, the confidence is that of the label, which may be "absent": no threshold is on it.
     marks = config.task == "single"
     panels = {}
     for name, (letters, labels) in sets.items():

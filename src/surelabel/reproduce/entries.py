@@ -132,11 +132,8 @@ class Entry:
         make = self.dataset.paper if recipe == "paper" else self.dataset.fast
         settings = make(self.dataset, self.labels, seed, **asked, **of_recipe)
         of_data = {name: value for name, value in changed.items() if name not in of_recipe}
-        if of_data:
-            assert isinstance(settings.data, FunctionData)
-            data = settings.data.replace(arguments={**settings.data.arguments, **of_data})
-            settings = settings.replace(data=data)
-        return settings
+        assert isinstance(settings.data, FunctionData)
+        return settings.replace(data=settings.data.replace(arguments={**settings.data.arguments, **of_data}))
 
     def settable(self) -> dict[str, inspect.Parameter]:
         """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.

@@ -130,11 +130,11 @@ def check_request(
     if results is not None:
         read_rows(results)
     if _names_network(options):
-        for _, settings in _beginnings(entries, options):
-            settings.network.build(settings.config.task)  # refuses parameters that the network has not
         plans = Plans(None, options)
         for entry in entries:
-            check_uncertainties(plans.whole(entry, options.recipe))
+            settings = plans.whole(entry, options.recipe)
+            settings.network.build(settings.config.task)  # refuses parameters that the network has not
+            check_uncertainties(settings)
     return entries
 
 
@@ -174,8 +174,11 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
 
     Data and networks are looked at once each, whatever the number of labels.
     """
+    plans = Plans(None, options)
     loaded: dict[tuple[str, int], RunData] = {}
-    for entry, settings in _beginnings(entries, options):
+    tried = set()
+    for entry in entries:
+        settings = plans.whole(entry, options.recipe, options.seeds[0])
         key = entry.dataset.function, entry.num_validation
         if key not in loaded:
             assert settings.data is not None
@@ -187,19 +190,10 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
                     error.add_note(f"to run the other rows alone: {' '.join(f'--data {name}' for name in others)}")
                 raise
         _check_metric(experiment, entry, loaded[key])
-        if _names_network(options):
+        network = *key, entry.network, settings.network.uncertainty
+        if _names_network(options) and network not in tried:
             try_network(settings.network, loaded[key])
-
-
-def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
-    """Yield an entry for each data set, network, estimator and metric, with the settings of its first run."""
-    plans = Plans(None, options)
-    different = {}
-    for entry in entries:
-        settings = plans.whole(entry, options.recipe, options.seeds[0])
-        made_of = entry.dataset.function, entry.num_validation, entry.network, settings.network.uncertainty
-        different[*made_of, entry.metric] = entry, settings
-    yield from different.values()
+            tried.add(network)
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
@@ -236,7 +230,7 @@ def _record(
 
 
 def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
-    """Yield the run's test score; of several labels a sample both."""
+    """Yield the run's test score; both mean average precisions of a multi-label run."""
     paper = None if entry.paper is None else entry.paper[0]
     for metric in experiment.metrics_of(entry):
         yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)

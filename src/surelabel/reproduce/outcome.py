@@ -41,7 +41,7 @@ class Result(NamedTuple):
 
     Attributes:
         entry: what the paper has there.
-        runs: one a seed.
+        runs: one for each seed.
         cut: what was run in place of the recipe's rounds.
         differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
         asked_for: the runs have the recipe, length and machine of the options; else there are none that have.

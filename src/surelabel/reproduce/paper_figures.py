@@ -256,7 +256,7 @@ def pool_use_figure(row: Row) -> ReportFigure:
 
 def _not_single(row: Row) -> str:
     if _is_multi(row.runs[0]):
-        return f"{NOT_DRAWN}the samples have several labels each."
+        return f"{NOT_DRAWN}this is for single-label data."
     return "" if row.has_truth else figures.NO_TRUTH
 
 

@@ -159,8 +159,8 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     elif run.settings.config.task == "single":
         num_positive, num_negative = record.num_positive, record.num_negative_only
     else:
-        # Several labels a sample: positives are counted by entries, the table has a row for each class, and all samples
-        # are drawn alike. One that is labeled in part, and has an entry selected too, counts twice.
+        # Multi-label: positives are counted by entries, the table has a row for each class, and all samples are drawn
+        # alike. A partly labeled sample that has an entry selected too counts twice.
         with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
         num_positive, num_negative = with_positive + record.num_negative_only, None
     method = learner.make_method()(run.settings.config.task, learner.training)
