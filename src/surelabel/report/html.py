@@ -126,29 +126,23 @@ def _not_helped(rows: Sequence[Row]) -> list[str]:
     """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
     lines = []
     for row in rows:
-        histories = [run.records() for run in row.runs]
         for part in ("test", "validation"):
-            first, last = (
-                statistic([getattr(history[place], f"{part}_score") for history in histories]) for place in (0, -1)
+            runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
+            first, last = ([getattr(run.records()[place], f"{part}_score") for run in runs] for place in (0, -1))
+            if row.num_rounds < 2 or not runs or round(np.mean(last), 4) > round(np.mean(first), 4):
+                continue
+            of_row = f" {row.name!r}" if len(rows) > 1 else ""
+            text = (
+                f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
+                f"{100 * np.mean(first):.2f} % with the labels alone, {100 * np.mean(last):.2f} % after the last round."
             )
-            if first and last and row.num_rounds > 1 and round(last.mean, 4) <= round(first.mean, 4):
-                of_row = f" {row.name!r}" if len(rows) > 1 else ""
-                lines.append(
-                    f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
-                    f"{100 * first.mean:.2f} % with the labels alone, {100 * last.mean:.2f} % after the last round."
-                    f"{_change(row, part)}"
-                )
+            if len(runs) > 1:
+                change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(last, first))
+                text += f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
+            elif part == "validation":
+                text += f" {labels_change(runs[0])[1]}"
+            lines.append(text)
     return lines
-
-
-def _change(row: Row, part: str) -> str:
-    """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
-    runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
-    if len(runs) == 1:
-        return f" {labels_change(runs[0])[1]}" if part == "validation" else ""
-    scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
-    change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
-    return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
 
 
 def _not_drawn(sections: Sequence[ReportFigure]) -> list[str]:
