@@ -19,7 +19,7 @@ from benchmarks.results import append_rows, check_file, describe_device, origin
 from benchmarks.timing import medians, synchronize
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import TrainingSet
-from surelabel.reproduce.cifar import fast_recipe, paper_recipe
+from surelabel.reproduce.cifar import fast_recipe
 from surelabel.runs.writing import RunCheckpoints
 from surelabel.settings import RunSettings
 
@@ -35,7 +35,7 @@ class Bench:
         pictures = generator.integers(0, 256, (4 * batch, 3, 32, 32), dtype=np.uint8)
         y = np.eye(10, dtype=bool)[generator.integers(0, 10, len(pictures))]
         self.training_set = TrainingSet(ArraySource(pictures), y, np.ones_like(y), len(pictures), "single")
-        recipe = fast_recipe(paper_recipe())
+        recipe = fast_recipe()
         changes = {"batch_size": batch, "labeled_batch_size": 0, "negative_batch_size": None, "steps": steps}
         training = recipe.network.training.replace(**changes)
         if device.type == "cpu":

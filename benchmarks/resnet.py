@@ -69,8 +69,8 @@ class Case:
 def cases(tiny: bool) -> list[Case]:
     """Return ResNet-50 at 128 pixels and 3-D ResNet-18 on 16 frames of 112 x 112; `tiny`: a few of 32 x 32."""
     side, frame = (32, 32) if tiny else (128, ucf101.SIDE)
-    pictures = voc2007.fast_recipe(voc2007.paper_recipe(side=side))
-    clips, clip = ucf101.fast_recipe(ucf101.paper_recipe()), ClipSettings(height=frame + 16, width=frame + 16)
+    pictures = voc2007.fast_recipe(side=side)
+    clips, clip = ucf101.fast_recipe(), ClipSettings(height=frame + 16, width=frame + 16)
     sizes = ((2, 2, 3, 4), (2, 2, 3, 2)) if tiny else ((256, 64, 60, 1024), (128, 16, 30, 128))
     return [
         Case(f"resnet50, {side} px", pictures, (3, side, side), *sizes[0]),

@@ -40,7 +40,7 @@ COCO18 = DataSet(
     (0.4605, 0.4505, 0.4240),
     (0.2628, 0.2618, 0.2779),
     functools.partial(paper_recipe, side=SIDE),
-    functools.partial(fast_recipe, steps=800),
+    functools.partial(fast_recipe, side=SIDE, steps=800),
 )
 ROWS = (
     SUPERVISED,

@@ -22,8 +22,7 @@ from sklearn.svm import SVC
 from surelabel import UPSClassifier
 from surelabel.core.metrics import paired_difference
 from surelabel.methods.ups import UPSMethod
-from surelabel.reproduce.record import settings_file
-from surelabel.reproduce.results import append_rows, read_rows
+from surelabel.reproduce.results import append_rows, read_rows, settings_file
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, write_file
 from surelabel.runs.rows import alone

@@ -36,8 +36,7 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
 from surelabel.models.cnn13 import cnn13
 from surelabel.reproduce.cifar import CIFAR10
-from surelabel.reproduce.record import settings_file
-from surelabel.reproduce.results import append_rows, read_rows
+from surelabel.reproduce.results import append_rows, read_rows, settings_file
 from surelabel.runs.checks import split_of
 from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import make_folder, read_json, write_file, write_json

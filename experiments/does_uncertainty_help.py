@@ -34,10 +34,9 @@ from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.order import num_steps
 from surelabel.errors import RunError
 from surelabel.methods.ups import UPSMethod
-from surelabel.report.equal_counts import most_confident
 from surelabel.reproduce.cifar import CIFAR10, paper_recipe
-from surelabel.reproduce.record import settings_file
-from surelabel.reproduce.results import append_rows, read_rows
+from surelabel.reproduce.first_selection import most_confident
+from surelabel.reproduce.results import append_rows, read_rows, settings_file
 from surelabel.reproduce.variants import supervised
 from surelabel.runs import RunFolder
 from surelabel.runs.checks import check_same_data, split_of

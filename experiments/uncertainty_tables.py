@@ -8,8 +8,8 @@ import numpy as np
 from does_uncertainty_help import EXPERIMENT, ROWS
 
 from surelabel.core.metrics import paired_difference
-from surelabel.report.first_selection import PAPER
 from surelabel.reproduce.cifar import paper_recipe
+from surelabel.reproduce.first_selection import PAPER
 from surelabel.reproduce.paper import experiment
 from surelabel.reproduce.results import read_rows
 

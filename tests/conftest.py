@@ -24,7 +24,7 @@ from cli_support import Command
 from hypothesis import HealthCheck, settings
 
 from surelabel.cli import _rounds
-from surelabel.reproduce import budget
+from surelabel.reproduce import plans
 
 torch.set_num_threads(1)
 settings.register_profile(
@@ -48,7 +48,7 @@ def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
     ticks = itertools.count()
-    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr(plans, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.reproduce.digits import Job, run_jobs
 from surelabel.reproduce.experiment import _rounds
-from surelabel.reproduce.record import record_runs
+from surelabel.reproduce.results import record_runs
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
 from surelabel.runs.session import resume as go_on
@@ -198,7 +198,7 @@ def test_a_strangers_run_is_opened_reported_and_recorded_without_its_code(
         "ups",
     )
     with nullcontext() if usual else pytest.raises(UntrustedCodeError):
-        record_runs(tmp_path / "runs.csv", [folder], experiment="x", dataset="x", num_labels=1)
+        record_runs(tmp_path / "runs.csv", [(folder, [])], experiment="x", dataset="x", num_labels=1)
     assert not mark.exists()
 
 

@@ -12,7 +12,7 @@ from surelabel import UPSConfig
 from surelabel.cli.demo import show_summary
 from surelabel.data.run_data import TableData
 from surelabel.learners.settings import SklearnLearnerSettings
-from surelabel.report.html import SummaryTable
+from surelabel.report.tables import TextTable
 from surelabel.reproduce.digits import Job
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
@@ -103,7 +103,7 @@ def test_the_table_of_the_demo_fits_into_80_columns_with_every_cell_whole(monkey
     score, count = "88.13 ± 1.23", "1307 ± 120"
     header = ["row", "seeds", "rounds", "test accuracy (%)", "labels selected", "selected labels right (%)"]
     line = ["UPS, no negatives", "3", "4", score, count, score, count, score, "0.7 ± 0.1"]
-    table = SummaryTable([*header, "negatives selected", "negatives right (%)", "minutes"], [line])
+    table = TextTable([*header, "negatives selected", "negatives right (%)", "minutes"], [line])
     screen = Console(file=io.StringIO(), width=80)
     monkeypatch.setattr("surelabel.cli._console.out", screen)
     show_summary(table)

@@ -15,10 +15,9 @@ from surelabel.data.run_data import RunData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.report.classes import ClassReport, class_reports, classes_table
 from surelabel.report.figures import ece_by_uncertainty
-from surelabel.report.html import write_report
-from surelabel.report.tables import Row, group_runs, judged_labels, summarize, variant_of
-from surelabel.reproduce.record import record_runs, samples_seen
-from surelabel.reproduce.results import read_rows
+from surelabel.report.html import summary_table, write_report
+from surelabel.report.tables import Row, group_runs, judged_labels, variant_of
+from surelabel.reproduce.results import samples_seen
 from surelabel.reproduce.variants import VARIANTS, pseudo_labeling
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_json
@@ -214,16 +213,6 @@ def test_a_run_from_before_there_were_two_scores_is_read(tmp_path: Path) -> None
     assert "11 points" not in page
 
 
-def test_both_scores_become_rows_of_the_results(tmp_path: Path) -> None:
-    folder = scored_run(tmp_path / "run")
-    record_runs(tmp_path / "runs.csv", [folder], experiment="e", dataset="d", num_labels=2)
-    last = folder.records()[-1]
-    assert [(row["metric"], float(row["value"])) for row in read_rows(tmp_path / "runs.csv")] == [
-        ("test mAP", last.test_score),
-        ("test mAP, 11 points", last.test_score_11),
-    ]
-
-
 def test_the_samples_of_a_round_are_counted_once_whatever_their_entries(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
     y = (x > 0).astype(int)
@@ -248,7 +237,10 @@ def test_the_report_has_a_line_for_each_class_and_names_those_left_out(tmp_path:
     assert owl[2:] == (1, 0.0, 2, 1.0)
     (row,) = group_runs([folder])
     assert classes_table(row).lines[1] == ["dog", "–", "–", "0", "–", "3", "66.67"]
-    assert summarize(row).test_score_11 == (folder.records()[-1].test_score_11, None, 1)
+    summary = summary_table([row])
+    assert dict(zip(summary.header, summary.lines[0], strict=True))["test mAP, 11 points (%)"] == (
+        f"{100 * folder.records()[-1].test_score_11:.2f}"
+    )
     page = write_report([folder], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h2>Classes of the last network</h2>" in page
     assert "test mAP, 11 points (%)" in page

@@ -116,7 +116,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     dataset = dataclasses.replace(
         experiment.COCO18,
         paper=functools.partial(voc2007.paper_recipe, side=32),
-        fast=lambda settings: tiny_pictures(voc2007.fast_recipe(settings)),
+        fast=lambda *given: tiny_pictures(voc2007.fast_recipe(*given, side=32)),
     )
     table = miniature(experiment.TABLE, dataset, {500: 8, 1000: 10, 5011: 20})
     monkeypatch.setitem(resolve(f"{experiment.FILE}:coco18").__globals__, "TABLE", table)

@@ -161,7 +161,7 @@ def test_the_table_of_fresh_rounds_says_which_differences_are_shown(tmp_path: Pa
 
 
 def test_the_table_of_first_selections_has_the_papers_recipe_alone(tmp_path: Path) -> None:
-    recipes = {"fast.json": fast_recipe(paper_recipe()), "paper.json": paper_recipe()}
+    recipes = {"fast.json": fast_recipe(), "paper.json": paper_recipe()}
     for name, settings in recipes.items():
         (tmp_path / name).write_text(json.dumps({"Supervised": settings.to_json()}))
     what = "first selection before balancing, points above"

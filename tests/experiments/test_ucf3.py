@@ -38,7 +38,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     loaded = resolve(f"{experiment.FILE}:ucf3").__globals__
     monkeypatch.setitem(loaded, "CLASSES", CLASSES)
     monkeypatch.setitem(loaded, "CLIPS", tmp_path / "clips")
-    dataset = dataclasses.replace(experiment.UCF3, fast=lambda settings: tiny_clips(ucf101.fast_recipe(settings)))
+    dataset = dataclasses.replace(experiment.UCF3, fast=lambda *given: tiny_clips(ucf101.fast_recipe(*given)))
     table = miniature(experiment.TABLE, dataset, {share: share for share in (0.2, 0.5, 1.0)})
     monkeypatch.setitem(loaded, "TABLE", table)
     return tmp_path

@@ -13,10 +13,10 @@ import surelabel as sl
 from surelabel.core.metrics import map_change, paired_change, paired_difference
 from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
+from surelabel.report.drawing import Curve, curves, histogram, lines_by_round
 from surelabel.report.held_out import check_selected, rounds_change, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.plots import Curve, curves, histogram, lines_by_round
 from surelabel.report.tables import Row, Statistic, group_runs
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run

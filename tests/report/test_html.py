@@ -15,16 +15,14 @@ import surelabel as sl
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.report.drawing import Picture, panel
-from surelabel.report.equal_counts import compare_at_equal_counts
 from surelabel.report.figures import (
-    balance_figure,
     calibration_figure,
     ece_by_uncertainty,
+    first_selection_figure,
     risk_coverage_figure,
     rounds_figure,
     uncertainty_grid,
 )
-from surelabel.report.first_selection import find_pairs
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure, to_pixels
 from surelabel.report.tables import (
@@ -36,10 +34,9 @@ from surelabel.report.tables import (
     judged_labels,
     main_row,
     statistic,
-    summarize,
-    wrong_and_kept_out,
 )
 from surelabel.reproduce.digits import Job, demo_settings, run_jobs
+from surelabel.reproduce.first_selection import difference_at_equal_counts, find_pairs
 from surelabel.reproduce.variants import VARIANTS, full_ups
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
@@ -58,7 +55,6 @@ SECTIONS = [
     "Environment",
 ]
 """What a report with nothing missing has; tables that do not apply to its runs are left out."""
-FIRST_LABELS, POOL_USE = "First labels by confidence and by uncertainty", "Use of the pool"
 
 
 def quick(settings: RunSettings) -> RunSettings:
@@ -135,7 +131,7 @@ def headings(page: str) -> list[str]:
 
 
 def test_the_page_has_every_section_and_loads_nothing(page: str) -> None:
-    assert headings(page) == [*SECTIONS[:7], FIRST_LABELS, POOL_USE, *SECTIONS[7:]]
+    assert headings(page) == SECTIONS
     assert "<title>Digits &amp; &lt;more&gt;</title>" in page
     found = parsed(page)
     assert all(address.startswith(("#", "data:image/png;base64,")) for address in found.found)
@@ -145,7 +141,7 @@ def test_the_page_has_every_section_and_loads_nothing(page: str) -> None:
 
 
 def test_a_figure_is_the_same_when_it_is_drawn_again(ups: Row) -> None:
-    first, second = (balance_figure(ups).panels[0].svg for _ in range(2))
+    first, second = (first_selection_figure(ups).panels[0].svg for _ in range(2))
     assert first == second
 
 
@@ -211,8 +207,8 @@ def test_a_supervised_run_alone_gets_a_report_with_its_name_escaped(demo_runs: l
     assert only.settings.config.max_rounds == 0
     renamed = RunFolder(only.path, only.settings.replace(name="<b>"), only.version, only.entries)
     page = write_report([renamed], tmp_path / "report.html").read_text(encoding="utf-8")
-    assert headings(page) == [SECTIONS[0], *SECTIONS[2:6], *SECTIONS[7:]]
-    assert f"Not drawn: “{SECTIONS[1]}”, “{SECTIONS[6]}”: nothing was selected, round 0 is the only one." in page
+    assert headings(page) == [SECTIONS[0], *SECTIONS[2:]]
+    assert f"Not drawn: “{SECTIONS[1]}”: nothing was selected, round 0 is the only one." in page
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
 
@@ -227,9 +223,6 @@ def test_the_main_row_is_the_last_one_that_selects_by_uncertainty(demo_runs: lis
 def test_the_summary_is_the_mean_and_deviation_of_the_last_rounds(demo_runs: list[RunFolder], ups: Row) -> None:
     last = [one.records()[-1] for one in ups.runs]
     scores = [record.test_score for record in last]
-    summary = summarize(ups)
-    assert summary.test_score == Statistic(np.mean(scores), np.std(scores, ddof=1), 2)
-    assert summary.num_positive.mean == np.mean([record.num_positive for record in last])
     table = summary_table(group_runs(demo_runs))
     assert [line[0] for line in table.lines] == [variant(demo_settings()).name for variant in VARIANTS]
     column = table.header.index("test accuracy (%)")
@@ -288,7 +281,7 @@ def test_figures_of_one_deterministic_pass_say_that_there_is_no_uncertainty(demo
     for figure in (calibration_figure(row), risk_coverage_figure(row), pictures_figure(row)):
         assert not figure.panels
         assert "estimated no uncertainty" in figure.note
-    assert balance_figure(row).panels
+    assert first_selection_figure(row).panels
 
 
 def test_every_row_has_a_line_in_the_figure_of_rounds(demo_runs: list[RunFolder]) -> None:
@@ -305,20 +298,16 @@ def test_pictures_are_confident_wrong_and_uncertain(ups: Row) -> None:
     for network in range(ups.num_rounds):
         for one in ups.runs:
             pool, kappa = one.pool(network), one.settings.config.kappa_p
-            found = wrong_and_kept_out(pool, one.truth, kappa)
-            assert (pool.confidence[found] > 0.9).all()
-            assert (pool.uncertainty[found] > kappa).all()
-            assert (pool.label[found] != one.truth[found]).all()
-            assert not pool.selection.positive[found].any()
-            expected += [(network, index) for index in found]
+            wrong = (pool.confidence > 0.9) & (pool.uncertainty > kappa) & (pool.label != one.truth)
+            assert not pool.selection.positive[wrong].any()
+            expected += [f"confidence {pool.confidence[at]:.2f}" for at in np.flatnonzero(wrong)]
     figure = pictures_figure(ups, limit=4)
     assert len(figure.pictures) == min(4, len(expected))
+    assert all(any(text in picture.caption for text in expected) for picture in figure.pictures)
     assert bool(figure.note) == (not expected)
 
 
-def test_confidence_and_uncertainty_are_compared_on_the_same_network(
-    demo_runs: list[RunFolder], ups: Row, page: str
-) -> None:
+def test_confidence_and_uncertainty_are_compared_on_the_same_network(demo_runs: list[RunFolder], ups: Row) -> None:
     (pair,) = find_pairs(ups.runs, demo_runs)  # the second seed has no other run
     assert pair.deterministic.settings.name == "Pseudo-labeling"
     entries = [run.pool_table(0).to_pylist() for run in (pair.stochastic, pair.deterministic)]
@@ -328,9 +317,8 @@ def test_confidence_and_uncertainty_are_compared_on_the_same_network(
         ranked = sorted((entry for entry in entries[1] if entry["label"] == name), key=lambda one: -one["confidence"])
         others += ranked[:count]
     shares = [np.mean([entry["label"] == entry["truth"] for entry in part]) for part in (chosen, others)]
-    found = compare_at_equal_counts([pair])
-    assert found.difference.mean == pytest.approx(shares[0] - shares[1])
-    assert f"<td>{100 * shares[0]:.2f}</td><td>{100 * shares[1]:.2f}</td>" in page
+    found = difference_at_equal_counts(pair, "confidence")
+    assert found.mean == pytest.approx(shares[0] - shares[1])
 
 
 def test_a_picture_holds_the_sample_enlarged() -> None:

@@ -8,9 +8,8 @@ import pytest
 from report_support import CONFIG, SAMPLES, Scripted
 
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.report.analysis import analysis_text
 from surelabel.report.tables import Row
-from surelabel.reproduce.paper_figures import figure_1, figure_1_a
+from surelabel.reproduce.paper_figures import figure_1_a, figure_1_by_round
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
 
@@ -46,17 +45,9 @@ def learned(tmp_path: Path) -> RunFolder:
     return RunFolder(found.path, found.settings.replace(learner=TorchLearnerSettings()), found.version, found.entries)
 
 
-def test_a_rounds_use_of_the_pool_is_what_its_network_learned_from(learned: RunFolder) -> None:
-    records = learned.records()
-    shares = [analysis_text(learned, number).positive_share for number in (1, 2)]
-    assert shares == [record.positive_share for record in records[1:]]
-    assert shares[0] != shares[1]
-    assert analysis_text(learned, 1).positive_accuracy == records[1].positive_accuracy
-
-
 def test_figure_1_a_is_of_the_first_network(learned: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr("surelabel.reproduce.paper_figures.curves", lambda lines, *_: drawn.append(lines))
+    monkeypatch.setattr("surelabel.report.drawing.curves", lambda lines, *_: drawn.append(lines))
     figure_1_a({"digits": [learned]})
     largest = float(np.max(drawn[0]["digits"].x))
     truth = learned.truth
@@ -68,10 +59,10 @@ def test_figure_1_b_and_c_begin_with_the_round_that_learned_from_labels(
 ) -> None:
     drawn: dict[str, Any] = {}
     monkeypatch.setattr(
-        "surelabel.reproduce.paper_figures.lines_by_round",
+        "surelabel.report.drawing.lines_by_round",
         lambda lines, label, first: drawn.update({label: (first, [one.mean for one in lines["UPS"]])}),
     )
-    figure_1([Row("UPS", (learned,))])
+    figure_1_by_round([Row("UPS", (learned,))])
     records = learned.records()[1:]
     assert drawn == {
         "share of right labels among the selected": (1, [record.positive_accuracy for record in records]),

@@ -9,9 +9,8 @@ import pytest
 from surelabel.cli import main
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError
-from surelabel.reproduce.arguments import check_arguments, parse_arguments
 from surelabel.reproduce.cifar import CIFAR10
-from surelabel.reproduce.entries import Entry
+from surelabel.reproduce.entries import Entry, check_arguments, parse_arguments
 from surelabel.reproduce.experiment import check_request
 from surelabel.reproduce.paper import experiment
 from surelabel.reproduce.plans import Options, Plans

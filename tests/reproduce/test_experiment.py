@@ -21,14 +21,12 @@ from surelabel.errors import ChangedFileError, DamagedFileError, DataError, Inva
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce import paper, plans, variants
-from surelabel.reproduce.budget import LEAST_SAMPLES, MARGIN, Cut, Speed, batch_of, cut_to
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100, fast_recipe, paper_recipe
 from surelabel.reproduce.entries import DataSet, Entry, Experiment, Metric, RecipeName, labels_text, parse_labels, rows
 from surelabel.reproduce.experiment import check_request, chosen, reproduce
 from surelabel.reproduce.outcome import OTHERS, code_of, collect, differences, settings_hash, write_outcome
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
-from surelabel.reproduce.paper_figures import paper_figures
-from surelabel.reproduce.plans import Options
+from surelabel.reproduce.plans import LEAST_SAMPLES, MARGIN, Cut, Options, Speed, batch_of, cut_to
 from surelabel.reproduce.results import read_rows
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.runs import RunFolder
@@ -59,9 +57,9 @@ TARGETS = {  # as the paper prints them
 }
 
 
-def tiny(settings: RunSettings) -> RunSettings:
+def tiny(*given: Any, **more: Any) -> RunSettings:
     """The fast recipe with a narrow network, few steps and two rounds."""
-    fast = fast_recipe(settings)
+    fast = fast_recipe(*given, **more)
     assert isinstance(fast.learner, TorchLearnerSettings)
     training = fast.learner.training.replace(steps=2, batch_size=8, negative_batch_size=4, learning_rate=0.05)
     learner = fast.learner.replace(training=training, model_parameters={"dropout": 0.3, "width": 4}, threads=1)
@@ -72,12 +70,12 @@ def tiny(settings: RunSettings) -> RunSettings:
 def test_runs_of_the_first_version_are_found_under_their_names() -> None:
     """Letters as 0.1 made them: settings and data functions that came or moved later must not change these."""
     assert settings_hash(paper_recipe(CIFAR10, 1000)) == "350b55bc"
-    assert settings_hash(fast_recipe(paper_recipe(CIFAR10, 4000))) == "196c944f"
+    assert settings_hash(fast_recipe(CIFAR10, 4000)) == "196c944f"
 
 
 def test_the_longest_round_of_the_fast_recipe_is_never_left_out() -> None:
     """With 100 classes no round is balanced, and counts that hardly change would end the rounds before their time."""
-    config, counts = fast_recipe(paper_recipe(CIFAR100)).config, [0, 9000, 9000, 9000, 9000, 9000]
+    config, counts = fast_recipe(CIFAR100).config, [0, 9000, 9000, 9000, 9000, 9000]
     assert config.stop_reason(counts, num_classes=100, minutes=1.0) is None
     assert config.stop_reason([*counts, 9000], num_classes=100, minutes=1.0) == "max_rounds"
 
@@ -194,7 +192,7 @@ def test_what_a_recipe_leaves_to_the_network_is_listed_as_it_is() -> None:
 
 
 def test_a_budget_is_kept_and_split_over_the_rounds() -> None:
-    settings, speed = fast_recipe(paper_recipe()), Speed(80_000.0, 50_000.0)
+    settings, speed = fast_recipe(), Speed(80_000.0, 50_000.0)
     for minutes in (0.1, 1.0, 6.0, 25.0):
         cut = cut_to(settings, minutes, speed, 49_000)
         length = sum(1.5**number for number in range(cut.max_rounds + 1))
@@ -212,14 +210,14 @@ def test_a_budget_is_kept_and_split_over_the_rounds() -> None:
 
 def test_a_network_without_rounds_fills_the_minutes_by_the_papers_recipe_too() -> None:
     """Its batches have no negatives on top, which the fast recipe fills up with labels."""
-    for recipe, batch in ((paper_recipe(), 128), (fast_recipe(paper_recipe()), 640)):
+    for recipe, batch in ((paper_recipe(), 128), (fast_recipe(), 640)):
         supervised = variants.supervised(recipe)
         cut = cut_to(supervised, 6.0, Speed(80_000.0, 50_000.0), 49_000)
         assert cut.steps * batch == pytest.approx(80_000 * (360 * MARGIN - 49_000 / 50_000), rel=0.01)
 
 
 def test_an_ensemble_gets_fewer_steps_for_the_same_minutes() -> None:
-    one = fast_recipe(paper_recipe())
+    one = fast_recipe()
     several = variants.with_estimator(one, "deep-ensemble")
     speed = Speed(80_000.0, 50_000.0)
     few, many = (cut_to(settings, 25, speed, 49_000) for settings in (several, one))
@@ -288,45 +286,6 @@ def test_another_estimator_takes_the_place_of_the_recipes(small: Experiment, tmp
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="mine.py:Mine"))
 
 
-def test_figure_4_is_drawn_from_the_folders_alone(
-    small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A network that has hardly learned is not confident, and its passes differ.
-    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
-
-    def strict(settings: RunSettings) -> RunSettings:
-        made = tiny(settings)
-        return made.replace(config=made.config.replace(kappa_p=0.0))
-
-    ups = dataclasses.replace(small.entries[-1], dataset=dataclasses.replace(CIFAR10, fast=strict))
-    (cell,) = reproduce(dataclasses.replace(small, entries=(ups,)), tmp_path / "runs", Options(seeds=(0, 1)))
-    shutil.rmtree(tmp_path / "data")
-    (panel,) = paper_figures(cell.runs)["figure-4"].panels
-    assert panel.svg.count("<image") == 12
-
-
-@pytest.mark.parametrize("damage", ["edited data", "cut off"])
-def test_pictures_that_cannot_be_kept_stop_nothing(
-    damage: str, small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("surelabel.report.pictures.CONFIDENT", 0.0)
-    mine, out, results = of_file(tmp_path / "mine", kappa_p=0.0), tmp_path / "runs", tmp_path / "runs.csv"
-    path = reproduce(mine, out, Options(device="cpu"))[0].runs[0].path / "pictures.npz"
-    whole = path.read_bytes()
-    if damage == "cut off":
-        path.write_bytes(whole[:-100])
-    else:
-        path.unlink()
-        with (tmp_path / "mine" / "mine.py").open("a") as file:
-            file.write("# edited\n")
-    (cell,) = reproduce(mine, out, Options(device="cpu", seeds=(0, 1)), results=results)
-    assert [row["seed"] for row in read_rows(results)] == ["0", "1"]
-    assert len(cell.runs) == (1 if damage == "edited data" else 2)
-    told = f"The run in '{path.parent}' keeps no pictures for figure 4: "
-    assert (told in caplog.text) == (damage == "edited data") == (not path.exists())
-    assert damage == "edited data" or path.read_bytes() == whole
-
-
 def test_a_broken_off_experiment_goes_on(small: Experiment, tmp_path: Path) -> None:
     class StopError(Exception):
         pass
@@ -351,8 +310,8 @@ def test_other_settings_get_a_folder_of_their_own_and_equal_ones_are_run_once(
     first = reproduce(small, out, options)[3].runs[0]
     other = Experiment("other", "Other tables", (Entry("MC-Dropout", SMALL, 20, None, variants.full_ups),))
     assert reproduce(other, out, Options(device="cpu"))[0].runs[0].path == first.path
-    wider = tiny(paper_recipe()).learner.model_parameters | {"width": 6}  # type: ignore[union-attr]
-    recipe = lambda s: (t := tiny(s)).replace(learner=t.learner.replace(model_parameters=wider))  # noqa: E731
+    wider = tiny().learner.model_parameters | {"width": 6}  # type: ignore[union-attr]
+    recipe = lambda *s: (t := tiny(*s)).replace(learner=t.learner.replace(model_parameters=wider))  # noqa: E731
     wide = rows(dataclasses.replace(CIFAR10, fast=recipe), 20, ("UPS", variants.full_ups))
     assert reproduce(Experiment("wide", "Wide", wide), out, Options(device="cpu"))[0].runs[0].path != first.path
 
@@ -419,7 +378,7 @@ def test_a_damaged_shared_network_is_trained_again(
 
 def test_first_selections_are_recorded(small: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for a network: UPS and no NL begin with the supervised one's selection."""
-    monkeypatch.setattr("surelabel.reproduce.experiment.paper_counts", lambda run: {"cat": 1065})
+    monkeypatch.setattr("surelabel.reproduce.first_selection.paper_counts", lambda run: {"cat": 1065})
     same = (("no NL", variants.ups_without_negatives), paper.UPS)
     first = Experiment("first", "First", rows(SMALL, 20, *paper.FIRST, *same))
     results = tmp_path / "runs.csv"
@@ -649,8 +608,8 @@ def of_file(folder: Path, **config: float) -> Experiment:
     more = "\nfrom surelabel.data.sets import cifar10 as data\n"
     (folder / "mine.py").write_text(NETS + more)
 
-    def recipe(settings: RunSettings) -> RunSettings:
-        fast = tiny(settings)
+    def recipe(*given: Any) -> RunSettings:
+        fast = tiny(*given)
         assert isinstance(fast.learner, TorchLearnerSettings)
         training = fast.learner.training.replace(channels_last=False)
         learner = fast.learner.replace(model=f"{folder}/mine.py:make", training=training)

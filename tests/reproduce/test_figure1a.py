@@ -90,13 +90,12 @@ def test_every_data_set_has_a_curve_and_its_own_metric(figure1a: Experiment, tmp
     drawing = (together / "figure-1-a.svg").read_text()
     names = ("cifar10, 20 labeled", "ucf101, 20 % labeled", "voc2007, 25 labeled")
     assert all(f">{name}<" in drawing for name in names)
-    caption = (together / "figures.md").read_text()
-    assert "Of voc2007, 25 labeled, every entry is a label. An entry is one class of one sample" in caption
+    multi = "In multi-label data, each class of each sample is a label"
+    assert multi in (together / "figures.md").read_text()
     alone = out / "figure1a-voc2007-25"
-    assert "calibration error of the entries with an uncertainty of at most t." in (alone / "figures.md").read_text()
-    assert "ECE of the entries with u ≤ t" in (alone / "figure-1-a.svg").read_text()
-    of_samples = (out / "figure1a-ucf101-20-percent" / "figures.md").read_text()
-    assert "of the samples whose predicted class has an uncertainty of at most t." in of_samples
+    assert multi in (alone / "figures.md").read_text()
+    assert ">voc2007, 25 labeled<" in (alone / "figure-1-a.svg").read_text()
+    assert multi not in (out / "figure1a-ucf101-20-percent" / "figures.md").read_text()
 
 
 def test_cifar_100_has_a_curve_too(figure1a: Experiment, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_the_rest_of_the_papers_recipe_is_the_papers():
 
 def test_the_fast_recipe_is_the_one_whose_results_are_shown():
     """docs/recipes.md and results/ are of these settings."""
-    fast = fast_recipe(paper_recipe())
+    fast = fast_recipe()
     assert set(differences(fast, paper_recipe())) == {
         "max_rounds 6 (paper 20)",
         "tolerance None (paper 0.01)",

@@ -13,18 +13,17 @@ from report_support import scripted_run
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
 from surelabel.methods.ups import UPSMethod
-from surelabel.report.first_selection import NetworkPair
-from surelabel.reproduce import budget, plans, variants
-from surelabel.reproduce.budget import Cut, Speed, measure
+from surelabel.reproduce import plans, variants
 from surelabel.reproduce.entries import Experiment
-from surelabel.reproduce.experiment import _first_selection, reproduce
+from surelabel.reproduce.experiment import reproduce
+from surelabel.reproduce.first_selection import NetworkPair, label_figures, selection_figures
 from surelabel.reproduce.outcome import collect, percent
 from surelabel.reproduce.paper import experiment
-from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.plans import Cut, Options, Plans, Speed, measure
 from surelabel.reproduce.results import read_rows
 from surelabel.runs import RunFolder
-from tests.report.test_first_selection import on
 from tests.reproduce.test_experiment import small as small
+from tests.reproduce.test_first_selection import on
 
 
 def test_the_last_networks_score_is_shown_and_not_the_best(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_speed_is_that_of_the_second_round_and_of_all_members(
     entry = dataclasses.replace(small.entries[-1], variant=variant)
     settings = Plans(None, Options(device="cpu")).settings(entry, 0)
     clock = iter([0.0, 90.0, 190.0, 200.0, 202.0, 206.0])  # training and labeling: 90 and 100 seconds, then 2 and 4
-    monkeypatch.setattr(budget, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(plans, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     _, samples = UPSMethod("single", settings.network.training.replace(steps=2)).samples_in_round(60, 0, 0, 0)
     assert measure(settings, settings.data.load()) == (settings.network.members * samples / 2, 40 / 4)
 
@@ -114,7 +113,8 @@ def test_finished_rounds_are_not_trained_again(
 
 def test_first_selections_are_recorded_in_percent_beside_the_papers(tmp_path: Path) -> None:
     runs = (scripted_run(tmp_path / str(one), one_pass=one) for one in (True, False))
-    found = {figure.metric: figure for figure in _first_selection(NetworkPair(*(on(run, "cifar10") for run in runs)))}
+    pair = NetworkPair(*(on(run, "cifar10") for run in runs))
+    found = {figure.metric: figure for figure in (*selection_figures(pair.stochastic), *label_figures(pair))}
     values = {metric: figure.value for metric, figure in found.items()}
     for stage, number, accuracy, above in (("before", 6, 80, 20), ("after", 4, 100, 100 / 3)):
         assert values[f"first selection, positives {stage} balancing"] == number

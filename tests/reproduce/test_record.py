@@ -14,8 +14,7 @@ from surelabel.data.splits import split_hash
 from surelabel.errors import RunLockedError
 from surelabel.learners.settings import SklearnLearnerSettings
 from surelabel.reproduce.digits import Job, demo_settings, run_jobs
-from surelabel.reproduce.record import record_runs, samples_seen
-from surelabel.reproduce.results import COLUMNS, read_rows
+from surelabel.reproduce.results import COLUMNS, Figure, read_rows, record_runs, samples_seen
 from surelabel.reproduce.variants import ups_without_negatives
 from surelabel.runs import RunFolder
 from surelabel.runs.rows import alone
@@ -35,10 +34,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_path: Path) -> None:
-    for _ in range(2):
-        record_runs(tmp_path / "runs.csv", [finished], experiment="demo", dataset="digits", num_labels=40)
-    row, again = read_rows(tmp_path / "runs.csv")
-    assert row == again
+    score = Figure("test accuracy", finished.records()[-1].test_score)
+    for _ in range(2):  # what is there is not written again
+        record_runs(tmp_path / "runs.csv", [(finished, [score])], experiment="demo", dataset="digits", num_labels=40)
+    (row,) = read_rows(tmp_path / "runs.csv")
     assert tuple(row) == COLUMNS
     assert float(row["value"]) == finished.records()[-1].test_score
     assert (row["row"], row["seed"], row["rounds"], row["labels"]) == ("UPS, no negatives", "4", "1", "40")
@@ -51,14 +50,14 @@ def test_a_run_is_one_row_and_its_settings_lie_beside(finished: RunFolder, tmp_p
 
 APPEND = """
 import sys
-from surelabel.reproduce.record import Figure, record_run
+from surelabel.reproduce.results import Figure, record_runs
 from surelabel.runs import RunFolder
 folder, path, name = sys.argv[1:]
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(60):
     figures = [Figure(f"{name} {number}", number), Figure(f"both {number}", number)]
-    record_run(path, RunFolder.open(folder), figures, row="UPS", experiment="e", dataset="d", num_labels=4, labels="4")
+    record_runs(path, [(RunFolder.open(folder), figures)], experiment="e", dataset="d", num_labels=4)
 """
 
 
@@ -98,7 +97,8 @@ def test_a_run_without_its_split_is_told_by_its_data(finished: RunFolder, tmp_pa
     shutil.copytree(finished.path, tmp_path / "run")
     (tmp_path / "run" / "split.json").unlink()
     older = RunFolder.open(tmp_path / "run")
-    record_runs(tmp_path / "runs.csv", [older], experiment="demo", dataset="digits", num_labels=40)
+    found = [(older, [Figure("test accuracy", 0.9)])]
+    record_runs(tmp_path / "runs.csv", found, experiment="demo", dataset="digits", num_labels=40)
     assert read_rows(tmp_path / "runs.csv")[0]["split_hash"] == finished.settings.fingerprint != ""
 
 

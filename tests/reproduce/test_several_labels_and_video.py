@@ -17,12 +17,11 @@ from surelabel.data import sets as datasets
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.reproduce import ucf101, variants, voc2007
-from surelabel.reproduce.budget import Speed, batch_of, cut_to
 from surelabel.reproduce.entries import Experiment, Labels
 from surelabel.reproduce.experiment import chosen, reproduce
 from surelabel.reproduce.outcome import Result, differences
 from surelabel.reproduce.paper import ALL_LABELS, EXPERIMENTS, experiment
-from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.plans import Options, Plans, Speed, batch_of, cut_to
 from surelabel.reproduce.results import read_rows
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.reproduce.voc2007 import VOC2007
@@ -37,16 +36,16 @@ pytestmark = [
 ]
 
 
-def tiny_voc2007(settings: RunSettings) -> RunSettings:
-    return tiny_pictures(voc2007.fast_recipe(settings))
+def tiny_voc2007(*given: Any, **more: Any) -> RunSettings:
+    return tiny_pictures(voc2007.fast_recipe(*given, **{"side": 32, **more}))
 
 
-def tiny_ucf101(settings: RunSettings) -> RunSettings:
-    return tiny_clips(ucf101.fast_recipe(settings))
+def tiny_ucf101(*given: Any, **more: Any) -> RunSettings:
+    return tiny_clips(ucf101.fast_recipe(*given, **more))
 
 
-def longer_ucf101(settings: RunSettings) -> RunSettings:
-    return tiny_ucf101(settings).with_training(steps=3)
+def longer_ucf101(*given: Any, **more: Any) -> RunSettings:
+    return tiny_ucf101(*given, **more).with_training(steps=3)
 
 
 SMALL_VOC = dataclasses.replace(VOC2007, paper=functools.partial(voc2007.paper_recipe, side=32), fast=tiny_voc2007)
@@ -364,7 +363,7 @@ def test_the_documents_way_to_a_figure_of_several_tables_works(
 
 
 def test_minutes_are_filled_by_batches_as_they_are() -> None:
-    recipe = voc2007.fast_recipe(voc2007.paper_recipe(), steps=1200)
+    recipe = voc2007.fast_recipe(steps=1200)
     assert batch_of(recipe) == 256  # no negatives on top
     speed = Speed(6000.0, 15_000.0)
     for minutes, rounds in ((1.0, 1), (3.0, 2), (6.0, 4), (20.0, 4)):

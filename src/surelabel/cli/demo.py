@@ -10,7 +10,7 @@ from surelabel.cli._options import option
 from surelabel.cli._rounds import shown_work
 
 if TYPE_CHECKING:
-    from surelabel.report.html import SummaryTable
+    from surelabel.report.tables import TextTable
 
 EXAMPLES = (
     "surelabel demo",
@@ -44,7 +44,7 @@ def command(
     say(f"The report is in {result.report}, the runs beside it. Open it in a browser.")
 
 
-def show_summary(summary: "SummaryTable") -> None:
+def show_summary(summary: "TextTable") -> None:
     """Print the summary on 80 columns: the report has the columns that are left out here."""
     kept = [place for place, name in enumerate(summary.header) if name not in _ONLY_IN_THE_REPORT]
     # A space that does not break keeps "88.0 ± 0.4" on one line.

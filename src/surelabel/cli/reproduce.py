@@ -78,8 +78,7 @@ def command(
     if results is not None and no_results:
         raise InvalidInputError("Give --results or --no-results, not both.")
     check_pretrained(pretrained)
-    from surelabel.reproduce.arguments import parse_arguments
-    from surelabel.reproduce.entries import parse_labels
+    from surelabel.reproduce.entries import parse_arguments, parse_labels
     from surelabel.reproduce.paper import experiment as named
     from surelabel.reproduce.plans import Options
 
@@ -140,12 +139,13 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
         options: recipe and minutes.
         out: where the table and the figures go.
     """
-    from surelabel.reproduce.outcome import cell_texts, header_texts, notes, scores_text, write_outcome
+    from surelabel.reproduce.outcome import notes, outcome_table, scores_text, write_outcome
 
     if not any(cell.runs for cell in cells):
         return
     say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
-    show_table(header_texts(experiment), [cell_texts(experiment, cell) for cell in cells], text_columns=2)
+    table = outcome_table(experiment, cells)
+    show_table(table.header, table.lines, text_columns=2)
     for text in notes(experiment, cells):
         say(text)
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):

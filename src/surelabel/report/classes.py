@@ -1,11 +1,73 @@
-"""Several labels a sample, class by class: average precision, and how much was selected and is right."""
+"""Labels by class: what the first selection takes of each, and how the last network of a multi-label run fares."""
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from surelabel.records import ClassScores, RoundRecord
-from surelabel.report.first_selection import share
-from surelabel.report.tables import Row, Statistic, TextTable, percent, statistic
+from surelabel.report.tables import Mask, Row, TextTable, count_text, share_text, statistic
 from surelabel.runs import RunFolder
+
+
+class Positives(NamedTuple):
+    """Positive labels of one selection.
+
+    Attributes:
+        counts: of each class, C numbers.
+        accuracy: the share that is right, where the truth is known; None where it is not known of any.
+    """
+
+    counts: tuple[int, ...]
+    accuracy: float | None
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return sum(self.counts)
+
+    @property
+    def imbalance(self) -> float | None:
+        """Largest over smallest class; infinite where a class has none, None of nothing.
+
+        Example:
+            >>> Positives((6, 3), None).imbalance
+            2.0
+        """
+        if not self.number:
+            return None
+        return max(self.counts) / min(self.counts) if min(self.counts) else math.inf
+
+
+def first_selection(run: RunFolder) -> dict[str, Positives]:
+    """Return what round 0's network selects "before" and "after" balancing, whether or not a round learned from it."""
+    pool, truth = run.pool(0), run.truth
+    found = {}
+    for stage, marked in (("before", pool.positive_before), ("after", pool.positive)):
+        accuracy = None if truth is None else share((pool.label == truth)[marked & (truth >= 0)])
+        found[stage] = Positives(tuple(pool.class_counts(marked).tolist()), accuracy)
+    return found
+
+
+def first_selection_table(row: Row) -> TextTable:
+    """Return the first selections of a row's runs, before and after balancing."""
+    lines = []
+    for stage in ("before", "after"):
+        found = [first_selection(run)[stage] for run in row.runs]
+        ratios = [one.imbalance for one in found]
+        ratio = "∞" if math.inf in ratios else _ratio_text(ratios)
+        number, right = count_text([one.number for one in found]), share_text([one.accuracy for one in found])
+        lines.append([f"{stage} balancing", number, ratio, right])
+    return TextTable(["", "positive labels", "largest / smallest class", "right (%)"], lines)
+
+
+def _ratio_text(ratios: Sequence[float | None]) -> str:
+    found = statistic(ratios)
+    return "–" if found is None else f"{found:.2f}"
+
+
+def share(right: Mask) -> float | None:
+    """Return the share of True; None of nothing."""
+    return float(right.mean()) if len(right) else None
 
 
 class ClassReport(NamedTuple):
@@ -29,23 +91,18 @@ class ClassReport(NamedTuple):
 
 
 def class_reports(run: RunFolder) -> list[ClassReport]:
-    """Return what a finished run of several labels a sample says of each class."""
-    last, num_classes = run.records()[-1], len(run.settings.classes)
-    scores = class_scores(last) or [None] * num_classes
-    selected = [[None] * 4] * num_classes if last.round == 0 else _selected(run, last.round)
-    return [ClassReport(*(one or (None, None)), *cells) for one, cells in zip(scores, selected, strict=True)]
-
-
-def _selected(run: RunFolder, round: int) -> list[list[Any]]:
-    """Return of each class how many positives the round learned from, the share that is right, and so for negatives."""
-    selection, truth = run.pool(round - 1).selection, run.truth
-    classes: list[list[Any]] = [[] for _ in run.settings.classes]
-    for value, marked in ((1, selection.positive), (0, selection.negative)):
-        for code, cells in enumerate(classes):
+    """Return what a finished multi-label run says of each class."""
+    last, truth = run.records()[-1], run.truth
+    selection = run.pool(last.round - 1).selection if last.round else None
+    reports = []
+    for code, score in enumerate(class_scores(last) or [None] * len(run.settings.classes)):
+        selected: list[Any] = []
+        for value, marked in ((1, selection.positive), (0, selection.negative)) if selection else ():
             rows = marked[:, code]
             right = None if truth is None else share((truth[:, code] == value)[rows & (truth[:, code] >= 0)])
-            cells += [int(rows.sum()), right]
-    return classes
+            selected += [int(rows.sum()), right]
+        reports.append(ClassReport(*(score or (None, None)), *(selected or [None] * 4)))
+    return reports
 
 
 def class_scores(record: RoundRecord) -> ClassScores | None:
@@ -71,17 +128,9 @@ def classes_table(row: Row) -> TextTable:
         "negatives": "negatives selected",
         "negative_accuracy": "right (%)",
     }
-    reports = zip(*(class_reports(run) for run in row.runs), strict=True)
-    found = [{name: statistic([getattr(one, name) for one in of_class]) for name in columns} for of_class in reports]
-    kept = [name for name in columns if any(values[name] is not None for values in found)]
-    lines = [
-        [class_name, *(_score_text(values[name], columns[name]) for name in kept)]
-        for class_name, values in zip(row.runs[0].settings.classes, found, strict=True)
-    ]
-    return TextTable(["class", *(columns[name] for name in kept)], lines if kept else [])
-
-
-def _score_text(value: Statistic | None, header: str) -> str:
-    if value is None:
-        return "–"
-    return f"{percent(value):.2f}" if "(%)" in header else f"{value:,.0f}"
+    lines, reports = [], zip(*(class_reports(run) for run in row.runs), strict=True)
+    for class_name, of_class in zip(row.runs[0].settings.classes, reports, strict=True):
+        values = {name: [getattr(one, name) for one in of_class] for name in columns}
+        texts = (share_text(values[name]) if "(%)" in columns[name] else count_text(values[name]) for name in columns)
+        lines.append([class_name, *texts])
+    return TextTable(["class", *columns.values()], lines).without_empty()

@@ -9,19 +9,22 @@ On a page a panel is an inline SVG with the page's own ink, in light and in dark
 import base64
 import html
 import io
+import itertools
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.text import visible
+from surelabel.core.calibration import calibration_error, reliability_bins
+from surelabel.report.tables import Statistic
 from surelabel.runs.files import write_file
 
 INK = "#010203"
@@ -159,3 +162,163 @@ def _inline(svg: str, label: str) -> str:
 
     # Tags alone: a class may be called id="1".
     return re.sub(r"<[^>]*>", own, svg)
+
+
+BINS = 25
+
+
+class Curve(NamedTuple):
+    """A line through the points (x, y), shape (K,) each."""
+
+    x: Any
+    y: Any
+
+
+def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
+    """Draw a line for each name, over an axis that begins at 0."""
+    with panel(f"{ylabel} over {xlabel}") as drawn:
+        colors = itertools.cycle(COLORS)
+        marks = [drawn.axes.plot(line.x, line.y, color=next(colors), label=name)[0] for name, line in lines.items()]
+        drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
+        drawn.axes.locator_params(axis="x", nbins=6)
+        drawn.axes.set_ylim(bottom=0)
+        _legend_above(drawn.axes, marks)
+    return drawn
+
+
+def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, first: int) -> Panel:
+    """Draw a line for each name with a band of one std, from round `first` on; a single round is a dashed level."""
+    with panel(f"{label} by round") as drawn:
+        axes, marks = drawn.axes, []
+        longest = max(len(line) for line in lines.values())
+        for index, (name, line) in enumerate(lines.items()):
+            color = COLORS[index % len(COLORS)]
+            points = [(first + i, value) for i, value in enumerate(line) if value is not None]
+            if not points:
+                continue
+            x, means = [i for i, _ in points], np.array([value.mean for _, value in points])
+            if len(points) == 1 and longest > 1:
+                marks.append(axes.axhline(means[0], color=color, linestyle="--", label=name))
+                continue
+            std = np.array([value.std or 0.0 for _, value in points])
+            marks += axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
+            axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        if all(value is None or float(value.mean).is_integer() for line in lines.values() for value in line):
+            axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        axes.set(xlabel="round", ylabel=label)
+        _legend_above(axes, marks)
+    return drawn
+
+
+def points(x: Sequence[float], y: Sequence[Statistic], xlabel: str, ylabel: str, *, logarithmic: bool) -> Panel:
+    """Draw means with bars of one std over the values x, which are written below the axis."""
+    from matplotlib.ticker import NullLocator
+
+    with panel(f"{ylabel} over {xlabel}") as drawn:
+        axes = drawn.axes
+        bars = [value.std or 0.0 for value in y]
+        axes.errorbar(x, [value.mean for value in y], bars, color=COLORS[0], marker="o", markersize=4, capsize=3)
+        if logarithmic:
+            axes.set_xscale("log")
+        axes.set_xticks(x, [f"{value:g}" for value in x])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+    return drawn
+
+
+def histogram(
+    values: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str, marks: Mapping[str, float] | None = None
+) -> Panel:
+    """Draw the distributions of right and of wrong labels over `values`, on a logarithmic axis.
+
+    Args:
+        values: confidences or uncertainties, shape (N,); infinite ones are counted, but not drawn.
+        right: the label is the true one, shape (N,).
+        label: what the values are.
+        marks: thresholds to draw as lines, by their names; infinite ones are left out.
+    """
+    from matplotlib.ticker import LogFormatter
+
+    drawable = np.isfinite(values)
+    shown = values[drawable]
+    edges = np.linspace(float(shown.min(initial=0)), float(shown.max(initial=1e-9)), BINS + 1)
+    with panel(f"right and wrong labels over {label}") as drawn:
+        axes = drawn.axes
+        for name, chosen, color in (("right", right, RIGHT), ("wrong", ~right, WRONG)):
+            beyond = int((chosen & ~drawable).sum())
+            text = f"{name} ({chosen.sum()}{f', {beyond} infinite' if beyond else ''})"
+            axes.hist(values[chosen & drawable], bins=edges, color=color, alpha=0.55, label=text)
+        finite = {name: value for name, value in (marks or {}).items() if np.isfinite(value)}
+        for style, (name, value) in zip(("--", ":"), finite.items(), strict=False):
+            axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
+        axes.locator_params(axis="x", nbins=6)
+        axes.set_yscale("log")
+        # matplotlib's own ticks are mathematics.
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
+        axes.set(xlabel=label, ylabel="labels")
+        axes.set_ylim(bottom=0.5)
+        _legend_above(axes, axes.get_legend_handles_labels()[0])
+    return drawn
+
+
+def reliability(confidence: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str) -> Panel:
+    """Draw the share of right labels in ten bins of the confidence; a bar's shade says how many labels it holds."""
+    bins = reliability_bins(confidence, right, bins=10)
+    error = calibration_error(confidence, right)
+    with panel(f"reliability of {label}") as drawn:
+        axes = drawn.axes
+        shade = 0.25 + 0.75 * np.sqrt(bins.count / max(1, bins.count.max()))
+        for lower, upper, accuracy, alpha in zip(bins.lower, bins.upper, bins.accuracy, shade, strict=True):
+            if np.isfinite(accuracy):
+                axes.bar(lower, accuracy, upper - lower, align="edge", color=RIGHT, alpha=alpha, edgecolor=INK, lw=0.4)
+        axes.plot([0, 1], [0, 1], color=INK, linewidth=1, linestyle="--")
+        axes.set(xlabel=f"confidence ({label})", ylabel="share right", xlim=(0, 1), ylim=(0, 1.02))
+        axes.set_title(f"ECE {error:.3f} over {len(right)} labels", fontsize=9)
+    return drawn
+
+
+def classes(names: Sequence[str], before: Sequence[float], after: Sequence[float], label: str) -> Panel:
+    """Draw two bars for each class, before and after balancing."""
+    with panel(label, width=6.5) as drawn:
+        place = np.arange(len(before))
+        drawn.axes.bar(place - 0.2, before, 0.4, color=COLORS[5], label="before balancing")
+        drawn.axes.bar(place + 0.2, after, 0.4, color=COLORS[0], label="after")
+        step = max(1, len(before) // 20)
+        shown = [literal(name, 16) for name in names[::step]]
+        crowded = max(map(len, shown)) * len(shown) > 70
+        slanted = {"rotation": 30, "ha": "right"} if crowded else {}
+        drawn.axes.set_xticks(place[::step], shown, **slanted)
+        drawn.axes.set(xlabel="class", ylabel="positive labels")
+        drawn.axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2)
+    return drawn
+
+
+def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
+    """Show pictures in rows, each above its caption."""
+    rows = -(-len(pictures) // columns)
+    with panel(label, width=1.55 * columns, height=2.3 * rows) as drawn:
+        axes = drawn.axes
+        for index, picture in enumerate(pictures):
+            top, left = 1.5 * (index // columns), index % columns
+            gray = {"cmap": "gray", "vmin": 0, "vmax": 255} if picture.pixels.ndim == 2 else {}
+            extent = (left + 0.05, left + 0.95, top + 0.95, top + 0.05)
+            axes.imshow(picture.pixels, extent=extent, interpolation="nearest", **gray)
+            about, *numbers = picture.caption.rsplit(", ", 2)
+            true, _, other = about.partition(" taken for ")
+            lines = [literal(line, 24) for line in (true, f"taken for {other}", *numbers)]
+            axes.text(left + 0.05, top + 1, "\n".join(lines), fontsize=7, va="top")
+        axes.set(xlim=(0, min(columns, len(pictures))), ylim=(1.5 * rows, 0), aspect="equal")
+        axes.axis("off")
+    return drawn
+
+
+def _legend_above(axes: Any, marks: Sequence[Any]) -> None:
+    """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib leaves out."""
+    if not marks:
+        return
+    unnamed = ["-"] * len(marks)
+    legend = axes.figure.legend(marks, unnamed, loc="outside upper center", ncols=min(2, len(marks)))
+    for text, mark in zip(legend.get_texts(), marks, strict=True):
+        text.set_text(literal(mark.get_label()))

@@ -1,7 +1,7 @@
 """The figures of a report, from run folders alone.
 
-A figure that cannot be drawn says why instead. Labels are judged on the pool, or with `validation` on the validation
-set, for runs that do not know the pool's.
+A figure that cannot be drawn says why instead. Labels are judged on the pool. Where the pool's true labels are not
+known, `validation` judges them on the validation set.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.core.calibration import calibration_error, risk_coverage, uncertainty_auroc
-from surelabel.report.drawing import Panel, Picture
-from surelabel.report.first_selection import STAGES, first_selection, first_selection_table
-from surelabel.report.plots import Curve, classes, curves, histogram, lines_by_round, reliability
+from surelabel.report.classes import classes_table, first_selection, first_selection_table, left_out
+from surelabel.report.drawing import (
+    Curve,
+    Panel,
+    Picture,
+    classes,
+    curves,
+    histogram,
+    lines_by_round,
+    reliability,
+)
 from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
 
 NOT_DRAWN = "Not drawn: "
@@ -79,7 +87,7 @@ def rounds_figure(rows: Sequence[Row]) -> ReportFigure:
 def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
     """Draw the paper's figure 1 (a): ECE of the samples whose predicted class has u <= t, over a grid of t.
 
-    With several labels a sample, of the entries with u <= t.
+    In multi-label data, of the entries with u <= t.
     """
     title = "Calibration of the certain samples"
     if problem := not_judged(row, validation):
@@ -148,7 +156,7 @@ def distribution_panels(row: Row) -> dict[str, Panel]:
     if row.has_truth:
         sets["pool"] = ("cd", judged_labels(row, 0))
     config = row.runs[0].settings.config
-    # With several labels a sample, confidence means that of the label, also of an absent one: no threshold is on it.
+    # In multi-label data, the confidence is that of the label, which may be "absent": no threshold is on it.
     marks = config.task == "single"
     panels = {}
     for name, (letters, labels) in sets.items():
@@ -202,16 +210,13 @@ def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
     return ReportFigure(title, caption + judged_on(row, validation), panels)
 
 
-def balance_figure(row: Row) -> ReportFigure:
-    """Draw the positives of each class in the first selection, before and after balancing."""
-    title = "Classes of the first selection"
-    return ReportFigure(title, note=NO_ROUND) if row.num_rounds < 2 else first_selection_figure(row, title)
-
-
-def first_selection_figure(row: Row, title: str) -> ReportFigure:
+def first_selection_figure(row: Row) -> ReportFigure:
     """Draw what the first network selects of each class, whether or not a round has learned from it."""
+    title = "Classes of the first selection"
+    if not all(run.has_pool for run in row.runs):
+        return ReportFigure(title, note=NO_ROUND)
     selections = [first_selection(run) for run in row.runs]
-    before, after = (np.mean([getattr(one, stage).counts for one in selections], axis=0) for stage in STAGES)
+    before, after = (np.mean([one[stage].counts for one in selections], axis=0) for stage in ("before", "after"))
     drawn = classes(row.runs[0].settings.classes, before, after, title)
     balanced = any(run.settings.config.num_balanced_rounds(len(before)) for run in row.runs)
     caption = (
@@ -220,6 +225,17 @@ def first_selection_figure(row: Row, title: str) -> ReportFigure:
         else "The first selection was not balanced, so both bars are the same."
     )
     return ReportFigure(title, caption, [drawn], tables=[first_selection_table(row)])
+
+
+def classes_figure(row: Row) -> ReportFigure:
+    """Show each class of multi-label runs: its score, and what the last network learned of it."""
+    table, without = classes_table(row), left_out(row)
+    caption = (
+        "Average precision of the last network, and the labels that it learned from. A class of which positives alone "
+        "are selected, or many that are wrong, drifts toward being found everywhere."
+    )
+    note = f"Left out of the mean, without a known positive to score by: {', '.join(without)}." if without else ""
+    return ReportFigure("Classes of the last network", caption, tables=[table] if table.lines else [], note=note)
 
 
 def judged_on(row: Row, validation: bool) -> str:

@@ -114,20 +114,13 @@ def rounds_change(run: RunFolder) -> RoundsChange | None:
     first, last = records[0].validation_score, records[-1].validation_score
     if first is None or last is None or len(records) < 2:
         return None
-    found = labels_change(run)
-    judge = "the validation score" if last < first else "its labels of the validation set" if found.is_worse else ""
-    return RoundsChange(f"By {judge} the last round is worse than round 0." if judge else "", found.text)
+    labels_worse, text = labels_change(run)
+    judge = "the validation score" if last < first else "its labels of the validation set" if labels_worse else ""
+    return RoundsChange(f"By {judge} the last round is worse than round 0." if judge else "", text)
 
 
-class LabelsChange(NamedTuple):
-    """How the labels of the validation set changed from round 0 to the last."""
-
-    is_worse: bool
-    text: str
-
-
-def labels_change(run: RunFolder) -> LabelsChange:
-    """Say by how much the validation set's labels changed from round 0 to the last, compared sample by sample.
+def labels_change(run: RunFolder) -> tuple[bool, str]:
+    """Return whether the validation set's labels are worse in the last round than in round 0, and by how much.
 
     The score is of one plain pass, and a run keeps nothing else of that. The labels of each sample, which it keeps, are
     by the stochastic passes that `surelabel label` makes too.
@@ -138,7 +131,7 @@ def labels_change(run: RunFolder) -> LabelsChange:
         right = before.label == truth, after.label == truth
         change = paired_change(*right)
         points, low, high = (f"{100 * value:+.1f}" for value in change)
-        return LabelsChange(
+        return (
             change.mean < 0,
             f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
             f"and {right[0].sum():,} were in round 0: {points} points (paired 95 % interval {low} to {high}).",
@@ -153,7 +146,7 @@ def labels_change(run: RunFolder) -> LabelsChange:
         change = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
         points, low, high = (f"{value:+.3f}" for value in change)
         interval = f": {points} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)"
-    return LabelsChange(
+    return (
         now < was,
         f"By the probabilities of 'surelabel label', the mean average precision is {now:.3f}, and was {was:.3f} in "
         f"round 0{interval}.",

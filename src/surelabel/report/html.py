@@ -4,27 +4,20 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
+
+import numpy as np
 
 from surelabel._version import __version__
 from surelabel.base.system import write_whole
 from surelabel.base.text import visible
 from surelabel.core.metrics import paired_difference
-from surelabel.report.figures import (
-    NO_TRUTH,
-    NOT_DRAWN,
-    ReportFigure,
-    balance_figure,
-    calibration_figure,
-    distributions_figure,
-    reliability_figure,
-    risk_coverage_figure,
-    rounds_figure,
-)
+from surelabel.records import RoundRecord
+from surelabel.report import figures
+from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.sections import classes_section, first_labels_section, pool_use_section
-from surelabel.report.tables import Row, Statistic, SummaryRow, TextTable, group_runs, main_row, percent, summarize
+from surelabel.report.tables import Row, TextTable, group_runs, main_row, share_text, statistic
 from surelabel.runs import RunFolder
 
 
@@ -54,7 +47,7 @@ def render_report(runs: Sequence[RunFolder], title: str) -> str:
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, figures = rounds_figure(rows), _figures(main, runs)
+    overview, closely = figures.rounds_figure(rows), _figures(main)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -75,61 +68,54 @@ def render_report(runs: Sequence[RunFolder], title: str) -> str:
         not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=overview,
-        figures=figures,
-        not_drawn=_not_drawn([overview, *figures]),
+        figures=closely,
+        not_drawn=_not_drawn([overview, *closely]),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
 
 
-SummaryTable: TypeAlias = TextTable
-"""The summary as text."""
-
-
-def summary_table(rows: Sequence[Row], with_first: bool = False) -> SummaryTable:
+def summary_table(rows: Sequence[Row], with_first: bool = False) -> TextTable:
     """Return mean ± standard deviation of each row; columns that no row has a number for are left out.
 
     Args:
         rows: a line for each.
-        with_first: also the scores of round 0.
+        with_first: also the scores of round 0, which learns from the labels alone.
     """
-    summaries = [summarize(row) for row in rows]
-    score = _score_name(rows)
-    columns = {
-        "first_test_score": (f"test {score}, labels alone (%)", "%"),
-        "test_score": (f"test {score} (%)", "%"),
-        "test_score_11": (f"test {score}, 11 points (%)", "%"),
-        "first_validation_score": (f"validation {score}, labels alone (%)", "%"),
-        "validation_score": (f"validation {score} (%)", "%"),
-        "validation_score_11": (f"validation {score}, 11 points (%)", "%"),
-        "num_positive": ("labels selected", ".0f"),
-        "positive_accuracy": ("selected labels right (%)", "%"),
-        "num_negative": ("negatives selected", ".0f"),
-        "negative_accuracy": ("negatives right (%)", "%"),
-        "rounds": ("rounds", ".1f"),
-        "seeds": ("seeds", "d"),
-        "minutes": ("minutes", ".2f"),
-    }
-    if not with_first:
-        columns = {name: column for name, column in columns.items() if not name.startswith("first_")}
-    kept = [name for name in columns if any(getattr(summary, name) is not None for summary in summaries)]
-    return SummaryTable(
-        header=["row", *(columns[name][0] for name in kept)],
-        lines=[
-            [summary.name, *(_shown_value(summary, name, columns[name][1]) for name in kept)] for summary in summaries
-        ],
-    )
+    score, header = _score_name(rows), ["row"]
+    lines: list[list[str]] = []
+    for row in rows:
+        last = [run.records()[-1] for run in row.runs]
+        learned = [record for record in last if record.round > 0]
+        first = [run.records()[0] for run in row.runs] if learned and with_first else []
+
+        def values(name: str, records: Sequence[RoundRecord] = last) -> list[float | None]:
+            return [getattr(record, name) for record in records]
+
+        cells = {
+            f"test {score}, labels alone (%)": share_text(values("test_score", first)),
+            f"test {score} (%)": share_text(values("test_score")),
+            f"test {score}, 11 points (%)": share_text(values("test_score_11")),
+            f"validation {score}, labels alone (%)": share_text(values("validation_score", first)),
+            f"validation {score} (%)": share_text(values("validation_score")),
+            f"validation {score}, 11 points (%)": share_text(values("validation_score_11")),
+            "labels selected": _amount(values("num_positive", learned), ".0f"),
+            "selected labels right (%)": share_text(values("positive_accuracy")),
+            "negatives selected": _amount(values("num_negative", learned), ".0f"),
+            "negatives right (%)": share_text(values("negative_accuracy")),
+            "rounds": _amount(values("round"), ".1f"),
+            "seeds": str(len(last)),
+            "minutes": f"{np.mean([record.minutes for record in last]):.2f}",
+        }
+        header, lines = ["row", *cells], [*lines, [row.name, *cells.values()]]
+    return TextTable(header, lines).without_empty()
 
 
-def _shown_value(summary: SummaryRow, name: str, form: str) -> str:
-    value: Statistic | int | None = getattr(summary, name)
-    if value is None:
+def _amount(values: Sequence[float | None], spec: str) -> str:
+    found = statistic(values)
+    if found is None:
         return "–"
-    if form == "%" and isinstance(value, Statistic):
-        return f"{percent(value):.2f}"
-    if isinstance(value, Statistic) and (name == "minutes" or not value.std):
-        return f"{value.mean:.2f}" if name == "minutes" else f"{value.mean:.0f}"
-    return format(value, form)
+    return format(found, spec) if found.std else f"{found.mean:.0f}"
 
 
 def _score_name(rows: Sequence[Row]) -> str:
@@ -140,33 +126,29 @@ def _not_helped(rows: Sequence[Row]) -> list[str]:
     """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
     lines = []
     for row in rows:
-        summary = summarize(row)
         for part in ("test", "validation"):
-            first, last = getattr(summary, f"first_{part}_score"), getattr(summary, f"{part}_score")
-            if first and round(last.mean, 4) <= round(first.mean, 4):
-                of_row = f" {row.name!r}" if len(rows) > 1 else ""
-                lines.append(
-                    f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
-                    f"{100 * first.mean:.2f} % with the labels alone, {100 * last.mean:.2f} % after the last round."
-                    f"{_change(row, part)}"
-                )
+            runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
+            first, last = ([getattr(run.records()[place], f"{part}_score") for run in runs] for place in (0, -1))
+            if row.num_rounds < 2 or not runs or round(np.mean(last), 4) > round(np.mean(first), 4):
+                continue
+            of_row = f" {row.name!r}" if len(rows) > 1 else ""
+            text = (
+                f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
+                f"{100 * np.mean(first):.2f} % with the labels alone, {100 * np.mean(last):.2f} % after the last round."
+            )
+            if len(runs) > 1:
+                change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(last, first))
+                text += f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
+            elif part == "validation":
+                text += f" {labels_change(runs[0])[1]}"
+            lines.append(text)
     return lines
 
 
-def _change(row: Row, part: str) -> str:
-    """Return a sentence with the interval of a score's change: over the seeds, else over the validation samples."""
-    runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
-    if len(runs) == 1:
-        return f" {labels_change(runs[0]).text}" if part == "validation" else ""
-    scores = [[getattr(run.records()[place], f"{part}_score") for run in runs] for place in (-1, 0)]
-    change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(*scores))
-    return f" The mean change over {len(runs)} runs is {change} points (95 % interval {low} to {high})."
-
-
-def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
+def _not_drawn(sections: Sequence[ReportFigure]) -> list[str]:
     """Return a line for each reason why sections are not drawn, with their titles."""
     titles: dict[str, list[str]] = {}
-    for figure in figures:
+    for figure in sections:
         if figure.not_drawn:
             titles.setdefault(figure.note, []).append(f"“{figure.title}”")
     instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
@@ -176,18 +158,18 @@ def _not_drawn(figures: Sequence[ReportFigure]) -> list[str]:
     ]
 
 
-def _figures(main: Row, runs: Sequence[RunFolder]) -> list[ReportFigure]:
+def _figures(main: Row) -> list[ReportFigure]:
     validation = main.has_validation_truth and not main.has_truth
-    tables = [classes_section(main), first_labels_section(main, runs), pool_use_section(main)]
-    return [
-        calibration_figure(main, validation),
-        distributions_figure(main, validation),
-        reliability_figure(main, validation),
-        risk_coverage_figure(main, validation),
-        balance_figure(main),
-        *(section for section in tables if section.tables),
-        pictures_figure(main, validation=validation),
+    drawn = [
+        figures.calibration_figure(main, validation),
+        figures.distributions_figure(main, validation),
+        figures.reliability_figure(main, validation),
+        figures.risk_coverage_figure(main, validation),
+        figures.first_selection_figure(main),
     ]
+    if main.runs[0].settings.config.task == "multi" and (by_class := figures.classes_figure(main)).tables:
+        drawn.append(by_class)
+    return [*drawn, pictures_figure(main, validation=validation)]
 
 
 def _settings(row: Row) -> dict[str, Any]:

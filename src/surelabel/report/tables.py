@@ -16,7 +16,6 @@ from surelabel.data.pool import Floats, PoolLabels
 from surelabel.data.run_data import Codes
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import LATER
-from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
 
@@ -93,27 +92,11 @@ class TextTable(NamedTuple):
         lines = ["| " + " | ".join(map(in_markdown, cells)) + " |" for cells in (self.header, *self.lines)]
         return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
 
-
-class SummaryRow(NamedTuple):
-    """What the last network of each run learned from and scored; None where no run has the number.
-
-    The first scores are those of round 0, which learns from the labels alone; None where it is the only round.
-    """
-
-    name: str
-    seeds: int
-    rounds: Statistic
-    first_test_score: Statistic | None
-    first_validation_score: Statistic | None
-    test_score: Statistic | None
-    test_score_11: Statistic | None
-    validation_score: Statistic | None
-    validation_score_11: Statistic | None
-    num_positive: Statistic | None
-    positive_accuracy: Statistic | None
-    num_negative: Statistic | None
-    negative_accuracy: Statistic | None
-    minutes: Statistic
+    def without_empty(self) -> "TextTable":
+        """Return the table without the columns that have only dashes; without lines where nothing is left."""
+        kept = [at for at, cells in enumerate(zip(*self.lines, strict=True)) if at == 0 or set(cells) != {"–"}]
+        lines = [[line[at] for at in kept] for line in self.lines]
+        return TextTable([self.header[at] for at in kept], lines if len(kept) > 1 else [])
 
 
 @dataclass(frozen=True)
@@ -193,37 +176,6 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def summarize(row: Row) -> SummaryRow:
-    """Return mean ± standard deviation over the row's runs, of each run's last round."""
-    histories = [run.records() for run in row.runs]
-    last = [history[-1] for history in histories]
-    learned = [record for record in last if record.round > 0]
-    first = [history[0] for history in histories] if learned else []
-
-    def over(name: str, records: Sequence[RoundRecord] = last) -> Statistic | None:
-        return statistic([getattr(record, name) for record in records])
-
-    rounds, minutes = over("round"), over("minutes")
-    assert rounds is not None
-    assert minutes is not None
-    return SummaryRow(
-        name=row.name,
-        seeds=len(last),
-        rounds=rounds,
-        first_test_score=over("test_score", first),
-        first_validation_score=over("validation_score", first),
-        test_score=over("test_score"),
-        test_score_11=over("test_score_11"),
-        validation_score=over("validation_score"),
-        validation_score_11=over("validation_score_11"),
-        num_positive=over("num_positive", learned),
-        positive_accuracy=over("positive_accuracy"),
-        num_negative=over("num_negative", learned),
-        negative_accuracy=over("negative_accuracy"),
-        minutes=minutes,
-    )
-
-
 def statistic(values: Sequence[float | None]) -> Statistic | None:
     """Return mean and standard deviation of the values that are there; None when none is.
 
@@ -236,6 +188,23 @@ def statistic(values: Sequence[float | None]) -> Statistic | None:
         return None
     std = float(np.std(known, ddof=1)) if len(known) > 1 else None
     return Statistic(float(np.mean(known)), std, len(known))
+
+
+def share_text(values: Sequence[float | None]) -> str:
+    """Return mean ± standard deviation of shares in percent; a dash where there is none.
+
+    Example:
+        >>> share_text([0.5, 0.75]), share_text([None])
+        ('62.50 ± 17.68', '–')
+    """
+    found = statistic(values)
+    return "–" if found is None else f"{percent(found):.2f}"
+
+
+def count_text(values: Sequence[float | None]) -> str:
+    """Return mean ± standard deviation of counts; a dash where there is none."""
+    found = statistic(values)
+    return "–" if found is None else f"{found:,.0f}"
 
 
 def by_round(row: Row, name: str) -> list[Statistic | None]:
@@ -287,15 +256,3 @@ def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
 def in_markdown(text: str) -> str:
     """Return text that Markdown shows as it is, dollars too, which GitHub takes for mathematics."""
     return re.sub(r"[\\|<$*`\[]", r"\\\g<0>", visible(" ".join(text.split())))
-
-
-def wrong_and_kept_out(labels: PoolLabels, truth: npt.NDArray[Any], kappa_p: float, above: float = 0.9) -> Any:
-    """Return the samples (indices) of confidence > `above` that are wrong and whose u > kappa_p keeps them out.
-
-    The most confident comes first. Task "single" only.
-    """
-    assert labels.uncertainty is not None
-    wrong = (truth >= 0) & (labels.label != truth)
-    kept_out = wrong & (labels.confidence > above) & (labels.uncertainty > kappa_p)
-    found = np.flatnonzero(kept_out)
-    return found[np.argsort(-labels.confidence[found], kind="stable")]

@@ -21,8 +21,8 @@ from surelabel.data._numpy_files import read_arrays
 from surelabel.data._table import rows_differ
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
+from surelabel.report.drawing import histogram
 from surelabel.report.held_out import Checked, by_sample
-from surelabel.report.plots import histogram
 from surelabel.runs import RunFolder
 
 COLUMNS = ("confidence", "label", "truth")
@@ -122,7 +122,7 @@ def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pa
 
     Args:
         path: one that exists is replaced.
-        labels: what to draw; for several labels a sample the positive ones.
+        labels: what to draw; for multi-label data the positive ones.
         marks: thresholds to draw as lines, by their names.
     """
     if not labels.label.any():
@@ -252,7 +252,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(names)}.")
     if "class" in names:
         raise DataError(
-            f"File '{path}' has a row for each sample and class; for several labels a sample give the run's folder, or "
+            f"File '{path}' has a row for each sample and class; for multi-label data give the run's folder, or "
             "an .npz file with p, u and y."
         )
 

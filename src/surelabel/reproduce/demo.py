@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from surelabel.base.system import Progress
-from surelabel.report.html import SummaryTable, summary_table, write_report
-from surelabel.report.tables import group_runs
+from surelabel.report.html import summary_table, write_report
+from surelabel.report.tables import TextTable, group_runs
 from surelabel.reproduce.digits import LABELS_PER_CLASS, SEEDS, SHARED, demo_jobs, run_jobs
-from surelabel.reproduce.record import record_runs
+from surelabel.reproduce.results import Figure, read_rows, record_runs
 from surelabel.reproduce.variants import VARIANTS, Variant
 from surelabel.runs import RunFolder
 
@@ -22,7 +22,7 @@ class DemoResult(NamedTuple):
     """What the demo has made."""
 
     folder: Path
-    table: SummaryTable
+    table: TextTable
     report: Path
     runs: list[RunFolder]
 
@@ -46,6 +46,8 @@ def run_demo(
         progress: called after each run: what it was, runs done, runs in all.
         results: append a row for each run to this CSV file (`results/runs.csv`).
     """
+    if results is not None:
+        read_rows(results)  # refused before anything is trained, if rows cannot be appended
     folder = free_folder(Path(out))
     jobs = demo_jobs(folder, seeds, variants)
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,8 +61,8 @@ def run_demo(
     table = summary_table(group_runs(runs))
     report = write_report(runs, folder / "report.html", TITLE)
     if results is not None:
-        num_labels = 10 * LABELS_PER_CLASS
-        record_runs(results, runs, experiment="demo", dataset="digits", num_labels=num_labels)
+        found = [(run, [Figure("test accuracy", run.records()[-1].scores["test accuracy"])]) for run in runs]
+        record_runs(results, found, experiment="demo", dataset="digits", num_labels=10 * LABELS_PER_CLASS)
     return DemoResult(folder, table, report, runs)
 
 

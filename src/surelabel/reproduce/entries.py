@@ -1,16 +1,27 @@
-"""What an experiment is made of: data sets with their recipes, cells with the paper's figures, tables of such cells."""
+"""What an experiment is made of: data sets with their recipes, cells with the paper's numbers, tables of such cells.
+
+`--set split=2` sets an argument of the recipe or of the function that makes the data; what can be set is checked here.
+"""
 
 import inspect
+import json
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
 from surelabel.base.references import resolve
+from surelabel.base.settings import mistakes
 from surelabel.data.run_data import FunctionData, JSONScalar
+from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.variants import Variant
-from surelabel.settings import RunSettings
+from surelabel.settings import RunSettings, UPSConfig
 
 Channels: TypeAlias = tuple[float, float, float]
 
@@ -45,7 +56,7 @@ class DataSet:
         std: their standard deviation.
         paper: `(data set, labels, seed, **more)`: the complete settings of UPS as the paper has them; more is
             `num_validation`, a `network` where the data set has several, and what else can be set of the recipe.
-        fast: makes the settings of the fast recipe of them.
+        fast: the same by the fast recipe.
     """
 
     name: str
@@ -53,7 +64,33 @@ class DataSet:
     mean: Channels
     std: Channels
     paper: Callable[..., RunSettings]
-    fast: Callable[[RunSettings], RunSettings]
+    fast: Callable[..., RunSettings]
+
+    def ups(
+        self,
+        config: UPSConfig,
+        model: str,
+        parameters: Mapping[str, JSONScalar],
+        training: TrainingSettings,
+        **arguments: JSONScalar,
+    ) -> RunSettings:
+        """Return the settings of UPS on this data set.
+
+        Args:
+            config: how labels are selected.
+            model: reference to the network.
+            parameters: what the network is made with.
+            training: how it is trained; the augmentation's mean and std are the data set's.
+            arguments: of the function that makes the data, but for the seed.
+        """
+        assert training.augment is not None
+        training = training.replace(augment=training.augment.replace(mean=self.mean, std=self.std))
+        return RunSettings(
+            name="UPS",
+            config=config,
+            learner=TorchLearnerSettings(model=model, model_parameters=dict(parameters), training=training),
+            data=FunctionData(function=self.function, arguments={"seed": config.seed, **arguments}),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,13 +129,11 @@ class Entry:
         asked = {name: value for name, value in more.items() if value}
         changed = self._changed(arguments) if arguments else {}
         of_recipe = {name: value for name, value in changed.items() if name in _parameters(self.dataset.paper)}
-        settings = self.dataset.paper(self.dataset, self.labels, seed, **asked, **of_recipe)
+        make = self.dataset.paper if recipe == "paper" else self.dataset.fast
+        settings = make(self.dataset, self.labels, seed, **asked, **of_recipe)
         of_data = {name: value for name, value in changed.items() if name not in of_recipe}
-        if of_data:
-            assert isinstance(settings.data, FunctionData)
-            data = settings.data.replace(arguments={**settings.data.arguments, **of_data})
-            settings = settings.replace(data=data)
-        return settings if recipe == "paper" else self.dataset.fast(settings)
+        assert isinstance(settings.data, FunctionData)
+        return settings.replace(data=settings.data.replace(arguments={**settings.data.arguments, **of_data}))
 
     def settable(self) -> dict[str, inspect.Parameter]:
         """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.
@@ -252,4 +287,79 @@ def parse_labels(text: str) -> Labels:
     except ValueError as error:
         raise InvalidInputError(
             f"The labels must be a number of samples, 500, or a share of them, 20%. Got {text!r} instead."
+        ) from error
+
+
+def slug(text: str) -> str:
+    """Return a name that is safe for a folder.
+
+    >>> slug("UPS, no UA (Cal.)-0"), slug("ucf101-20 %")
+    ('ups-no-ua-cal-0', 'ucf101-20-percent')
+    """
+    safe = re.sub(r"[^a-z0-9._]+", "-", text.lower().replace("%", "percent"))
+    return safe.replace(".-", "-").strip("-.")
+
+
+def parse_arguments(texts: Sequence[str]) -> dict[str, JSONScalar]:
+    """Return what each "NAME=VALUE" sets: JSON where the value is a number, true, false, null or quoted, else text.
+
+    Example:
+        >>> parse_arguments(["split=2", "groups=true", "on_error=skip"])
+        {'split': 2, 'groups': True, 'on_error': 'skip'}
+    """
+    found: dict[str, JSONScalar] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier()):
+            raise InvalidInputError(f"An argument is set by NAME=VALUE, split=2. Got {text!r} instead.")
+        if name in found:
+            raise InvalidInputError(f"The argument {name!r} is set twice; set it once.")
+        found[name] = _scalar(value)
+    return found
+
+
+def _scalar(text: str) -> JSONScalar:
+    try:
+        value = json.loads(text, parse_constant=str)  # NaN and Infinity are no JSON
+    except ValueError:
+        return text
+    return value if value is None or isinstance(value, bool | int | float | str) else text
+
+
+def check_arguments(entries: Sequence[Entry], arguments: Arguments) -> None:
+    """Refuse what cannot be set, of one of these entries or at all.
+
+    Example:
+        >>> from surelabel.reproduce.voc2007 import VOC2007
+        >>> check_arguments([Entry("UPS", VOC2007, 500)], {"side": 128, "difficult": "absent"})
+    """
+    for entry in {entry.dataset: entry for entry in entries}.values():
+        known, dataset = entry.settable(), entry.dataset.name
+        for name, value in arguments.items():
+            if name not in known:
+                several = len({other.dataset for other in entries}) > 1
+                remedy = " Every data set that is run must take it: choose with --data." if several else ""
+                raise InvalidInputError(
+                    f"The argument {name!r} of {dataset} cannot be set; {', '.join(known) or 'nothing'} can.{remedy}"
+                )
+            _check_kind(dataset, known[name], value)
+        try:
+            entry.base(0, "paper", arguments)
+        except ValidationError as error:
+            raise InvalidInputError(f"{dataset} cannot be set so. {' '.join(mistakes(error))}") from error
+
+
+def _check_kind(dataset: str, parameter: inspect.Parameter, value: JSONScalar) -> None:
+    """Refuse a value that is not of the kind that the argument's annotation, if it has one, names."""
+    kind = parameter.annotation
+    if kind is parameter.empty or isinstance(kind, str):
+        return
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except PydanticUserError:  # a kind that pydantic knows nothing of
+        return
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise InvalidInputError(
+            f"The argument {parameter.name!r} of {dataset} cannot be set so: {message}. Got {value!r} instead."
         ) from error

@@ -5,8 +5,6 @@ training begin with the same round 0) are trained once. What the minutes allow i
 that is resumed, or another seed, follows the same plan.
 """
 
-import contextlib
-import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,29 +12,14 @@ from pathlib import Path
 
 from surelabel.base.system import Progress
 from surelabel.data.run_data import RunData
-from surelabel.errors import ChangedFileError, DataError, InvalidInputError, SurelabelError, UntrustedCodeError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.learners.preflight import try_network
 from surelabel.records import RoundRecord
-from surelabel.report.equal_counts import compare_at_equal_counts
-from surelabel.report.first_selection import (
-    METHODS,
-    STAGES,
-    TAUS,
-    NetworkPair,
-    find_pairs,
-    first_round_accuracy,
-    first_selection,
-    paper_accuracy,
-    paper_counts,
-)
-from surelabel.report.pictures import keep_pictures
-from surelabel.reproduce.arguments import check_arguments
-from surelabel.reproduce.budget import check_minutes
-from surelabel.reproduce.entries import Entry, Experiment, labels_text, metric_text
+from surelabel.reproduce.entries import Entry, Experiment, check_arguments, labels_text, metric_text
+from surelabel.reproduce.first_selection import NetworkPair, find_pairs, label_figures, selection_figures
 from surelabel.reproduce.outcome import PLANS, Result, code_of, collect, percent, place_of
-from surelabel.reproduce.plans import Options, Plans
-from surelabel.reproduce.record import Figure, record_run
-from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.plans import Options, Plans, check_minutes
+from surelabel.reproduce.results import Figure, read_rows, record_runs
 from surelabel.runs import RunFolder
 from surelabel.runs.checks import check_uncertainties
 from surelabel.runs.files import make_folder
@@ -101,17 +84,16 @@ def reproduce(
     counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
     for entry, settings in planned:
         amount = labels_text(entry.labels)
-        counter.begin(f"{entry.row}, {entry.dataset.name} {amount}, seed {settings.config.seed}", settings)
+        counter.begin(f"{entry.row}, {entry.dataset.name} {amount}, seed {settings.config.seed}")
         place = place_of(folder, entry, settings)
         for record in _rounds(place, settings, folder / SHARED, counter):
             counter.add(record)
-        counter.end()
+        counter.before += settings.config.max_rounds + 1
         run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
         if code_of(run.settings) != code_of(settings.pinned()):
             _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
         if results is not None:
             _record(results, experiment, entry, run, _scores(experiment, entry, run))
-        _keep_pictures(run)
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
@@ -148,11 +130,11 @@ def check_request(
     if results is not None:
         read_rows(results)
     if _names_network(options):
-        for _, settings in _beginnings(entries, options):
-            settings.network.build(settings.config.task)  # refuses parameters that the network has not
         plans = Plans(None, options)
         for entry in entries:
-            check_uncertainties(plans.whole(entry, options.recipe))
+            settings = plans.whole(entry, options.recipe)
+            settings.network.build(settings.config.task)  # refuses parameters that the network has not
+            check_uncertainties(settings)
     return entries
 
 
@@ -192,39 +174,26 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
 
     Data and networks are looked at once each, whatever the number of labels.
     """
+    plans = Plans(None, options)
     loaded: dict[tuple[str, int], RunData] = {}
-    for entry, settings in _beginnings(entries, options):
+    tried = set()
+    for entry in entries:
+        settings = plans.whole(entry, options.recipe, options.seeds[0])
         key = entry.dataset.function, entry.num_validation
         if key not in loaded:
             assert settings.data is not None
-            with _others_named(entry, entries):
+            try:
                 loaded[key] = settings.data.load()
+            except DataError as error:
+                others = sorted({other.dataset.name for other in entries} - {entry.dataset.name})
+                if others:
+                    error.add_note(f"to run the other rows alone: {' '.join(f'--data {name}' for name in others)}")
+                raise
         _check_metric(experiment, entry, loaded[key])
-        if _names_network(options):
+        network = *key, entry.network, settings.network.uncertainty
+        if _names_network(options) and network not in tried:
             try_network(settings.network, loaded[key])
-
-
-@contextlib.contextmanager
-def _others_named(entry: Entry, entries: Sequence[Entry]) -> Iterator[None]:
-    """Say how to run the rows of the other data sets where this one's cannot be loaded."""
-    try:
-        yield
-    except DataError as error:
-        others = sorted({other.dataset.name for other in entries} - {entry.dataset.name})
-        if others:
-            error.add_note(f"to run the other rows alone: {' '.join(f'--data {name}' for name in others)}")
-        raise
-
-
-def _beginnings(entries: Sequence[Entry], options: Options) -> Iterator[tuple[Entry, RunSettings]]:
-    """Yield an entry for each data set, network, estimator and metric, with the settings of its first run."""
-    plans = Plans(None, options)
-    different = {}
-    for entry in entries:
-        settings = plans.whole(entry, options.recipe, options.seeds[0])
-        made_of = entry.dataset.function, entry.num_validation, entry.network, settings.network.uncertainty
-        different[*made_of, entry.metric] = entry, settings
-    yield from different.values()
+            tried.add(network)
 
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
@@ -245,25 +214,15 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
         )
 
 
-def _keep_pictures(run: RunFolder) -> None:
-    """Keep the run's pictures for figure 4, or log why not: the table and the other rows need none."""
-    try:
-        keep_pictures(run)
-    except (SurelabelError, OSError) as error:
-        _logger.warning("The run in '%s' keeps no pictures for figure 4: %s", run.path, error)
-
-
 def _record(
     results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
 ) -> None:
     number = _num_labeled(entry, run)
     labels = min(entry.labels, number) if isinstance(entry.labels, int) else entry.labels
-    record_run(
+    record_runs(
         results,
-        run,
-        figures,
+        [(run, figures)],
         experiment=experiment.name,
-        row=entry.row,
         dataset=entry.dataset.name,
         num_labels=number,
         labels=labels_text(labels),
@@ -271,7 +230,7 @@ def _record(
 
 
 def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
-    """Yield the run's test score; of several labels a sample both."""
+    """Yield the run's test score; both mean average precisions of a multi-label run."""
     paper = None if entry.paper is None else entry.paper[0]
     for metric in experiment.metrics_of(entry):
         yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
@@ -295,66 +254,26 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
     recorded already, when more of them are run, else the first.
     """
     alike: dict[tuple[object, ...], list[tuple[Entry, NetworkPair]]] = {}
-    for entry, pair in _pairs(cells):
-        alike.setdefault(_selector(pair), []).append((entry, pair))
-    told = {
+    for cell in cells:
+        others = [run for one in cells if one.where == cell.where for run in one.runs]
+        for pair in find_pairs(cell.runs, others):
+            config, network = pair.stochastic.settings.config, pair.stochastic.settings.network
+            key = pair.deterministic.path, network.uncertainty, config.balance, *config.thresholds.values()
+            alike.setdefault(key, []).append((cell.entry, pair))
+    recorded = {
         tuple(row[name] for name in ("row", "dataset", "labels", "seed"))
         for row in read_rows(results)
         if row["experiment"] == experiment.name and row["metric"].startswith("first selection")
     }
 
-    def is_told(entry: Entry, pair: NetworkPair) -> bool:
+    def is_recorded(entry: Entry, pair: NetworkPair) -> bool:
         seed = str(pair.stochastic.settings.config.seed)
-        return (entry.row, entry.dataset.name, labels_text(entry.labels), seed) in told
+        return (entry.row, entry.dataset.name, labels_text(entry.labels), seed) in recorded
 
     for found in alike.values():
-        entry, pair = next((one for one in found if is_told(*one)), found[0])
-        _record(results, experiment, entry, pair.stochastic, _first_selection(pair))
-
-
-def _first_selection(pair: NetworkPair) -> Iterator[Figure]:
-    selection, in_paper = first_selection(pair.stochastic), paper_counts(pair.stochastic)
-    for stage in STAGES:
-        positives = getattr(selection, stage)
-        yield Figure(f"first selection, positives {stage} balancing", positives.number)
-        for name, count in zip(pair.stochastic.settings.classes, positives.counts, strict=True):
-            what = f"first selection, positives of {name} {stage} balancing"
-            yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
-        if positives.accuracy is not None:
-            yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
-    for method, found in first_round_accuracy(pair).items():
-        for tau, (number, accuracy) in zip(TAUS, found, strict=True):
-            what = f"first labels by {method}, {f'tau_p {tau:g}' if tau else 'no tau_p'}"
-            yield Figure(f"{what}, number", number)
-            if accuracy is not None:
-                known = paper_accuracy(pair.stochastic, method, tau)
-                yield Figure(f"{what}, accuracy %", 100 * accuracy, None if known is None else 100 * known)
-    for balanced, other in itertools.product((False, True), METHODS[:2]):
-        compared = compare_at_equal_counts([pair], other, balanced=balanced)
-        if compared is None:
-            continue
-        stage = "after" if balanced else "before"
-        what = f"first selection {stage} balancing, points above {other} at equal counts"
-        for name, value in compared.difference._asdict().items():
-            yield Figure(what if name == "mean" else f"{what}, 95 % {name}", 100 * value)
-
-
-def _pairs(cells: Sequence[Result]) -> Iterator[tuple[Entry, NetworkPair]]:
-    for cell in cells:
-        where = cell.entry.dataset, cell.entry.labels
-        others = [run for one in cells if (one.entry.dataset, one.entry.labels) == where for run in one.runs]
-        for pair in find_pairs(cell.runs, others):
-            yield cell.entry, pair
-
-
-def _selector(pair: NetworkPair) -> tuple[object, ...]:
-    settings = pair.stochastic.settings
-    return (
-        pair.deterministic.path,
-        settings.network.uncertainty,
-        settings.config.balance,
-        *settings.config.thresholds.values(),
-    )
+        entry, pair = next((one for one in found if is_recorded(*one)), found[0])
+        figures = [*selection_figures(pair.stochastic), *label_figures(pair)]
+        _record(results, experiment, entry, pair.stochastic, figures)
 
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
@@ -372,19 +291,16 @@ class _Counter:
     """Counts rounds over all runs; steps inside a round are part of the text."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.before, self.done = progress, total, 0, 0
-        self.what, self.rounds = "", 0
+        self.progress, self.total = progress, total
+        self.what, self.before, self.done = "", 0, 0
 
-    def begin(self, what: str, settings: RunSettings) -> None:
-        self.what, self.rounds, self.done = what, settings.config.max_rounds + 1, 0
+    def begin(self, what: str) -> None:
+        self.what, self.done = what, 0
         self._tell("")
 
     def add(self, record: RoundRecord) -> None:
         self.done = record.round + 1
         self._tell("")
-
-    def end(self) -> None:
-        self.before += self.rounds
 
     def __call__(self, what: str, done: int, total: int) -> None:
         self._tell(f", {what} {done}/{total}")

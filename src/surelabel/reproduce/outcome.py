@@ -1,11 +1,10 @@
-"""What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's figures."""
+"""What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's numbers."""
 
 import functools
 import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,11 +14,10 @@ from surelabel.base.settings import Settings
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.report.classes import left_out
-from surelabel.report.tables import Row, Statistic, all_but_seed, statistic
-from surelabel.reproduce.budget import cut_text
-from surelabel.reproduce.entries import ELEVEN, PLACES, RECIPES, Entry, Experiment, labels_text, metric_text
+from surelabel.report.tables import Row, Statistic, TextTable, all_but_seed, statistic
+from surelabel.reproduce.entries import ELEVEN, PLACES, RECIPES, Entry, Experiment, labels_text, metric_text, slug
 from surelabel.reproduce.paper_figures import write_figures
-from surelabel.reproduce.plans import Options, Plans
+from surelabel.reproduce.plans import Options, Plans, cut_text
 from surelabel.runs import RunFolder
 from surelabel.runs.files import write_file
 from surelabel.runs.layout import RUN
@@ -37,15 +35,12 @@ BOTH_MEANS = (
 )
 
 
-_STEPS, _EPOCHS = "learner.training.steps", "learner.training.epochs"
-
-
 class Result(NamedTuple):
     """A cell of the table: an entry and its runs, none where it was not run.
 
     Attributes:
         entry: what the paper has there.
-        runs: one a seed.
+        runs: one for each seed.
         cut: what was run in place of the recipe's rounds.
         differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
         asked_for: the runs have the recipe, length and machine of the options; else there are none that have.
@@ -60,6 +55,11 @@ class Result(NamedTuple):
     def value(self, metric: str) -> Statistic | None:
         """Mean and standard deviation over the seeds, in percent; None without a run."""
         return statistic([percent(run, metric) for run in self.runs])
+
+    @property
+    def where(self) -> str:
+        """Data set and number of labels."""
+        return f"{self.entry.dataset.name}-{labels_text(self.entry.labels)}"
 
 
 def percent(run: RunFolder, metric: str) -> float:
@@ -77,27 +77,23 @@ def collect(experiment: Experiment, out: str | os.PathLike[str], options: Option
     Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest. A
     folder that cannot be read, or is no run of an experiment, is left out with a warning.
     """
-    plans, cells = Plans(Path(out) / PLANS, options), []
-    finished: dict[Path, list[RunFolder]] = {}
-    for entry in experiment.entries:
-        place = folder_of(Path(out), entry)
-        if place not in finished:
-            paths = sorted(place.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}"))
-            finished[place] = [run for path in paths for run in _finished(path.parent)]
-        cells.append(_result_of(entry, finished[place], plans))
-    return cells
+    plans = Plans(Path(out) / PLANS, options)
+    finished = functools.cache(_finished)
+    return [_result_of(entry, finished(folder_of(Path(out), entry)), plans) for entry in experiment.entries]
 
 
-def _finished(path: Path) -> list[RunFolder]:
-    try:
-        run = RunFolder.open(path)
-        if not run.finished:
-            return []
-        _comparable(run.settings)
-        return [run]
-    except (RunError, InvalidInputError) as error:  # other rows can be shown and run all the same
-        _logger.warning("The run in '%s' is left out: %s", path, error)
-        return []
+def _finished(folder: Path) -> list[RunFolder]:
+    """Return the finished runs of a data set and number of labels."""
+    found = []
+    for path in sorted(folder.glob(f"*-{'[0-9a-f]' * 8}-*/{RUN}")):
+        try:
+            run = RunFolder.open(path.parent)
+            if run.finished:
+                _comparable(run.settings)
+                found.append(run)
+        except (RunError, InvalidInputError) as error:  # other rows can be shown and run all the same
+            _logger.warning("The run in '%s' is left out: %s", path.parent, error)
+    return found
 
 
 def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Result:
@@ -157,7 +153,7 @@ def _kind(settings: RunSettings, with_length: bool) -> str:
 
 def folder_of(out: Path, entry: Entry) -> Path:
     """Return the folder of all runs of a data set and number of labels."""
-    return out / slug(f"{entry.dataset.name}-{labels_text(entry.labels)}")
+    return out / slug(Result(entry, []).where)
 
 
 def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
@@ -187,16 +183,6 @@ def settings_hash(settings: RunSettings) -> str:
     return hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]
 
 
-def slug(text: str) -> str:
-    """Return a name that is safe for a folder.
-
-    >>> slug("UPS, no UA (Cal.)-0"), slug("ucf101-20 %")
-    ('ups-no-ua-cal-0', 'ucf101-20-percent')
-    """
-    safe = re.sub(r"[^a-z0-9._]+", "-", text.lower().replace("%", "percent"))
-    return safe.replace(".-", "-").strip("-.")
-
-
 def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] | None = None) -> tuple[str, ...]:
     """Return every setting that differs, by its last name: "learning_rate 0.8 (paper 0.03)"; no file's content hash.
 
@@ -207,18 +193,18 @@ def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] 
 
     Example:
         >>> from surelabel.reproduce.cifar import fast_recipe, paper_recipe
-        >>> differences(fast_recipe(paper_recipe()), paper_recipe())[0]
+        >>> differences(fast_recipe(), paper_recipe())[0]
         'max_rounds 6 (paper 20)'
     """
-    first, second = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
-    left_out = defaults or {}
-    values = {key: [one.get(key, left_out.get(key)) for one in (first, second)] for key in {**first, **second}}
-    epochs = {_STEPS: f"{second.get(_EPOCHS)} epochs"}  # what None stands for there
-    return tuple(
-        f"{key.rpartition('.')[2]} {ours} (paper {epochs.get(key) if paper is None and key in epochs else paper})"
-        for key, (ours, paper) in values.items()
-        if ours != paper and not key.endswith("_hash")
-    )
+    ours, papers = dict(_flat(run.model_dump(mode="json"))), dict(_flat(recipe.model_dump(mode="json")))
+    lines = []
+    for key in {**ours, **papers}:
+        own, paper = (values.get(key, (defaults or {}).get(key)) for values in (ours, papers))
+        if own != paper and not key.endswith("_hash"):
+            if key == "learner.training.steps" and paper is None:
+                paper = f"{papers['learner.training.epochs']} epochs"
+            lines.append(f"{key.rpartition('.')[2]} {own} (paper {paper})")
+    return tuple(lines)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -229,17 +215,32 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{key}", value
 
 
-def header_texts(experiment: Experiment) -> list[str]:
-    """Return the names of the table's columns.
+def outcome_table(experiment: Experiment, cells: Sequence[Result]) -> TextTable:
+    """Return the table: row, data, labels, the paper's number, ours by each metric, the number of seeds.
+
+    Columns of metrics that are not an entry's are empty.
 
     Example:
         >>> from surelabel.reproduce.paper import experiment
-        >>> header_texts(experiment("table4"))
+        >>> table4 = experiment("table4")
+        >>> table = outcome_table(table4, [Result(entry, []) for entry in table4.entries])
+        >>> table.header
         ['row', 'data', 'labels', 'paper', 'ours: mAP', 'ours: mAP, 11 points', 'seeds']
+        >>> table.lines[-1]
+        ['Supervised, all labels', 'voc2007', '5011', '52.62', 'not run', 'not run', '']
     """
     one = len(experiment.metrics) == 1
     ours = ["ours" if one else f"ours: {metric}" for metric in experiment.metrics]
-    return ["row", "data", "labels", "paper", *ours, "seeds"]
+    lines = []
+    for cell in cells:
+        entry, mark = cell.entry, "" if cell.asked_for else OTHER
+        paper = "" if entry.paper is None else f"{Statistic(*entry.paper, number=1):.2f}"
+        values = {metric: cell.value(metric) for metric in experiment.metrics_of(entry)}
+        texts = {metric: "not run" if value is None else f"{value:.2f}{mark}" for metric, value in values.items()}
+        figures = [texts.get(metric, "") for metric in experiment.metrics]
+        about = [entry.row, entry.dataset.name, labels_text(entry.labels), paper]
+        lines.append([*about, *figures, str(len(cell.runs) or "")])
+    return TextTable(["row", "data", "labels", "paper", *ours, "seeds"], lines)
 
 
 def scores_text(experiment: Experiment) -> str:
@@ -253,37 +254,11 @@ def scores_text(experiment: Experiment) -> str:
     return f"{', '.join(metric_text(metric) for metric in experiment.metrics if metric != ELEVEN)} in %"
 
 
-def cell_texts(experiment: Experiment, cell: Result) -> list[str]:
-    """Return a cell of the table as text: row, data, labels, the paper's figure, ours, the number of seeds.
-
-    Columns of metrics that are not the entry's are empty.
-    """
-    entry, own = cell.entry, experiment.metrics_of(cell.entry)
-    paper = "" if entry.paper is None else _figure(*entry.paper)
-    values = {metric: cell.value(metric) for metric in own}
-    mark = "" if cell.asked_for else OTHER
-    texts = {
-        metric: "not run" if ours is None else f"{_figure(ours.mean, ours.std)}{mark}"
-        for metric, ours in values.items()
-    }
-    figures = [texts.get(metric, "") for metric in experiment.metrics]
-    return [entry.row, entry.dataset.name, labels_text(entry.labels), paper, *figures, str(len(cell.runs) or "")]
-
-
-def _figure(mean: float, std: float | None) -> str:
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
-
-
 def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
     """Return what a reader of the table must know: whose figures are not what was asked for, and what is left out."""
-    both = [BOTH_MEANS] if ELEVEN in experiment.metrics else []
-    others = any(cell.runs and not cell.asked_for for cell in cells)
-    return [*both, *([OTHERS] if others else []), *without_positives(cells)]
-
-
-def without_positives(cells: Sequence[Result]) -> list[str]:
-    """Return a line for each data set with classes that its mean average precisions leave out, and name these."""
-    lines = []
+    lines = [BOTH_MEANS] if ELEVEN in experiment.metrics else []
+    if any(cell.runs and not cell.asked_for for cell in cells):
+        lines.append(OTHERS)
     for dataset in dict.fromkeys(cell.entry.dataset.name for cell in cells if cell.runs):
         runs = [run for cell in cells if cell.entry.dataset.name == dataset for run in cell.runs]
         names = left_out(Row(dataset, tuple(runs)))
@@ -301,22 +276,16 @@ def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os
     Figures are drawn for each data set and number of labels apart, `out/table5-cifar10-1000/figure-1-a.svg`, and where
     there are several data sets, figure 1 a of all of them together.
     """
-    header = header_texts(experiment)
     what = scores_text(experiment)
-    lines = [
+    parts = [
         f"# {experiment.title}",
-        "",
         f"{what[0].upper()}{what[1:]}, the last network's; mean ± standard deviation over the seeds.",
-        "",
-        "| " + " | ".join(header) + " |",
-        "|---" * len(header) + "|",
-        *("| " + " | ".join(cell_texts(experiment, cell)) + " |" for cell in cells),
-        "",
-        *(text for line in notes(experiment, cells) for text in (line, "")),
-        *(text for cell in cells if cell.runs for text in (_about(cell), "")),
+        outcome_table(experiment, cells).markdown(),
+        *notes(experiment, cells),
+        *(_about(cell) for cell in cells if cell.runs),
     ]
     path = Path(out) / f"{slug(experiment.name)}.md"
-    write_file(path, "\n".join(lines).encode())
+    write_file(path, ("\n\n".join(parts) + "\n").encode())
     return [path, *_write_all_figures(experiment, cells, Path(out))]
 
 
@@ -334,11 +303,9 @@ def _write_all_figures(experiment: Experiment, cells: Sequence[Result], out: Pat
     for cell in cells:
         runs = [run for run in cell.runs if run.has_pool]
         if runs:
-            groups.setdefault(f"{cell.entry.dataset.name}-{labels_text(cell.entry.labels)}", []).extend(runs)
+            groups.setdefault(cell.where, []).extend(runs)
     names = {cell.entry.dataset.name for cell in cells if cell.runs}
     if len(names) > 1:
         groups[" and ".join(sorted(names))] = [run for runs in groups.values() for run in runs]
     for name, runs in groups.items():
-        folder = out / slug(f"{experiment.name}-{name}")
-        write_figures(runs, folder)
-        yield folder / "figures.md"
+        yield write_figures(runs, out / slug(f"{experiment.name}-{name}"))[-1]

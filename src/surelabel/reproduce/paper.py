@@ -1,19 +1,20 @@
 """The paper's experiments: every row of its tables and every curve of its figures, one recipe each.
 
-The figures that the paper reports stand beside the rows, from its tables as numbered there; rows of other methods have
-no recipe and are not run. Errors, accuracies and mean average precisions are in percent.
+The paper's own numbers stand beside the rows, from its tables as numbered there. Rows of other methods have no recipe
+and are not run. Errors, accuracies and mean average precisions are in percent.
 """
 
 import dataclasses
 import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce import variants
-from surelabel.reproduce.cifar import CIFAR10, CIFAR100, Network
-from surelabel.reproduce.entries import DataSet, Entry, Experiment, Paper, rows
+from surelabel.reproduce.cifar import CIFAR10, CIFAR100
+from surelabel.reproduce.entries import DataSet, Entry, Experiment, Labels, rows
 from surelabel.reproduce.ucf101 import UCF101
-from surelabel.reproduce.variants import Variant
 from surelabel.reproduce.voc2007 import ALL_PICTURES, VOC2007
 from surelabel.settings import RunSettings
 
@@ -40,234 +41,194 @@ def experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def _columns(row: str, paper: dict[int, Paper], variant: Variant | None, network: Network | None = None) -> list[Entry]:
-    return [Entry(row, CIFAR10, labels, value, variant, network) for labels, value in paper.items()]
+def _table(
+    columns: Sequence[tuple[DataSet, Labels]], lines: Mapping[str, tuple[Any, ...]], network: str | None = None
+) -> tuple[Entry, ...]:
+    """Return the cells of a table as the paper prints it.
 
-
-def _table1() -> list[Entry]:
-    columns: list[tuple[DataSet, int]] = [
-        (CIFAR10, 1000),
-        (CIFAR10, 4000),
-        (CIFAR100, 4000),
-        (CIFAR100, 10_000),
-    ]
-    rows: dict[str, list[Paper]] = {
-        "DeepLP": [(22.02, 0.88), (12.69, 0.29), (46.20, 0.76), (38.43, 1.88)],
-        "TSSDL": [(21.13, 1.17), (10.90, 0.23), None, None],
-        "MeanTeacher": [(19.04, 0.51), (11.41, 0.25), (45.36, 0.49), (36.08, 0.51)],
-        "MeanTeacher+DeepLP": [(16.93, 0.70), (10.61, 0.28), (43.73, 0.20), (35.92, 0.47)],
-        "ICT": [(15.48, 0.78), (7.29, 0.02), None, None],
-        "DualStudent": [(14.17, 0.38), (8.89, 0.09), None, (32.77, 0.24)],
-        "R2-D2": [None, None, None, (32.87, 0.51)],
-        "MixMatch": [None, (6.84, None), None, None],
-        "UPS": [(8.18, 0.15), (6.39, 0.02), (40.77, 0.10), (32.00, 0.49)],
-    }
-    return [
-        Entry(row, *column, paper, variants.full_ups if row == "UPS" else None)
-        for row, values in rows.items()
-        for column, paper in zip(columns, values, strict=True)
-        if paper is not None
-    ]
-
-
-def _table2() -> list[Entry]:
-    others: dict[str, dict[int, Paper]] = {
-        "MixMatch/WRN-28-2": {1000: (7.75, None), 4000: (6.24, None)},
-        "MixMatch/Shake-Shake": {4000: (4.95, None)},
-        "ReMixMatch/WRN-28-2": {1000: (5.73, None), 4000: (5.14, None)},
-        "TC-SSL/WRN-28-2": {1000: (6.15, None), 4000: (5.07, None)},
-        "R2-D2/Shake-Shake": {4000: (5.72, None)},
-    }
-    entries = [entry for row, paper in others.items() for entry in _columns(row, paper, None)]
-    wide: dict[int, Paper] = {1000: (7.95, None), 4000: (6.42, None)}
-    return [
-        *entries,
-        *_columns("UPS/WRN-28-2", wide, variants.full_ups, network="wrn-28-2"),
-        *_columns("UPS/Shake-Shake", {4000: (4.86, None)}, variants.full_ups, network="shake-shake"),
-    ]
-
-
-def _table3() -> list[Entry]:
-    rows: dict[str, tuple[Variant | None, float, float]] = {
-        "Supervised": (variants.supervised, 33.5, 45.6),
-        "MeanTeacher": (None, 36.3, 45.8),
-        "Pseudo-labeling": (variants.pseudo_labeling, 37.0, 47.5),
-        "S4L": (None, 37.7, 47.9),
-        "UPS": (variants.full_ups, 39.4, 50.2),
-    }
-    entries = [
-        Entry(row, UCF101, share, (value, None), variant)
-        for row, (variant, *values) in rows.items()
-        for share, value in zip((0.2, 0.5), values, strict=True)
-    ]
-    return [*entries, Entry(ALL_LABELS, UCF101, 1.0, (50.4, None), variants.supervised)]
-
-
-def _table4() -> list[Entry]:
-    rows: dict[str, tuple[Variant | None, Paper, Paper]] = {
-        "Supervised": (variants.supervised, (18.36, 0.65), (28.84, 1.68)),
-        "Pseudo-labeling": (variants.pseudo_labeling, (27.44, 0.55), (34.84, 1.88)),
-        "MixMatch": (None, (29.57, 0.78), (37.02, 0.97)),
-        "MeanTeacher": (None, (32.55, 1.48), (39.62, 1.66)),
-        "UPS": (variants.full_ups, (34.22, 0.79), (40.34, 0.08)),
-    }
-    entries = [
-        Entry(row, VOC2007, labels, value, variant)
-        for row, (variant, *values) in rows.items()
-        for labels, value in zip((500, 1000), values, strict=True)
-    ]
-    return [*entries, Entry(ALL_LABELS, VOC2007, ALL_PICTURES, (52.62, None), variants.supervised)]
-
-
-def _table5() -> list[Entry]:
-    rows: dict[str, tuple[Variant, float, float]] = {
-        "Supervised": (variants.supervised, 27.66, 16.65),
-        "UPS, no selection": (variants.pseudo_labeling, 22.60, 12.94),
-        "UPS, no UA": (variants.confidence_based, 16.50, 10.02),
-        "UPS, no UA (Cal.)": (variants.confidence_based_calibrated, 13.68, 8.09),
-        "UPS, no NL": (variants.ups_without_negatives, 9.46, 6.64),
-        "UPS": (variants.full_ups, 8.14, 6.36),
-    }
-    return [
-        entry
-        for row, (variant, few, many) in rows.items()
-        for entry in _columns(row, {1000: (few, None), 4000: (many, None)}, variant)
-    ]
-
-
-def _table6() -> list[Entry]:
-    rows: dict[str, tuple[str, dict[int, Paper]]] = {
-        "MC-Dropout": ("mc-dropout", {1000: (8.14, None), 4000: (6.36, None)}),
-        "MC-SpatialDropout": ("mc-spatial-dropout", {1000: (8.28, None), 4000: (6.60, None)}),
-        "MC-DropBlock": ("mc-dropblock", {1000: (9.76, None), 4000: (7.50, None)}),
-        "DataAug": ("augmentation", {1000: (8.28, None), 4000: (6.72, None)}),
-        "Deep ensemble (not in the paper)": ("deep-ensemble", {1000: None, 4000: None}),
-    }
-    return [
-        entry
-        for row, (estimator, paper) in rows.items()
-        for entry in _columns(row, paper, functools.partial(variants.with_estimator, uncertainty=estimator))
-    ]
-
-
-def _no_augmentation() -> list[Entry]:
-    rows: dict[str, tuple[Variant | None, float, float]] = {
-        "Pi-model": (None, 32.18, 17.08),
-        "MeanTeacher": (None, 30.62, 17.74),
-        "UPS": (variants.without_augmentation, 28.14, 14.98),
-    }
-    return [
-        entry
-        for row, (variant, few, many) in rows.items()
-        for entry in _columns(row, {1000: (few, None), 4000: (many, None)}, variant)
-    ]
-
-
-def _sweep(name: str, values: tuple[float, ...]) -> list[Entry]:
-    variant = functools.partial(variants.with_threshold, name=name)
-    return [
-        Entry(f"{name} {value:g}", CIFAR10, 1000, None, functools.partial(variant, value=value)) for value in values
-    ]
-
-
-def _figure1a() -> list[Entry]:
-    """Round 0's network on every data set with the fewest labels of its table, whose figures stand beside ours."""
-    row, variant = SUPERVISED
-    first = [next(entry for entry in table if entry.row == row) for table in (_table5(), _table3(), _table4())]
-    cifar10, ucf101, voc2007 = first
-    return [
-        cifar10,
-        Entry(row, CIFAR100, 4000, None, variant),
-        dataclasses.replace(ucf101, metric="accuracy"),
-        dataclasses.replace(voc2007, metric="mAP"),
-    ]
-
-
-def _few_labels() -> list[Entry]:
-    return _columns("UPS", {250: (15.90, 0.61), 500: (10.64, 0.18)}, variants.full_ups)
-
-
-def _mixup() -> list[Entry]:
-    rows: dict[str, tuple[Variant, float]] = {
-        "UPS, no NL": (variants.ups_without_negatives, 9.46),
-        "UPS": (variants.full_ups, 8.14),
-        "UPS+Mixup, no NL": (variants.with_mixup, 7.30),
-    }
-    return [Entry(row, CIFAR10, 1000, (value, None), variant) for row, (variant, value) in rows.items()]
-
-
-def _balance(dataset: DataSet, with_balance: dict[int, float], without: dict[int, float]) -> list[Entry]:
-    return [
-        Entry(row, dataset, labels, (value, None), variant)
-        for row, values, variant in (
-            ("with class balance", with_balance, variants.full_ups),
-            ("without class balance", without, variants.without_balance),
-        )
-        for labels, value in values.items()
-    ]
-
-
-SUPERVISED, PLAIN = ("Supervised", variants.supervised), ("UPS, no selection", variants.pseudo_labeling)
-CONFIDENCE, UPS = ("UPS, no UA", variants.confidence_based), ("UPS", variants.full_ups)
-ALL_LABELS = "Supervised, all labels"
-"""Nothing is left to be labeled; the paper's appendix has its figures."""
+    Args:
+        columns: data set and number of labels of each column.
+        lines: for each row its variant (None: another method, which is not run), then the paper's number in each
+            column: the mean, or the mean and its standard deviation. None: the paper has no number there.
+        network: what learns, if it is not the data set's own network.
+    """
+    return tuple(
+        Entry(row, *column, (value, None) if isinstance(value, float) else value, variant, network)
+        for row, (variant, *values) in lines.items()
+        for column, value in zip(columns, values, strict=True)
+        if variant is not None or value is not None
+    )
 
 
 def _supervised_one_pass(ups: RunSettings) -> RunSettings:
     return variants.supervised(variants.confidence_based(ups))
 
 
+SUPERVISED, PLAIN = ("Supervised", variants.supervised), ("UPS, no selection", variants.pseudo_labeling)
+CONFIDENCE, UPS = ("UPS, no UA", variants.confidence_based), ("UPS", variants.full_ups)
+ALL_LABELS = "Supervised, all labels"
+"""Nothing is left to be labeled. The paper's appendix has its numbers."""
+
 FIRST = (SUPERVISED, ("Supervised, one pass", _supervised_one_pass))
-"""The first selection comes from round 0: of the mean of the passes, and of one deterministic pass."""
+"""The first selection is made by round 0's network: by the mean of its passes, and by one deterministic pass."""
+
+_FEW_AND_MANY = ((CIFAR10, 1000), (CIFAR10, 4000))
+
+_TABLE1 = _table(
+    (*_FEW_AND_MANY, (CIFAR100, 4000), (CIFAR100, 10_000)),
+    {
+        "DeepLP": (None, (22.02, 0.88), (12.69, 0.29), (46.20, 0.76), (38.43, 1.88)),
+        "TSSDL": (None, (21.13, 1.17), (10.90, 0.23), None, None),
+        "MeanTeacher": (None, (19.04, 0.51), (11.41, 0.25), (45.36, 0.49), (36.08, 0.51)),
+        "MeanTeacher+DeepLP": (None, (16.93, 0.70), (10.61, 0.28), (43.73, 0.20), (35.92, 0.47)),
+        "ICT": (None, (15.48, 0.78), (7.29, 0.02), None, None),
+        "DualStudent": (None, (14.17, 0.38), (8.89, 0.09), None, (32.77, 0.24)),
+        "R2-D2": (None, None, None, None, (32.87, 0.51)),
+        "MixMatch": (None, None, 6.84, None, None),
+        "UPS": (variants.full_ups, (8.18, 0.15), (6.39, 0.02), (40.77, 0.10), (32.00, 0.49)),
+    },
+)
+_TABLE2 = (
+    *_table(
+        _FEW_AND_MANY,
+        {
+            "MixMatch/WRN-28-2": (None, 7.75, 6.24),
+            "MixMatch/Shake-Shake": (None, None, 4.95),
+            "ReMixMatch/WRN-28-2": (None, 5.73, 5.14),
+            "TC-SSL/WRN-28-2": (None, 6.15, 5.07),
+            "R2-D2/Shake-Shake": (None, None, 5.72),
+        },
+    ),
+    *_table(_FEW_AND_MANY, {"UPS/WRN-28-2": (variants.full_ups, 7.95, 6.42)}, "wrn-28-2"),
+    *_table([(CIFAR10, 4000)], {"UPS/Shake-Shake": (variants.full_ups, 4.86)}, "shake-shake"),
+)
+_TABLE3 = (
+    *_table(
+        ((UCF101, 0.2), (UCF101, 0.5)),
+        {
+            "Supervised": (variants.supervised, 33.5, 45.6),
+            "MeanTeacher": (None, 36.3, 45.8),
+            "Pseudo-labeling": (variants.pseudo_labeling, 37.0, 47.5),
+            "S4L": (None, 37.7, 47.9),
+            "UPS": (variants.full_ups, 39.4, 50.2),
+        },
+    ),
+    Entry(ALL_LABELS, UCF101, 1.0, (50.4, None), variants.supervised),
+)
+_TABLE4 = (
+    *_table(
+        ((VOC2007, 500), (VOC2007, 1000)),
+        {
+            "Supervised": (variants.supervised, (18.36, 0.65), (28.84, 1.68)),
+            "Pseudo-labeling": (variants.pseudo_labeling, (27.44, 0.55), (34.84, 1.88)),
+            "MixMatch": (None, (29.57, 0.78), (37.02, 0.97)),
+            "MeanTeacher": (None, (32.55, 1.48), (39.62, 1.66)),
+            "UPS": (variants.full_ups, (34.22, 0.79), (40.34, 0.08)),
+        },
+    ),
+    Entry(ALL_LABELS, VOC2007, ALL_PICTURES, (52.62, None), variants.supervised),
+)
+_TABLE5 = _table(
+    _FEW_AND_MANY,
+    {
+        "Supervised": (variants.supervised, 27.66, 16.65),
+        "UPS, no selection": (variants.pseudo_labeling, 22.60, 12.94),
+        "UPS, no UA": (variants.confidence_based, 16.50, 10.02),
+        "UPS, no UA (Cal.)": (variants.confidence_based_calibrated, 13.68, 8.09),
+        "UPS, no NL": (variants.ups_without_negatives, 9.46, 6.64),
+        "UPS": (variants.full_ups, 8.14, 6.36),
+    },
+)
+_TABLE6 = _table(
+    _FEW_AND_MANY,
+    {
+        row: (functools.partial(variants.with_estimator, uncertainty=estimator), *paper)
+        for row, estimator, *paper in (
+            ("MC-Dropout", "mc-dropout", 8.14, 6.36),
+            ("MC-SpatialDropout", "mc-spatial-dropout", 8.28, 6.60),
+            ("MC-DropBlock", "mc-dropblock", 9.76, 7.50),
+            ("DataAug", "augmentation", 8.28, 6.72),
+            ("Deep ensemble (not in the paper)", "deep-ensemble", None, None),
+        )
+    },
+)
+_MIXUP = _table(
+    [(CIFAR10, 1000)],
+    {
+        "UPS, no NL": (variants.ups_without_negatives, 9.46),
+        "UPS": (variants.full_ups, 8.14),
+        "UPS+Mixup, no NL": (variants.with_mixup, 7.30),
+    },
+)
+_NO_AUGMENTATION = _table(
+    _FEW_AND_MANY,
+    {
+        "Pi-model": (None, 32.18, 17.08),
+        "MeanTeacher": (None, 30.62, 17.74),
+        "UPS": (variants.without_augmentation, 28.14, 14.98),
+    },
+)
+_BALANCE = _table(
+    _FEW_AND_MANY,
+    {
+        "with class balance": (variants.full_ups, 91.86, 93.64),
+        "without class balance": (variants.without_balance, 88.77, 93.14),
+    },
+)
+_BALANCE_VOC2007 = _table(
+    ((VOC2007, 500), (VOC2007, 1000)),
+    {
+        "with class balance": (variants.full_ups, 34.72, 40.33),
+        "without class balance": (variants.without_balance, 31.88, 40.06),
+    },
+)
+# Round 0's network on every data set, with the fewest labels of its table.
+_FIGURE1A = (
+    _TABLE5[0],
+    Entry("Supervised", CIFAR100, 4000, None, variants.supervised),
+    dataclasses.replace(_TABLE3[0], metric="accuracy"),
+    dataclasses.replace(_TABLE4[0], metric="mAP"),
+)
+
+
+def _sweep(name: str, *values: float) -> tuple[Entry, ...]:
+    """Return a row for each value of a threshold."""
+    named = (
+        (f"{name} {value:g}", functools.partial(variants.with_threshold, name=name, value=value)) for value in values
+    )
+    return rows(CIFAR10, 1000, *named)
+
+
+_TEMPERATURES = rows(
+    CIFAR10,
+    1000,
+    *((f"temperature {t:g}", functools.partial(variants.with_temperature, temperature=t)) for t in (1.0, 2.0)),
+)
+_FEW_LABELS = _table(((CIFAR10, 250), (CIFAR10, 500)), {"UPS": (variants.full_ups, (15.90, 0.61), (10.64, 0.18))})
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        Experiment("table1", "Error rate on CIFAR-10 and CIFAR-100, CNN-13", tuple(_table1())),
-        Experiment("table2", "Error rate on CIFAR-10 with other networks", tuple(_table2())),
-        Experiment("table3", "Accuracy on UCF-101, 3-D ResNet-18", tuple(_table3()), "accuracy"),
-        Experiment("table4", "Mean average precision on VOC2007, ResNet-50", tuple(_table4()), "mAP"),
-        Experiment("table5", "Ablation on CIFAR-10", tuple(_table5())),
-        Experiment("table6", "Uncertainty estimators on CIFAR-10", tuple(_table6())),
-        Experiment("few-labels", "Very few labels on CIFAR-10 (appendix)", tuple(_few_labels())),
-        Experiment("mixup", "Mixup, CIFAR-10 (appendix)", tuple(_mixup())),
-        Experiment("no-augmentation", "No augmentation, CIFAR-10 (appendix)", tuple(_no_augmentation())),
-        Experiment(
-            "class-balance",
-            "Class balance, CIFAR-10 (appendix)",
-            tuple(_balance(CIFAR10, {1000: 91.86, 4000: 93.64}, {1000: 88.77, 4000: 93.14})),
-            "accuracy",
-        ),
-        Experiment(
-            "class-balance-voc2007",
-            "Class balance, VOC2007 (appendix)",
-            tuple(_balance(VOC2007, {500: 34.72, 1000: 40.33}, {500: 31.88, 1000: 40.06})),
-            "mAP",
-        ),
-        Experiment(
-            "temperature",
-            "Temperature of the negatives, CIFAR-10",
-            tuple(
-                Entry(
-                    f"temperature {t:g}",
-                    CIFAR10,
-                    1000,
-                    None,
-                    functools.partial(variants.with_temperature, temperature=t),
-                )
-                for t in (1.0, 2.0)
-            ),
-        ),
+    one.name: one
+    for one in (
+        Experiment("table1", "Error rate on CIFAR-10 and CIFAR-100, CNN-13", _TABLE1),
+        Experiment("table2", "Error rate on CIFAR-10 with other networks", _TABLE2),
+        Experiment("table3", "Accuracy on UCF-101, 3-D ResNet-18", _TABLE3, "accuracy"),
+        Experiment("table4", "Mean average precision on VOC2007, ResNet-50", _TABLE4, "mAP"),
+        Experiment("table5", "Ablation on CIFAR-10", _TABLE5),
+        Experiment("table6", "Uncertainty estimators on CIFAR-10", _TABLE6),
+        Experiment("few-labels", "Very few labels on CIFAR-10 (appendix)", _FEW_LABELS),
+        Experiment("mixup", "Mixup, CIFAR-10 (appendix)", _MIXUP),
+        Experiment("no-augmentation", "No augmentation, CIFAR-10 (appendix)", _NO_AUGMENTATION),
+        Experiment("class-balance", "Class balance, CIFAR-10 (appendix)", _BALANCE, "accuracy"),
+        Experiment("class-balance-voc2007", "Class balance, VOC2007 (appendix)", _BALANCE_VOC2007, "mAP"),
+        Experiment("temperature", "Temperature of the negatives, CIFAR-10", _TEMPERATURES),
         Experiment(
             "figure1",
             "Calibration, accuracy and number of selected labels",
             rows(CIFAR10, 1000, PLAIN, CONFIDENCE, UPS),
         ),
-        Experiment("figure1a", "Calibration of the first network on every data set", tuple(_figure1a())),
-        Experiment(
-            "figure2", "Robustness to kappa_p", tuple(_sweep("kappa_p", (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)))
-        ),
-        Experiment("tau", "Robustness to tau_p", tuple(_sweep("tau_p", (0.55, 0.6, 0.7, 0.8, 0.9, 0.95)))),
+        Experiment("figure1a", "Calibration of the first network on every data set", _FIGURE1A),
+        Experiment("figure2", "Robustness to kappa_p", _sweep("kappa_p", 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)),
+        Experiment("tau", "Robustness to tau_p", _sweep("tau_p", 0.55, 0.6, 0.7, 0.8, 0.9, 0.95)),
         Experiment(
             "figure3",
             "Right and wrong labels over confidence and uncertainty",
@@ -280,9 +241,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             rows(CIFAR10, 1000, *FIRST) + rows(CIFAR10, 4000, *FIRST),
         ),
         Experiment(
-            "first-selection-cifar100",
-            "The first selection, CIFAR-100 (appendix)",
-            rows(CIFAR100, 4000, *FIRST),
+            "first-selection-cifar100", "The first selection, CIFAR-100 (appendix)", rows(CIFAR100, 4000, *FIRST)
         ),
     )
 }

@@ -1,207 +1,171 @@
-"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders alone.
+"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders.
 
 A panel that cannot be drawn says why instead.
 """
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from surelabel.data.run_data import FunctionData
 from surelabel.errors import InvalidInputError
-from surelabel.report.drawing import FORMATS
-from surelabel.report.figures import (
-    NO_ROUND,
-    NO_TRUTH,
-    NO_UNCERTAINTY,
-    NONE_JUDGED,
-    ReportFigure,
-    calibration_figure,
-    distribution_panels,
-    ece_by_uncertainty,
-    first_selection_figure,
-    uncertainty_grid,
-)
-from surelabel.report.first_selection import PAPER, class_counts_table, has_paper_thresholds, paper_experiment
+from surelabel.report import drawing, figures, tables
+from surelabel.report.figures import NOT_DRAWN, ReportFigure
 from surelabel.report.pictures import LIMIT, pictures_figure
-from surelabel.report.plots import Curve, curves, gallery, lines_by_round, points
-from surelabel.report.sections import first_labels_section, pool_use_section
-from surelabel.report.tables import (
-    Row,
-    Statistic,
-    Variant,
-    all_but_seed,
-    by_round,
-    group_runs,
-    in_markdown,
-    judged_labels,
-    percent,
-    statistic,
-    variant_of,
-)
+from surelabel.report.tables import Row, Statistic, TextTable, group_runs, statistic
 from surelabel.report.thresholds import Pair, select_from, validation_labels
+from surelabel.reproduce import first_selection as first
 from surelabel.reproduce.entries import labels_text
+from surelabel.reproduce.results import Figure
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
 
 Threshold = Literal["kappa_p", "tau_p"]
 SYMBOLS: dict[Threshold, str] = {"kappa_p": "κ_p", "tau_p": "τ_p"}
-COMPARED: tuple[Variant, ...] = ("no selection", "no UA", "UPS")
+COMPARED: tuple[tables.Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
-ENTRIES = "An entry is one class of one sample, and its confidence max(p, 1 − p)."
 MOST_CLASSES = 20
-"""A table with a line for each of more classes than this is left out."""
-
-
-class SweepPoint(NamedTuple):
-    """The test error (%) of the last networks of the runs with one value of a threshold."""
-
-    value: float
-    error: Statistic
-
-
-def figure_1(rows: Sequence[Row]) -> dict[str, ReportFigure]:
-    """Return figure 1 by its letters: a the ECE of what has u <= t, b accuracy and c number of positives.
-
-    Args:
-        rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
-    """
-    found: dict[str, Row] = {}
-    for row in rows:
-        found.setdefault(variant_of(row.runs[0]), row)
-    close = close_row(rows)
-    calibration = calibration_figure(close)
-    if "UPS" in found:
-        found["UPS"] = close
-    caption = "The expected calibration error of the samples whose predicted class has an uncertainty of at most t."
-    if _is_multi(rows[0].runs[0]):
-        caption = f"The expected calibration error of the entries with an uncertainty of at most t. {ENTRIES}"
-    panels = calibration.panels[:1]
-    first = ReportFigure("Figure 1 a", caption if panels else "", panels, note=calibration.note)
-    compared = [found[variant] for variant in COMPARED if variant in found]
-    return {
-        "a": first,
-        "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected"),
-        "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels"),
-    }
+"""Of more classes than this, single ones are not listed."""
 
 
 def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
     """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
 
     Args:
-        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. Of
-            several labels a sample, every entry is a label, and its confidence max(p, 1 - p).
+        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. In
+            multi-label runs every entry is a label, and its confidence max(p, 1 - p).
     """
-    lines, missing = {}, []
+    lines, problems = {}, {}
     for name, runs in groups.items():
         row = close_row(group_runs(runs))
-        if not (row.has_truth and row.has_uncertainty):
-            missing.append(name)
+        if problem := figures.not_judged(row, validation=False):
+            problems[name] = problem
             continue
-        labels = judged_labels(row, 0)
-        grid = uncertainty_grid(labels)
-        lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
-    note = f"Left out, without true labels or uncertainties: {', '.join(missing)}." if missing else ""
+        labels = tables.judged_labels(row, 0)
+        grid = figures.uncertainty_grid(labels)
+        lines[name or row.name] = drawing.Curve(grid, figures.ece_by_uncertainty(labels, grid))
     if not lines:
-        return ReportFigure("Figure 1 a", note=note)
-    panel = curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
+        return ReportFigure("Figure 1 a", note=" ".join(dict.fromkeys(problems.values())))
+    note = f"Left out, without true labels or uncertainties: {', '.join(problems)}." if problems else ""
+    panel = drawing.curves(lines, "largest uncertainty t", "ECE of the labels with u ≤ t")
     caption = "The expected calibration error of the first network's labels whose uncertainty is at most t."
-    several = [name for name in lines if _is_multi(groups[name][0])]
-    if several:
-        caption += f" Of {', '.join(several)}, every entry is a label. {ENTRIES}"
+    if any(_is_multi(runs[0]) for runs in groups.values()):
+        caption += " In multi-label data, each class of each sample is a label, and its confidence max(p, 1 − p)."
     return ReportFigure("Figure 1 a", caption, [panel], note=note)
+
+
+def figure_1_by_round(rows: Sequence[Row]) -> dict[str, ReportFigure]:
+    """Return figure 1 b, the accuracy of the selected positives by round, and c, their number.
+
+    Args:
+        rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
+    """
+    found: dict[str, Row] = {}
+    for row in rows:
+        found.setdefault(tables.variant_of(row.runs[0]), row)
+    if "UPS" in found:
+        found["UPS"] = close_row(rows)
+    compared = [found[variant] for variant in COMPARED if variant in found]
+    missing = [variant for variant in COMPARED if variant not in found]
+    note = f"There are no runs of: {', '.join(missing)}." if missing else ""
+    return {
+        "b": _by_round("Figure 1 b", compared, "positive_accuracy", "share of right labels among the selected", note),
+        "c": _by_round("Figure 1 c", compared, "num_positive", "selected positive labels", note),
+    }
+
+
+def _by_round(title: str, rows: Sequence[Row], name: str, label: str, note: str) -> ReportFigure:
+    """One line a row over the rounds that learn from pseudo-labels."""
+    lines = {row.name: tables.by_round(row, name)[1:] for row in rows}
+    if not any(lines.values()):
+        return ReportFigure(title, note=figures.NO_ROUND if rows else f"Not drawn. {note}")
+    if not any(value is not None for line in lines.values() for value in line):
+        return ReportFigure(title, note=figures.NONE_JUDGED if any(row.has_truth for row in rows) else figures.NO_TRUTH)
+    caption = f"The {label}, by round; bands are one standard deviation over the seeds."
+    return ReportFigure(title, caption, [drawing.lines_by_round(lines, label, 1)], note=note)
 
 
 def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
     """Return figure 2: the test error over kappa_p, on a logarithmic axis; or over tau_p."""
-    symbol = SYMBOLS[threshold]
-    found = threshold_sweep(runs, threshold)
+    title, symbol = f"Figure 2, {SYMBOLS[threshold]}", SYMBOLS[threshold]
     # A logarithmic axis has no place for 0, and no axis for infinity.
-    drawable = [point for point in found if math.isfinite(point.value) and (point.value > 0 or threshold == "tau_p")]
-    title = f"Figure 2, {symbol}"
-    if len(drawable) < 2:
+    found = {
+        value: error
+        for value, error in threshold_sweep(runs, threshold).items()
+        if math.isfinite(value) and (value > 0 or threshold == "tau_p")
+    }
+    if len(found) < 2:
         return ReportFigure(
             title,
-            note=f"Not drawn: this needs finished runs with a test score and at least two values of {threshold}, that "
-            f"differ in nothing else but the seed. Found {len(drawable)}.",
+            note=f"{NOT_DRAWN}this needs finished runs with a test score and at least two values of {threshold}, that "
+            f"differ in nothing else but the seed. Found {len(found)}.",
         )
-    values, errors = [point.value for point in drawable], [point.error for point in drawable]
-    score = "100 − test mAP (%)" if runs[0].settings.config.task == "multi" else "test error (%)"
-    panel = points(values, errors, symbol, score, logarithmic=threshold == "kappa_p")
-    seeds = ", ".join(f"{point.value:g}: {point.error.number}" for point in drawable)
+    score = "100 − test mAP (%)" if _is_multi(runs[0]) else "test error (%)"
+    panel = drawing.points([*found], [*found.values()], symbol, score, logarithmic=threshold == "kappa_p")
+    seeds = ", ".join(f"{value:g}: {error.number}" for value, error in found.items())
     caption = f"A flat stretch means that the method does not hang on one value of {symbol}; bars are one standard "
     return ReportFigure(title, caption + f"deviation over the seeds (seeds of each value: {seeds}).", [panel])
 
 
-def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> list[SweepPoint]:
-    """Return the test error for each value of a threshold, of finished runs that differ in nothing else but the seed.
+def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> dict[float, Statistic]:
+    """Return the test error (%) for each value of a threshold, of finished runs that differ else in the seed alone.
 
     Where there are several such groups of runs, the one with the most values counts.
     """
-    if threshold not in SYMBOLS:
-        raise InvalidInputError(
-            f"The 'threshold' argument must be one of {', '.join(map(repr, SYMBOLS))}. Got {threshold!r} instead."
-        )
-    groups: dict[str, dict[float, list[float]]] = {}
+    groups: dict[str, dict[float, list[float | None]]] = {}
     for run in runs:
         score = run.records()[-1].test_score if run.num_rounds else None
         if score is not None and run.finished:
-            values = groups.setdefault(all_but_seed(run.settings, threshold), {})
+            values = groups.setdefault(tables.all_but_seed(run.settings, threshold), {})
             values.setdefault(getattr(run.settings.config, threshold), []).append(100 * (1 - score))
     largest = max(groups.values(), key=len, default={})
-    found = [(value, statistic(errors)) for value, errors in sorted(largest.items())]
-    return [SweepPoint(value, error) for value, error in found if error is not None]
+    found = {value: statistic(errors) for value, errors in sorted(largest.items())}
+    return {value: error for value, error in found.items() if error is not None}
 
 
 def figure_3(row: Row) -> dict[str, ReportFigure]:
     """Return figure 3 by its letters: right and wrong labels, a and b on the validation set, c and d on the pool."""
-    panels = distribution_panels(row)
-    known = {
-        "ab": "Not drawn: the runs have no validation set.",
-        "cd": NO_TRUTH,
-    }
-    figures = {}
-    for letters, without in known.items():
-        where = "validation set" if letters == "ab" else "pool"
-        for letter, what in zip(letters, ("confidence", "uncertainty"), strict=True):
-            title = f"Figure 3 {letter}"
-            if letter in panels:
-                caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
-                note = validation_choice(row) if letter == "a" else ""
-                figures[letter] = ReportFigure(title, caption, [panels[letter]], note=note)
-            else:
-                figures[letter] = ReportFigure(title, note=NO_UNCERTAINTY if letters[0] in panels else without)
-    return figures
+    panels, drawn = figures.distribution_panels(row), {}
+    for letter, what, where, without in (
+        ("a", "confidence", "validation set", f"{NOT_DRAWN}the runs have no validation set."),
+        ("b", "uncertainty", "validation set", f"{NOT_DRAWN}the runs have no validation set."),
+        ("c", "confidence", "pool", figures.NO_TRUTH),
+        ("d", "uncertainty", "pool", figures.NO_TRUTH),
+    ):
+        title, confidence = f"Figure 3 {letter}", "a" if letter in "ab" else "c"
+        if letter in panels:
+            caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
+            note = validation_choice(row) if letter == "a" else ""
+            drawn[letter] = ReportFigure(title, caption, [panels[letter]], note=note)
+        else:
+            drawn[letter] = ReportFigure(title, note=figures.NO_UNCERTAINTY if confidence in panels else without)
+    return drawn
 
 
 def validation_choice(row: Row) -> str:
-    """Say how many of the validation set the runs' thresholds select, and how many are right; "" for several labels.
+    """Say how many of the validation set the runs' thresholds select, and how many are right; "" for multi-label runs.
 
     The paper's choice follows on CIFAR-10; how many labels its network had is not said.
     """
-    config, choice = row.runs[0].settings.config, PAPER["validation_choice"]
+    config, choice = row.runs[0].settings.config, first.PAPER["validation_choice"]
     if config.task == "multi":  # whose figure 3 has no thresholds either
         return ""
-    held_out, pair = [validation_labels(run) for run in row.runs], Pair(config.tau_p, config.kappa_p)
-    found = [select_from(labels, pair) for labels in held_out]
-    number, accuracy = statistic([one.number for one in found]), statistic([one.accuracy for one in found])
+    held_out = [validation_labels(run) for run in row.runs]
+    found = [select_from(labels, Pair(config.tau_p, config.kappa_p)) for labels in held_out]
+    number, accuracy = statistic([one.number for one in found]), tables.share_text([one.accuracy for one in found])
     of = sum(len(labels.label) for labels in held_out) / len(held_out)
-    plain = math.isinf(pair.kappa_p) or not row.has_uncertainty
-    by = f"tau_p {pair.tau_p:g} selects" if plain else f"tau_p {pair.tau_p:g}, kappa_p {pair.kappa_p:g} select"
-    right = "" if accuracy is None else f", {percent(accuracy):.2f} % right"
+    right = "" if accuracy == "–" else f", {accuracy} % right"
     paper = ""
-    name, _ = paper_experiment(row.runs[0]) or ("", 0)
-    if name == "cifar10":
-        tau, kappa = choice["tau_p"], choice["kappa_p"]
-        own = "" if pair == (tau, kappa) else f", by tau_p {tau:g}, kappa_p {kappa:g}"
+    if first.paper_experiment(row.runs[0])[0] == "cifar10":
         selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
-        paper = f" (the paper, number of labels not said{own}: {selected})"
-    return f"{by} {number:.0f} of {of:.0f} of the validation set{right}{paper}."
+        by = f"tau_p {choice['tau_p']:g}, kappa_p {choice['kappa_p']:g}"
+        paper = f" (the paper, number of labels not said, by {by}: {selected})"
+    thresholds = f"tau_p {config.tau_p:g}, kappa_p {config.kappa_p:g}"
+    return f"{thresholds} select {number:.0f} of {of:.0f} of the validation set{right}{paper}."
 
 
 def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
@@ -212,18 +176,88 @@ def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
         limit: how many pictures.
     """
     figure = pictures_figure(row, limit)
-    panels = [gallery(figure.pictures, figure.title)] if figure.pictures else []
-    return ReportFigure("Figure 4", figure.caption, panels, note=figure.note)
+    panels = [drawing.gallery(figure.pictures, figure.title)] if figure.pictures else []
+    return replace(figure, title="Figure 4", panels=panels, pictures=())
+
+
+def figures_table(columns: Mapping[str, Iterable[Figure]]) -> TextTable:
+    """Return numbers side by side: a line for each metric, the paper's number first, then a column for each run.
+
+    Example:
+        >>> figures_table({"seed 0": [Figure("labels", 1234, 1000), Figure("right, %", 91.5)]}).lines
+        [['labels', '1,000', '1,234'], ['right, %', '–', '91.50']]
+    """
+    lines: dict[str, dict[str, float | None]] = {}
+    for column, found in columns.items():
+        for figure in found:
+            lines.setdefault(figure.metric, {"paper": figure.paper})[column] = figure.value
+    names = ["paper", *columns]
+    cells = [[metric, *(_number(line.get(name)) for name in names)] for metric, line in lines.items()]
+    return TextTable(["", *names], cells)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _seed(run: RunFolder) -> str:
+    return f"seed {run.settings.config.seed}"
 
 
 def classes_figure(row: Row) -> ReportFigure:
-    """Return the first selection with the appendix's table of its classes, unless they are many."""
-    figure = first_selection_figure(row, "Classes of the first selection")
-    number = len(row.runs[0].settings.classes)
-    if number > MOST_CLASSES:
-        note = f"No table of the {number} classes, which would be too long to help; in the file of results, "
-        return replace(figure, note=note + "where the first selection is recorded, each has its rows.")
-    return replace(figure, tables=[*figure.tables, class_counts_table(row)])
+    """Return the first selection, class by class unless they are many, beside the paper's where it has them."""
+    figure = figures.first_selection_figure(row)
+    by_class = len(row.runs[0].settings.classes) <= MOST_CLASSES
+    table = figures_table({_seed(run): first.selection_figures(run, by_class) for run in row.runs})
+    note = "" if by_class else "The classes are too many to list here. The file of results has a row for each."
+    name, labels = first.paper_selection(row.runs[0])
+    if name == "cifar10" and labels in first.PAPER["class_counts"]:
+        number, ratio = sum(first.PAPER["class_counts"][labels]), first.PAPER["imbalance"][labels]
+        note += f" The paper's table of classes has {number:,} positive labels, largest / smallest class {ratio:g}."
+        if labels == 1000:
+            accuracy = 100 * first.PAPER["accuracy"][name, labels]["UPS"][0.7]
+            note += f" Its text has {first.PAPER['positives']:,}, {accuracy:.2f} % right."
+    return replace(figure, tables=[*figure.tables, table], note=note.strip())
+
+
+def first_labels_figure(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:
+    """Compare the first labels by confidence with those of UPS, over thresholds and at equal counts.
+
+    Args:
+        row: runs with uncertainties.
+        runs: where to look for runs that label the same networks in one deterministic pass.
+    """
+    title, pairs = "First labels by confidence and by uncertainty", first.find_pairs(row.runs, runs)
+    if problem := _not_single(row):
+        return ReportFigure(title, note=problem)
+    if not pairs:
+        return ReportFigure(title, note=f"{NOT_DRAWN}no other run labels the same first network in one plain pass.")
+    caption = (
+        "The first network's labels by the confidence of one deterministic pass, by the mean confidence of its "
+        "stochastic passes (Cal.), and by UPS, before balancing. At equal counts, confidence gets as many labels of "
+        "each class as UPS selects: points above 0 say that the uncertainty ranks labels better (95 % interval by a "
+        "bootstrap over the pool's samples)."
+    )
+    table = figures_table({_seed(pair.stochastic): first.label_figures(pair) for pair in pairs})
+    return ReportFigure(title, caption, tables=[table])
+
+
+def pool_use_figure(row: Row) -> ReportFigure:
+    """Say how much of the pool is used after ten rounds, or after the last one."""
+    title = "Use of the pool"
+    if problem := _not_single(row) or (figures.NO_ROUND if row.num_rounds < 2 else ""):
+        return ReportFigure(title, note=problem)
+    number = min(first.USE_ROUND, row.num_rounds - 1)
+    caption = f"What the network of round {number} learned from (the paper's: {first.USE_ROUND})."
+    return ReportFigure(title, caption, tables=[figures_table({_seed(run): first.pool_use(run) for run in row.runs})])
+
+
+def _not_single(row: Row) -> str:
+    if _is_multi(row.runs[0]):
+        return f"{NOT_DRAWN}this is for single-label data."
+    return "" if row.has_truth else figures.NO_TRUTH
 
 
 def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
@@ -244,14 +278,15 @@ def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
     rows = group_runs(next(iter(groups.values()), []))
     ups = close_row(rows)
     return {
-        **{f"figure-1-{letter}": figure for letter, figure in figure_1(rows).items()},
+        "figure-1-a": figure_1_a(groups),
+        **{f"figure-1-{letter}": figure for letter, figure in figure_1_by_round(rows).items()},
         "figure-2-kappa": figure_2(runs, "kappa_p"),
         "figure-2-tau": figure_2(runs, "tau_p"),
         **{f"figure-3-{letter}": figure for letter, figure in figure_3(ups).items()},
         "figure-4": figure_4(ups),
         "first-selection": classes_figure(ups),
-        "first-labels": first_labels_section(ups, runs),
-        "pool-use": pool_use_section(ups),
+        "first-labels": first_labels_figure(ups, runs),
+        "pool-use": pool_use_figure(ups),
     }
 
 
@@ -270,25 +305,22 @@ def write_figures(
     Returns:
         The files, `figures.md` last.
     """
-    unknown = [form for form in formats if form not in FORMATS]
+    unknown = [form for form in formats if form not in drawing.FORMATS]
     if unknown or not formats or isinstance(formats, str):
-        raise InvalidInputError(
-            f"The 'formats' argument must be a list of {' and '.join(map(repr, FORMATS))}. Got {formats!r} instead."
-        )
-    folder = Path(folder)
-    figures = paper_figures(runs)
+        raise InvalidInputError(f"The 'formats' argument must be a list of 'svg' and 'pdf'. Got {formats!r} instead.")
+    folder, drawn = Path(folder), paper_figures(runs)
     make_folder(folder)
     written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
     if len(groups) == 1:
         name = close_row(group_runs(groups[0])).name
-        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{in_markdown(name)}”.")
-    for name, figure in figures.items():
+        lines.append(f"Figures 1 a, 3 and 4, and the tables, are of the row “{tables.in_markdown(name)}”.")
+    for name, figure in drawn.items():
         files = [folder / f"{name}.{form}" for form in formats] if figure.panels else []
         for file in files:
             figure.panels[0].save(file)
         links = ", ".join(f"[{file.name}]({file.name})" for file in files)
-        tables = (table.markdown() for table in figure.tables)
-        lines += [f"## {figure.title}", *(text for text in (links, *tables, figure.caption, figure.note) if text)]
+        markdown = (table.markdown() for table in figure.tables)
+        lines += [f"## {figure.title}", *(text for text in (links, *markdown, figure.caption, figure.note) if text)]
         written += files
     write_file(folder / INDEX, ("\n\n".join(lines) + "\n").encode())
     return [*written, folder / INDEX]
@@ -305,9 +337,9 @@ def _by_data(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
 
 def close_row(rows: Sequence[Row]) -> Row:
     """Return the row that is looked at closely: UPS, by the paper's thresholds if one is, else the last that has u."""
-    ups = [row for row in rows if variant_of(row.runs[0]) == "UPS"]
+    ups = [row for row in rows if tables.variant_of(row.runs[0]) == "UPS"]
     if ups:
-        return next((row for row in ups if has_paper_thresholds(row.runs[0])), ups[0])
+        return next((row for row in ups if first.has_paper_thresholds(row.runs[0])), ups[0])
     return max(rows, key=lambda row: (row.has_uncertainty, row.num_rounds > 1, rows.index(row)))
 
 
@@ -324,23 +356,9 @@ def _data_name(run: RunFolder) -> str:
     return f"{name}, {labels_text(amount)} labeled" if isinstance(amount, int | float) else name
 
 
-def _by_round(title: str, rows: Sequence[Row], name: str, label: str) -> ReportFigure:
-    """One line a row over the rounds that learn from pseudo-labels."""
-    present = [variant_of(row.runs[0]) for row in rows]
-    missing = [variant for variant in COMPARED if variant not in present]
-    note = f"There are no runs of: {', '.join(missing)}." if missing else ""
-    lines = {row.name: by_round(row, name)[1:] for row in rows}
-    if not any(lines.values()):
-        return ReportFigure(title, note=NO_ROUND if rows else f"Not drawn. {note}")
-    if not any(value is not None for line in lines.values() for value in line):
-        return ReportFigure(title, note=NONE_JUDGED if any(row.has_truth for row in rows) else NO_TRUTH)
-    caption = f"The {label}, by round; bands are one standard deviation over the seeds."
-    return ReportFigure(title, caption, [lines_by_round(lines, label, 1)], note=note)
-
-
 def _check_one_experiment(row: Row) -> None:
     """Refuse a row of runs that are not seeds of one experiment: their mean would mean nothing."""
-    if len({all_but_seed(run.settings) for run in row.runs}) > 1:
+    if len({tables.all_but_seed(run.settings) for run in row.runs}) > 1:
         folders = ", ".join(f"'{run.path}'" for run in row.runs)
         raise InvalidInputError(
             f"The runs named {row.name!r} must differ in nothing but their seeds, and they do: {folders}. Give the "

@@ -1,23 +1,45 @@
-"""What an experiment's runs are made of: the recipe, cut to the minutes where there is a limit.
+"""The settings of an experiment's runs: the recipe, cut to the minutes where there is a limit.
 
-What was planned is kept in a file, so that a run that is resumed, or another seed, follows the same plan.
+The network's speed is measured on this machine. Then rounds and steps are set so that they fill the minutes. A run of R
+rounds after round 0, each `growth` times as long as the one before it, takes
+
+    (1 + growth + ... + growth^R) · steps · batch / training speed + (R + 1) · pool / labeling speed
+
+R is as large as the recipe allows. But while there is more than one round, round 0 gets no fewer samples than the
+recipe's own has, or three million where that is less.
+
+The plan is kept in a file, so that a resumed run, or another seed, follows the same plan.
 """
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from surelabel.base.references import portable
+from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import FunctionData, RunData
+from surelabel.data.source import Subset
+from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.reproduce.budget import Cut, Speed, cut_to, measure
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
 from surelabel.reproduce.variants import with_estimator
 from surelabel.runs.files import read_json, write_json
 from surelabel.settings import RunSettings
+
+LEAST_SAMPLES = 3_000_000
+"""Samples that round 0 is trained on at least, before there are two more; fewer where the recipe's own has fewer."""
+
+MARGIN = 0.93
+"""Of the minutes that are planned for; the rest is for reading data, compiling, judging and writing."""
+
+_MOST_MINUTES = 1_000_000
 
 
 class Options(NamedTuple):
@@ -52,6 +74,30 @@ class Options(NamedTuple):
     uncertainty: str | None = None
 
 
+class Speed(NamedTuple):
+    """Samples a second, of training and of labeling with all passes."""
+
+    training: float
+    labeling: float
+
+
+class Cut(NamedTuple):
+    """The rounds and steps that fit into the minutes, in place of a recipe's own.
+
+    Attributes:
+        max_rounds: rounds after round 0.
+        steps: of round 0; further ones have more where the recipe lets them grow.
+    """
+
+    max_rounds: int
+    steps: int
+
+    def apply(self, settings: RunSettings) -> RunSettings:
+        """Return the settings with this many rounds and steps."""
+        config = settings.config.replace(max_rounds=self.max_rounds)
+        return settings.replace(config=config).with_training(steps=self.steps)
+
+
 class Plans:
     """The settings of every run, as the minutes allow; what was planned is kept in a file.
 
@@ -70,36 +116,30 @@ class Plans:
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
         """Return the complete settings of a run."""
-        base = self._with_rounds(self._base(entry, seed, self.options.recipe))
-        cut = self._cut(entry)
+        base, cut = self._base(entry, seed, self.options), self._cut(entry)
         return _pinned(entry.of(base if cut is None else cut.apply(base)))
 
     def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
         """Return the complete settings of a run by this recipe, with all of its own rounds."""
-        return _pinned(entry.of(self._base(entry, seed, recipe)))
+        return _pinned(entry.of(self._base(entry, seed, self.options._replace(recipe=recipe, rounds=None))))
 
     def knows(self, entry: Entry) -> bool:
         """Whether the settings of an entry follow without measuring anything."""
-        if self.options.minutes is None:
-            return True
-        timed = self._timed(entry)
-        return _key(timed, timed.config.max_rounds, self.options.minutes) in self._kept
+        return self.options.minutes is None or self._plan_key(self._timed(entry)) in self._kept
 
-    def _base(self, entry: Entry, seed: int, recipe: RecipeName) -> RunSettings:
-        base = entry.base(seed, recipe, self.options.arguments)
-        if self.options.uncertainty is not None:
-            base = with_estimator(base, self.options.uncertainty)
-        learner = base.network.replace(device=self.options.device)
-        if self.options.pretrained is not None:
-            learner = self._begun(learner, self.options.pretrained)
-        if not _on_gpu(self.options.device):
+    def _base(self, entry: Entry, seed: int, options: Options) -> RunSettings:
+        base = entry.base(seed, options.recipe, options.arguments)
+        if options.rounds is not None:
+            base = base.replace(config=base.config.replace(max_rounds=options.rounds))
+        if options.uncertainty is not None:
+            base = with_estimator(base, options.uncertainty)
+        learner = base.network.replace(device=options.device)
+        if options.pretrained is not None:
+            learner = self._begun(learner, options.pretrained)
+        if not _on_gpu(options.device):
             # Not every CPU can compute in bfloat16, and few are faster with it.
             learner = learner.replace(training=learner.training.replace(precision="float32"))
         return base.replace(learner=learner)
-
-    def _with_rounds(self, base: RunSettings) -> RunSettings:
-        rounds = self.options.rounds
-        return base if rounds is None else base.replace(config=base.config.replace(max_rounds=rounds))
 
     def _begun(self, learner: TorchLearnerSettings, pretrained: str) -> TorchLearnerSettings:
         """Return the learner with the file of weights and its content hash, which the file is read for once."""
@@ -115,35 +155,144 @@ class Plans:
         Rows that train the same networks get the same rounds, however they label: they share round 0. A row without
         rounds has one network for all of the minutes.
         """
-        base = self._with_rounds(self._base(entry, 0, self.options.recipe))
+        base = self._base(entry, 0, self.options)
         row = entry.of(base)
         if row.config.max_rounds == 0:
             base = base.replace(config=base.config.replace(max_rounds=0))
         same = row.network.fit_settings() == base.network.fit_settings()
         return _pinned(base if same else row.replace(config=base.config))
 
+    def _plan_key(self, timed: RunSettings) -> str:
+        assert self.options.minutes is not None
+        return _key(timed, timed.config.max_rounds, self.options.minutes)
+
     def _cut(self, entry: Entry) -> Cut | None:
         if self.options.minutes is None:
             return None
         timed = self._timed(entry)
-        key = _key(timed, timed.config.max_rounds, self.options.minutes)
+        key = self._plan_key(timed)
         if key not in self._kept:
             assert timed.data is not None
             assert self.path is not None
-            data = timed.data.load()
-            speed = self._speed(timed, data)
+            data, network = timed.data.load(), _key(timed)
+            if network not in self._speeds:
+                self._speeds[network] = measure(timed, data)
+            speed = self._speeds[network]
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
             cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
             self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
             write_json(self.path, self._kept)
-        kept = self._kept[key]
-        return Cut(kept["max_rounds"], kept["steps"])
+        return Cut(self._kept[key]["max_rounds"], self._kept[key]["steps"])
 
-    def _speed(self, timed: RunSettings, data: RunData) -> Speed:
-        key = _key(timed)
-        if key not in self._speeds:
-            self._speeds[key] = measure(timed, data)
-        return self._speeds[key]
+
+def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) -> Cut:
+    """Return how many rounds of how many steps fit into the minutes.
+
+    Args:
+        settings: of the whole recipe.
+        minutes: for one run.
+        speed: on this machine.
+        pool_size: samples that every round labels.
+
+    Example:
+        >>> from surelabel.learners.settings import TorchLearnerSettings
+        >>> recipe = RunSettings(learner=TorchLearnerSettings())
+        >>> cut_to(recipe, 6, Speed(80_000, 50_000), 49_000)
+        Cut(max_rounds=7, steps=12771)
+    """
+    check_minutes(minutes)
+    learner = settings.network
+    sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
+    available = 60 * minutes * MARGIN
+    batch, own_steps = batch_of(settings), learner.training.steps
+    least = LEAST_SAMPLES if own_steps is None else min(LEAST_SAMPLES, own_steps * batch)
+
+    def samples(rounds: int) -> float:
+        """Return those that round 0 can be trained on."""
+        left = available - (rounds + 1) * label_seconds
+        return left / (sample_seconds * _in_units_of_round_0(rounds, learner.training.round_growth))
+
+    rounds = settings.config.max_rounds
+    while rounds > 1 and samples(rounds) < least:
+        rounds -= 1
+    steps = int(samples(rounds) / batch)
+    if steps < 1:
+        length = _in_units_of_round_0(rounds, learner.training.round_growth)
+        needed = ((rounds + 1) * label_seconds + length * sample_seconds * batch) / 60 / MARGIN
+        raise InvalidInputError(
+            f"The 'budget' must leave time for one step a round: here at least {needed:.2g} minutes. Got {minutes:g} "
+            "instead."
+        )
+    return Cut(rounds, steps)
+
+
+def _in_units_of_round_0(rounds: int, growth: float) -> float:
+    """Return how many times as long as round 0 all rounds together are, itself included."""
+    return sum(growth**number for number in range(rounds + 1))
+
+
+def cut_text(cut: RunSettings, whole: RunSettings) -> str:
+    """Return what is run in place of a recipe's rounds; "" where they are the same.
+
+    Example:
+        >>> from surelabel.learners.settings import TorchLearnerSettings
+        >>> recipe = RunSettings(learner=TorchLearnerSettings())
+        >>> cut_text(Cut(1, 4675).apply(recipe), recipe)
+        '1 round of 4,675 steps in place of 20 rounds of 100 epochs'
+    """
+    ours, recipe = _length(cut), _length(whole)
+    return "" if ours == recipe else f"{ours} in place of {recipe}"
+
+
+def check_minutes(minutes: float) -> None:
+    """Refuse what is no length of time, or two years of it."""
+    if not 0 < minutes <= _MOST_MINUTES:
+        raise InvalidInputError(
+            f"The 'budget' must be a number of minutes above 0, and at most {_MOST_MINUTES:,}. Got {minutes:g} instead."
+        )
+
+
+def measure(settings: RunSettings, data: RunData) -> Speed:
+    """Return the speed of a run's network on this machine, compiled and warm; what it trains is thrown away.
+
+    Where all samples are labeled there is no pool, and they are labeled again: other rows share what is planned here.
+    """
+    network = settings.network
+    learner = network.build(data.task)
+    on_gpu = learner.device.type == "cuda"
+    learner.training = network.training.replace(steps=200 if on_gpu else 2)
+    problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))
+    pool = problem.source if data.unlabeled is None else problem.pool
+    if not on_gpu:
+        pool = Subset(pool, np.arange(min(len(pool), 64)))
+    # All samples labeled: batches are then as large as in most rounds, however few labels there are.
+    y = np.zeros((len(problem.source), problem.num_classes), dtype=bool)
+    y[:, 0] = True
+    training_set = TrainingSet(problem.source, y, np.ones_like(y), len(y), data.task)
+    _, samples = learner.method(training_set, shared=True).samples_in_round(len(y), 0, 0, 0)
+    times = []
+    for seed in range(2):  # the first round compiles
+        started = time.perf_counter()
+        learner.fit(training_set, seed=seed)
+        trained = time.perf_counter()
+        for prediction in learner.predict(pool, seed=seed):
+            to_numpy(prediction.p)  # waits for the device
+        times.append((trained - started, time.perf_counter() - trained))
+    return Speed(learner.uncertainty.members * samples / times[1][0], len(pool) / times[1][1])
+
+
+def batch_of(settings: RunSettings) -> int:
+    """Return how many samples a step sees at most."""
+    learner = settings.network
+    return learner.make_method()(settings.config.task, learner.training).samples_in_step(settings.config.max_rounds)
+
+
+def _length(settings: RunSettings) -> str:
+    training, rounds = settings.network.training, settings.config.max_rounds
+    first, unit = (training.epochs, "epochs") if training.steps is None else (training.steps, "steps")
+    last = round(first * training.round_growth**rounds)
+    one = f"{first:,} {unit}" if last == first else f"{first:,} to {last:,} {unit}"
+    return f"{rounds} round{'s' * (rounds > 1)} of {one}" if rounds else one
 
 
 def _pinned(settings: RunSettings) -> RunSettings:

@@ -1,14 +1,21 @@
-"""Numbers that documents quote: rows of a CSV file in `results/`."""
+"""Finished runs as rows of `results/runs.csv`: a row for each number, with all that explains it."""
 
 import csv
+import hashlib
 import io
+import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from surelabel.errors import InvalidInputError
-from surelabel.runs.rows import append, content
+from surelabel.base.references import portable_settings
+from surelabel.learners.settings import ESTIMATORS, METHODS, TorchLearnerSettings
+from surelabel.records import RoundRecord
+from surelabel.reproduce.entries import slug
+from surelabel.runs import RunFolder
+from surelabel.runs.files import write_file
+from surelabel.runs.rows import alone, append, content
 
 COLUMNS = (
     "experiment",
@@ -47,10 +54,9 @@ def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]])
         >>> [(row["row"], row["value"], row["paper"]) for row in read_rows(path)]
         [('UPS', '91.5', '')]
     """
-    path, rows = Path(path), list(rows)
-    for row in rows:
-        _check_row(row)
-    append(path, COLUMNS, rows)
+    rows = list(rows)
+    assert all(set(row) == set(COLUMNS) for row in rows)
+    append(Path(path), COLUMNS, rows)
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
@@ -58,11 +64,105 @@ def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(content(Path(path), COLUMNS), newline="")))
 
 
-def _check_row(row: Mapping[str, Any]) -> None:
-    if set(row) != set(COLUMNS):
-        missing = [name for name in COLUMNS if name not in row]
-        unknown = [name for name in row if name not in COLUMNS]
-        raise InvalidInputError(
-            f"The 'rows' argument must give each row exactly the columns of a results file. Missing: {missing}; "
-            f"unknown: {unknown}."
-        )
+class Figure(NamedTuple):
+    """A number that was found of a run, and the paper's where it has one."""
+
+    metric: str
+    value: float
+    paper: float | None = None
+
+
+def record_runs(
+    path: str | os.PathLike[str],
+    found: Sequence[tuple[RunFolder, Iterable[Figure]]],
+    *,
+    experiment: str,
+    dataset: str,
+    num_labels: int,
+    labels: str | None = None,
+) -> None:
+    """Append a row for each number but those that are there already; the settings go into a JSON file beside.
+
+    Args:
+        path: the CSV file, `results/runs.csv`.
+        found: finished runs with a test score, and what was found of each; runs of one name differ in their seeds only.
+        experiment: what they are part of, "demo".
+        dataset: what they learned from.
+        num_labels: how many labeled samples.
+        labels: the same as the table says it; None: the number.
+    """
+    path = Path(path)
+    name, text = settings_file(experiment, {run.settings.name: _without_seed(run) for run, _ in found})
+    same = {"experiment": experiment, "dataset": dataset, "labels": labels or num_labels, "settings": name}
+    lines = []
+    for run, figures in found:
+        about = _about(run, num_labels) | same
+        lines += [about | figure._asdict() for figure in figures]
+    with alone(path):
+        known = {_told_by(old) for old in read_rows(path)}
+        new = [line for line in lines if _told_by(line) not in known]
+        if new:
+            write_file(path.parent / name, text)
+            append_rows(path, new)
+
+
+def _told_by(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return as text what tells a row from others, whatever its value."""
+    same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit", "metric")
+    return tuple("" if line[name] is None else str(line[name]) for name in same)
+
+
+def settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the name and the content of a JSON file of settings; an estimator among them stands there as its repr."""
+    text = (json.dumps(settings, indent=2, sort_keys=True, default=repr) + "\n").encode()
+    # Named by its content: other settings later get a file of their own, and old rows keep theirs.
+    return f"{slug(experiment)}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
+
+
+def _without_seed(run: RunFolder) -> dict[str, Any]:
+    settings = portable_settings(run.settings.to_json(), hashes=True)
+    settings.pop("fingerprint")
+    settings["config"].pop("seed")
+    ((settings["data"] or {}).get("arguments") or {}).pop("seed", None)
+    return settings
+
+
+def _about(run: RunFolder, num_labels: int) -> dict[str, Any]:
+    """Return what is the same for all numbers of a run."""
+    records, environment, split = run.records(), run.environment[-1], run.split()
+    seen = [samples_seen(record, num_labels, run) for record in records]
+    return {
+        "row": run.settings.name,
+        "validation_labels": len(run.validation()) if run.has_validation else 0,
+        "split_hash": run.settings.fingerprint if split is None else split["hash"],
+        "seed": run.settings.config.seed,
+        "rounds": records[-1].round,
+        "epochs": sum(epochs for epochs, _ in seen),
+        "images_seen": sum(images for _, images in seen),
+        "minutes": records[-1].minutes,
+        "device": f"{environment['device']}: {environment['processor']}",
+        "torch": environment["versions"]["torch"],
+        "commit": environment["commit"],
+    }
+
+
+def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[int, int]:
+    """Return how many epochs a round's network was trained, and over how many samples in all; 0 where not a network."""
+    learner = run.settings.learner
+    if not isinstance(learner, TorchLearnerSettings):
+        return 0, 0
+    if learner.uncertainty not in ESTIMATORS or learner.method not in METHODS:
+        run.check_code()  # these classes say how many networks are trained, and on how many samples
+    num_negative: int | None
+    if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
+        num_positive, num_negative = 0, 0 if run.settings.config.task == "single" else None
+    elif run.settings.config.task == "single":
+        num_positive, num_negative = record.num_positive, record.num_negative_only
+    else:
+        # Multi-label: positives are counted by entries, the table has a row for each class, and all samples are drawn
+        # alike. A partly labeled sample that has an entry selected too counts twice.
+        with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
+        num_positive, num_negative = with_positive + record.num_negative_only, None
+    method = learner.make_method()(run.settings.config.task, learner.training)
+    epochs, samples = method.samples_in_round(num_labels, num_positive, num_negative, record.round)
+    return learner.members * epochs, learner.members * samples

@@ -1,10 +1,9 @@
-"""The paper's recipe for UCF-101, clips of actions, and a fast one that departs from it where it says so."""
+"""Two complete recipes for UCF-101, clips of actions: the paper's, and a fast one that departs from it."""
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.run_data import FunctionData
 from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
-from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.learners.settings import JSONScalar
 from surelabel.reproduce.entries import DataSet
 from surelabel.settings import RunSettings, UPSConfig
 
@@ -12,6 +11,7 @@ WINDOW, SIDE = 16, 112
 """Frames that the network is shown, and their height and width."""
 
 MODEL = "surelabel.models.resnet3d:resnet3d18"
+PARAMETERS: dict[str, JSONScalar] = {"dropout": 0.3, "stem": "paper", "shortcut": "padded"}
 TORCHVISION = {"stem": "torchvision", "shortcut": "projection"}
 """What the network has in place of the paper's where it begins with a checkpoint: torchvision's fit no other."""
 
@@ -47,58 +47,64 @@ def paper_recipe(
         window=WINDOW,
         passages=ClipSettings().passages,
         test_windows=test_windows,
-        mean=dataset.mean,
-        std=dataset.std,
     )
     training = TrainingSettings(learning_rate=0.03, batch_size=128, epochs=1024, augment=augment, channels_last=True)
-    return RunSettings(
-        name="UPS",
-        config=UPSConfig(balance=None, seed=seed, max_rounds=20),
-        learner=TorchLearnerSettings(
-            model=MODEL,
-            model_parameters={"dropout": 0.3, "stem": "paper", "shortcut": "padded"},
-            training=training,
-        ),
-        data=FunctionData(
-            function=dataset.function,
-            arguments={"seed": seed, "share": labels, "validation_share": num_validation},
-        ),
-    )
+    config = UPSConfig(balance=None, seed=seed, max_rounds=20)
+    return dataset.ups(config, MODEL, PARAMETERS, training, share=labels, validation_share=num_validation)
 
 
 def fast_recipe(
-    settings: RunSettings, *, steps: int = 6000, batch_size: int = 128, learning_rate: float = 0.1
+    dataset: DataSet | None = None,
+    labels: float = 0.2,
+    seed: int = 0,
+    *,
+    num_validation: float = 0.0,
+    test_windows: int = 1,
+    steps: int = 6000,
+    batch_size: int = 128,
+    learning_rate: float = 0.1,
 ) -> RunSettings:
-    """Return a row by a recipe that takes minutes; docs/several-labels-and-video.md says why.
-
-    A higher rate with warm-up in bfloat16, weight decay on matrices only, mirrored clips and other colors; 4 rounds of
-    a fixed number of steps.
+    """Return the complete settings of UPS by a recipe that takes minutes; docs/several-labels-and-video.md says why.
 
     Args:
-        settings: of the paper's recipe.
+        dataset: as for `paper_recipe`, and so are the others but the last three.
+        labels: the share of the training clips that is labeled.
+        seed: draws the split, and all that is random in the run.
+        num_validation: the share of the training clips whose scores are recorded.
+        test_windows: how many windows of a clip a test averages.
         steps: of each round.
         batch_size: clips with a label; a quarter as many that have negative labels only come on top.
         learning_rate: the highest.
 
     Example:
-        >>> fast = fast_recipe(paper_recipe())
+        >>> fast = fast_recipe()
         >>> fast.learner.training.negative_batch_size, fast.config.max_rounds, fast.config.kappa_p
         (32, 4, 0.05)
     """
-    augment = settings.network.training.augment
-    assert augment is not None
-    fast = settings.with_training(
+    dataset = dataset or UCF101
+    augment = AugmentSettings(
+        side=SIDE,
+        window=WINDOW,
+        passages=ClipSettings().passages,
+        test_windows=test_windows,
+        flip=True,
+        jitter=0.4,
+    )
+    training = TrainingSettings(
         learning_rate=learning_rate,
+        warmup=0.1,
         weight_decay=5e-4,
         decay_all=False,
-        warmup=0.1,
         batch_size=batch_size,
         negative_batch_size=max(1, batch_size // 4),
+        epochs=1024,  # steps count; this stays so that older runs are found
         steps=steps,
-        augment=augment.replace(flip=True, jitter=0.4),
+        augment=augment,
         precision="bfloat16",
+        channels_last=True,
     )
-    return fast.replace(config=fast.config.replace(max_rounds=4))
+    config = UPSConfig(balance=None, seed=seed, max_rounds=4)
+    return dataset.ups(config, MODEL, PARAMETERS, training, share=labels, validation_share=num_validation)
 
 
 UCF101 = DataSet(

@@ -3,7 +3,7 @@
 | row | positive labels | negative labels | passes |
 |---|---|---|---|
 | Supervised | none | none | – |
-| Pseudo-labeling | every argmax; several labels: every class with p >= gamma | none; several labels: all others | one |
+| Pseudo-labeling | every argmax; multi-label: every class with p >= gamma | none; multi-label: all others | one |
 | Confidence-based | eq. 2, balanced | eq. 2 | one |
 | Confidence-based, calibrated | eq. 2, balanced | eq. 2 | stochastic |
 | UPS, no negatives | eq. 5, balanced | none | stochastic |
@@ -36,7 +36,7 @@ def supervised(ups: RunSettings) -> RunSettings:
 def pseudo_labeling(ups: RunSettings) -> RunSettings:
     """Every pseudo-label is learned from: no thresholds, no balance, no negatives ("UPS, no selection").
 
-    With several labels a sample every entry is one: present from gamma on, absent below. A network that learned from
+    In multi-label data every entry is one: present from gamma on, absent below. A network that learned from
     the present ones alone would find every class everywhere. As many are selected in every round, so the rounds do not
     end by that.
 

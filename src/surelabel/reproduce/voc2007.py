@@ -1,13 +1,12 @@
-"""The paper's recipe for VOC2007, several labels a picture, and a fast one that departs from it where it says so."""
+"""Two complete recipes for VOC2007, which is multi-label: the paper's, and a fast one that departs from it."""
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.run_data import FunctionData
 from surelabel.data.sets import VOC2007_PICTURES
 from surelabel.engine.settings import TrainingSettings
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.entries import DataSet
 from surelabel.settings import RunSettings, UPSConfig
 
+MODEL = "surelabel.models.resnet:resnet50"
 ALL_PICTURES = VOC2007_PICTURES["trainval"]
 """With so many labels nothing is left to be labeled: the fully supervised network."""
 
@@ -40,53 +39,65 @@ def paper_recipe(
         crop=side // 8,
         jitter=0.4,
         hole=side // 2,
-        mean=dataset.mean,
-        std=dataset.std,
     )
     training = TrainingSettings(learning_rate=0.03, batch_size=128, epochs=1024, augment=augment, channels_last=True)
-    return RunSettings(
-        name="UPS",
-        config=UPSConfig(task="multi", tau_p=0.5, gamma=0.5, balance_rounds=1, seed=seed, max_rounds=20),
-        learner=TorchLearnerSettings(
-            model="surelabel.models.resnet:resnet50", model_parameters={"dropout": 0.3}, training=training
-        ),
-        data=FunctionData(
-            function=dataset.function,
-            arguments={"seed": seed, "labels": labels, "num_validation": num_validation, "side": side},
-        ),
+    config = UPSConfig(task="multi", tau_p=0.5, gamma=0.5, balance_rounds=1, seed=seed, max_rounds=20)
+    return dataset.ups(
+        config, MODEL, {"dropout": 0.3}, training, labels=labels, num_validation=num_validation, side=side
     )
 
 
-def fast_recipe(settings: RunSettings, *, steps: int = 3000) -> RunSettings:
-    """Return a row by a recipe that takes minutes; docs/several-labels-and-video.md says why.
-
-    AdamW with warm-up in bfloat16; batches of 128 pseudo-labeled and 128 labeled pictures, so that the many do not
-    crowd out the few; two RandAugment operations with random magnitudes and smaller holes; 4 rounds.
+def fast_recipe(
+    dataset: DataSet | None = None,
+    labels: int = 500,
+    seed: int = 0,
+    *,
+    num_validation: int = 0,
+    side: int = 224,
+    steps: int = 3000,
+) -> RunSettings:
+    """Return the complete settings of UPS by a recipe that takes minutes; docs/several-labels-and-video.md says why.
 
     Args:
-        settings: of the paper's recipe.
+        dataset: as for `paper_recipe`, and so are the others but the last.
+        labels: labeled pictures in all.
+        seed: draws the split, and all that is random in the run.
+        num_validation: labels on top, whose scores are recorded.
+        side: pictures are side x side.
         steps: of each round.
 
     Example:
-        >>> fast = fast_recipe(paper_recipe())
+        >>> fast = fast_recipe()
         >>> fast.learner.training.labeled_batch_size, fast.config.max_rounds, fast.config.tau_p
         (128, 4, 0.5)
     """
-    augment = settings.network.training.augment
-    assert augment is not None
-    fast = settings.with_training(
+    dataset = dataset or VOC2007
+    augment = AugmentSettings(
+        operations=2,
+        magnitude=None,
+        flip=True,
+        crop=side // 8,
+        jitter=0.4,
+        hole=side // 2 // 2,
+    )
+    training = TrainingSettings(
         optimizer="adamw",
         learning_rate=1e-3,
+        warmup=0.1,
         weight_decay=0.05,
         decay_all=False,
-        warmup=0.1,
         batch_size=128,
-        labeled_batch_size=128,
+        labeled_batch_size=128,  # so that many pseudo-labels do not crowd out the few labels
+        epochs=1024,  # steps count; this stays so that older runs are found
         steps=steps,
-        augment=augment.replace(operations=2, magnitude=None, hole=augment.hole // 2),
+        augment=augment,
         precision="bfloat16",
+        channels_last=True,
     )
-    return fast.replace(config=fast.config.replace(max_rounds=4))
+    config = UPSConfig(task="multi", tau_p=0.5, gamma=0.5, balance_rounds=1, seed=seed, max_rounds=4)
+    return dataset.ups(
+        config, MODEL, {"dropout": 0.3}, training, labels=labels, num_validation=num_validation, side=side
+    )
 
 
 VOC2007 = DataSet(

@@ -5,7 +5,6 @@
 - `split.json`: the ids of the labeled and of the validation samples, and their hash
 - `history.json`: the finished rounds and the checksums of their files: the one commit point
 - `rounds/000/`: pool.parquet, negatives.parquet, validation.parquet, validation_negatives.parquet and the model
-- `pictures.npz`: the few pictures that figure 4 shows of the run
 - `.lock`: held by the process that writes
 
 What reads a folder imports nothing that trains; `surelabel.runs.session` starts and resumes runs.

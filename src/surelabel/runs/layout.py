@@ -18,7 +18,6 @@ from surelabel.runs.files import damaged, is_temporary, read_json
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
-PICTURES = "pictures.npz"
 CHECKPOINT = "checkpoint.bin"
 LOCK_FILE = ".lock"
 MODELS = ("model.safetensors", "model.skops")

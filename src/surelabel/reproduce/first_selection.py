@@ -1,0 +1,278 @@
+"""The first selection: what round 0's network selects, beside the paper's numbers and beside confidence alone.
+
+"Confidence" is one deterministic pass, "confidence (Cal.)" the mean of the stochastic passes. Both are of the same
+network as UPS, so they need a pair of runs.
+
+At equal counts, confidence gets as many labels of each class as UPS selects, its most confident ones. What is left is
+how well each of them ranks labels. The interval is a paired bootstrap over the pool: samples are drawn with
+replacement, and the accuracies of the fixed selections are computed anew.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.core.arrays import rounded_to
+from surelabel.core.metrics import Interval
+from surelabel.data.run_data import FunctionData
+from surelabel.data.sets.cifar import CIFAR10_CLASSES
+from surelabel.learners.settings import ESTIMATORS, TorchLearnerSettings
+from surelabel.report.classes import first_selection
+from surelabel.report.tables import Mask
+from surelabel.reproduce.results import Figure
+from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
+
+TAUS = (0.0, 0.7, 0.8, 0.9)
+"""No threshold, and those of the appendix's table."""
+METHODS = ("confidence", "confidence (Cal.)", "UPS")
+RESAMPLES = 2000
+
+PAPER: dict[str, Any] = {
+    # Appendix, "Effect of Class Balancing": CIFAR-10, positives of each class in the first round, by number of labels.
+    "class_counts": {
+        1000: (2707, 3734, 1929, 1065, 2145, 1924, 3224, 3266, 3083, 3214),
+        4000: (3274, 3900, 2377, 1658, 2898, 2273, 3468, 3403, 3538, 3920),
+    },
+    # The same: largest over smallest class.
+    "imbalance": {1000: 3.5, 4000: 2.35},
+    # Section 4.4: UPS on CIFAR-10 with 1000 labels.
+    "positives": 20217,
+    # Appendix, "Hyperparameter Selection": CIFAR-10, 1000 for validation; how many labels the network had is not said.
+    "validation_choice": {"tau_p": 0.7, "kappa_p": 0.05, "selected": 531, "of": 1000, "accuracy": 0.9228},
+    # By tau_p, where 0 is no threshold. Section 4.4, and the appendix, "Calibration and Threshold Selection".
+    "accuracy": {
+        ("cifar10", 1000): {"confidence": {0: 0.7203, 0.7: 0.7744}, "UPS": {0.7: 0.9487}},
+        ("cifar100", 4000): {
+            "confidence": {0.7: 0.5492, 0.8: 0.5875, 0.9: 0.6418},
+            "confidence (Cal.)": {0.7: 0.6475, 0.8: 0.7048, 0.9: 0.7718},
+            "UPS": {0.7: 0.8316, 0.8: 0.8337, 0.9: 0.8309},
+        },
+    },
+    # Section 4.4: CIFAR-10 with 1000 labels, after 10 rounds.
+    "pool_use": (93.12, 90.29, 3371, 2988, 6.57),
+}
+"""What the paper says of selections."""
+
+USE_ROUND = 10
+
+_DATA = "surelabel.data.sets:"
+_LABELS = {"cifar10": 1000, "cifar100": 4000}
+"""How many labels the functions in `surelabel.data.sets` give where a run does not say."""
+
+_PAPER_NETWORK = ("surelabel.models.cnn13:cnn13", "mc-dropout")
+"""The network of the paper's selections, and what its uncertainties come from."""
+
+
+class NetworkPair(NamedTuple):
+    """Two runs whose round 0 is the same network.
+
+    Attributes:
+        deterministic: labels the pool in one pass ("UPS, no UA").
+        stochastic: labels it with uncertainties (UPS).
+    """
+
+    deterministic: RunFolder
+    stochastic: RunFolder
+
+
+def find_pairs(runs: Sequence[RunFolder], others: Sequence[RunFolder]) -> list[NetworkPair]:
+    """Return, for each run that selects by uncertainty, the pair with the first other that labels its network plainly.
+
+    Runs that have no such other, are multi-label or have an unknown truth are left out.
+    """
+    plain = [other for other in others if _usable(other) and other.pool(0).uncertainty is None]
+    pairs = []
+    for run in runs:
+        if _usable(run) and run.settings.config.kappa_p < math.inf and run.pool(0).uncertainty is not None:
+            pairs += [NetworkPair(other, run) for other in plain if _same_network(run, other)][:1]
+    return pairs
+
+
+def selection_figures(run: RunFolder, by_class: bool = True) -> Iterator[Figure]:
+    """Yield how many labels round 0's network selects, of each class too, and the share that is right."""
+    in_paper = paper_counts(run)
+    for stage, positives in first_selection(run).items():
+        yield Figure(f"first selection, positives {stage} balancing", positives.number)
+        for name, count in zip(run.settings.classes, positives.counts, strict=True) if by_class else ():
+            what = f"first selection, positives of {name} {stage} balancing"
+            yield Figure(what, count, in_paper.get(name) if stage == "before" else None)
+        if positives.accuracy is not None:
+            yield Figure(f"first selection, accuracy % {stage} balancing", 100 * positives.accuracy)
+
+
+def label_figures(pair: NetworkPair) -> Iterator[Figure]:
+    """Yield number and accuracy of the first labels by method and tau_p, and UPS against confidence at equal counts.
+
+    Labels are counted before balancing. UPS also asks for u <= kappa_p. Labels of unknown truth are left out.
+    """
+    plain, spread, truth = pair.deterministic.pool(0), pair.stochastic.pool(0), pair.stochastic.truth
+    assert truth is not None
+    assert spread.uncertainty is not None
+    certain = spread.uncertainty <= rounded_to(spread.uncertainty, pair.stochastic.settings.config.kappa_p)
+    in_paper = PAPER["accuracy"].get(paper_selection(pair.stochastic), {})
+    for method, pool, allowed in zip(METHODS, (plain, spread, spread), (True, True, certain), strict=True):
+        for tau in TAUS:
+            marked = (pool.confidence >= rounded_to(pool.confidence, tau)) & allowed & (truth >= 0)
+            what = f"first labels by {method}, {f'tau_p {tau:g}' if tau else 'no tau_p'}"
+            yield Figure(f"{what}, number", int(marked.sum()))
+            if marked.any():
+                known = in_paper.get(method, {}).get(tau)
+                accuracy = 100 * float((pool.label == truth)[marked].mean())
+                yield Figure(f"{what}, accuracy %", accuracy, None if known is None else 100 * known)
+    for balanced, other in itertools.product((False, True), METHODS[:2]):
+        difference = difference_at_equal_counts(pair, other, balanced=balanced)
+        if difference is not None:
+            stage = "after" if balanced else "before"
+            what = f"first selection {stage} balancing, points above {other} at equal counts"
+            for name, value in difference._asdict().items():
+                yield Figure(what if name == "mean" else f"{what}, 95 % {name}", 100 * value)
+
+
+def pool_use(run: RunFolder) -> list[Figure]:
+    """Return what a run's network learned from after 10 rounds, or after the last: the numbers of section 4.4."""
+    record = run.records()[min(USE_ROUND, run.num_rounds - 1)]
+    found = {
+        "samples with a positive label, %": 100 * record.positive_share,
+        "positive labels right, %": None if record.positive_accuracy is None else 100 * record.positive_accuracy,
+        "samples without a positive label": round((1 - record.positive_share) * len(run.pool(0))),
+        "of these, with negative labels": record.num_negative_only,
+        "negative labels of each of these": record.negatives_per_row,
+    }
+    paper = PAPER["pool_use"] if paper_selection(run) == ("cifar10", 1000) else (None,) * len(found)
+    figures = [(name, value, known) for (name, value), known in zip(found.items(), paper, strict=True)]
+    return [Figure(name, value, known) for name, value, known in figures if value is not None]
+
+
+def most_confident(
+    label: npt.NDArray[np.int64], confidence: npt.NDArray[Any], counts: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Mark the counts[c] most confident of the samples with label c, or all of them if they are fewer.
+
+    Args:
+        label: class indices (N,).
+        confidence: of these labels (N,); of equal ones the first in order are marked.
+        counts: how many of each class, C numbers.
+
+    Returns:
+        Boolean (N,).
+
+    Example:
+        >>> most_confident(np.array([0, 0, 1, 0]), np.array([0.7, 0.9, 0.6, 0.8]), [2, 1])
+        array([False,  True,  True,  True])
+    """
+    marked = np.zeros(len(label), dtype=bool)
+    for index, count in enumerate(counts):
+        members = np.flatnonzero(label == index)
+        marked[members[np.argsort(-confidence[members], kind="stable")[:count]]] = True
+    return marked
+
+
+def difference_at_equal_counts(pair: NetworkPair, other: str, *, balanced: bool = False) -> Interval | None:
+    """Return how much more of UPS's first positives are right than of as many by confidence; None without positives.
+
+    Args:
+        pair: of one network.
+        other: "confidence" (one deterministic pass) or "confidence (Cal.)" (the mean of the stochastic passes).
+        balanced: take UPS's positives after balancing.
+    """
+    spread, truth = pair.stochastic.pool(0), pair.stochastic.truth
+    assert truth is not None
+    known = truth >= 0
+    ups: Mask = (spread.positive if balanced else spread.positive_before) & known
+    pool = pair.deterministic.pool(0) if other == METHODS[0] else spread
+    ranked = most_confident(pool.label[known], pool.confidence[known], spread.class_counts(ups).tolist())
+    if not (ups.any() and ranked.any()):
+        return None
+    right, right_other = ((part.label == truth)[known] for part in (spread, pool))
+    return bootstrap_difference(ups[known], right, ranked, right_other)
+
+
+def bootstrap_difference(
+    ups: Mask, ups_right: Mask, other: Mask, other_right: Mask, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval:
+    """Return acc(UPS) - acc(other), with its 95 % interval over resampled samples.
+
+    Samples with the same marks are alike, so a resample is a draw of how many there are of each kind. A resample
+    without any selected label of one side, which only tiny selections have, is left out.
+
+    Args:
+        ups: which samples UPS selects (N,).
+        ups_right: where its labels are right (N,).
+        other: which samples the other selects (N,).
+        other_right: where its labels are right (N,).
+        seed: draws the resamples.
+        resamples: how many.
+    """
+    marks = np.stack([ups, ups & ups_right, other, other & other_right], axis=1).astype(np.float64)
+    kinds, counts = np.unique(marks, axis=0, return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(len(marks), counts / len(marks), size=resamples)
+    low, high = np.nanquantile(_difference(drawn @ kinds), [0.025, 0.975])
+    return Interval(float(_difference(counts[None] @ kinds)[0]), float(low), float(high))
+
+
+def _difference(sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """acc(UPS) - acc(other) from sums of the marks (B, 4); NaN where one has no label."""
+    ups, ups_right, other, other_right = sums.T
+    with np.errstate(invalid="ignore"):
+        difference: npt.NDArray[np.float64] = ups_right / ups - other_right / other
+    return difference
+
+
+def paper_experiment(run: RunFolder) -> tuple[str, int]:
+    """Return data set and number of labels of a run on CIFAR, ("cifar10", 1000); ("", 0) for other data."""
+    data = run.settings.data
+    if not isinstance(data, FunctionData) or data.function.removeprefix(_DATA) not in _LABELS:
+        return "", 0
+    name = data.function.removeprefix(_DATA)
+    return name, int(data.arguments.get("labels") or _LABELS[name])
+
+
+def has_paper_thresholds(run: RunFolder) -> bool:
+    """Whether a run selects positives by the paper's thresholds for CIFAR."""
+    config, choice = run.settings.config, PAPER["validation_choice"]
+    return (config.tau_p, config.kappa_p) == (choice["tau_p"], choice["kappa_p"])
+
+
+def paper_selection(run: RunFolder) -> tuple[str, int]:
+    """Return data set and number of labels where the paper's numbers of selections are of runs like this one.
+
+    Their network is CNN-13, its passes are MC-dropout's, and the thresholds 0.7 and 0.05; ("", 0) for other runs.
+    """
+    learner = run.settings.learner
+    alike = isinstance(learner, TorchLearnerSettings) and (learner.model, learner.uncertainty) == _PAPER_NETWORK
+    return paper_experiment(run) if alike and has_paper_thresholds(run) else ("", 0)
+
+
+def paper_counts(run: RunFolder) -> dict[str, int]:
+    """Return the positives of each class in the paper's first selection, by its name; empty where it has no such."""
+    name, labels = paper_selection(run)
+    counts = PAPER["class_counts"].get(labels) if name == "cifar10" else None
+    return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
+
+
+def _usable(run: RunFolder) -> bool:
+    return run.settings.config.task == "single" and run.truth is not None
+
+
+def _same_network(one: RunFolder, other: RunFolder) -> bool:
+    """Whether two runs begin with the same network, as far as their folders tell."""
+
+    def begun(run: RunFolder) -> tuple[Any, ...]:
+        settings, record = run.settings, run.records()[0]
+        return settings.fingerprint, settings.data, settings.config.seed, record.test_score, record.validation_score
+
+    trained = _trained_as(one.settings)
+    return begun(one) == begun(other) and trained is not None and trained == _trained_as(other.settings)
+
+
+def _trained_as(settings: RunSettings) -> dict[str, Any] | None:
+    """What a run's networks are trained by; None where code in a file would have to be asked."""
+    learner = settings.learner
+    if not isinstance(learner, TorchLearnerSettings) or learner.uncertainty not in ESTIMATORS:
+        return None
+    return learner.replace(stochastic_layers=(), layer_hashes=()).fit_settings()
