@@ -151,6 +151,4 @@ def _stack(first: Any, second: Any) -> Any:
         from scipy.sparse import vstack
 
         return vstack([first, second], format="csr")
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
     return array_api_compat.array_namespace(first).concat([first, second])
