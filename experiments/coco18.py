@@ -75,7 +75,7 @@ class Part(NamedTuple):
 def coco18(seed: int = 0, labels: int = 500, num_validation: int = 0, side: int = SIDE) -> RunData:
     """Return some of coco18's trainval pictures labeled, the rest as the pool, and its test pictures."""
     train, test, classes = read_coco18(data_folder() / "coco18", side)
-    split = multi_label_split(train.y, labels, seed, num_validation, ids=train.source.ids)
+    split = multi_label_split(train.y, labels, seed, num_validation, ids=train.pictures.ids)
     return split_data(train, test, classes, split, task="multi")
 
 

@@ -30,6 +30,8 @@ class WorkerCrashedError(SurelabelError):
 
 
 _logger = logging.getLogger("surelabel")
+_starting = threading.Lock()
+"""Held while processes are started: meanwhile the main module is another."""
 
 
 @contextmanager
@@ -90,7 +92,7 @@ def call_in_workers(
     alive, held = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, _end_with, (alive,))
     try:
-        with _interrupts_blocked(), _without_main():
+        with _starting, _interrupts_blocked(), _without_main():
             futures = [pool.submit(function, *arguments) for arguments in calls]
         for future in futures:
             yield future.result()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from surelabel.base.references import file_hash
 from surelabel.base.system import write_whole
-from surelabel.base.text import shown
+from surelabel.base.text import damage_named, shown
 from surelabel.errors import DataError
 
 VARIABLE = "SURELABEL_DATA"
@@ -101,16 +101,16 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
     (1, 3, 2, 2)
     """
     content = _read_list(path / _LIST)
-    if verify:
-        for name, expected in content["sha256"].items():
-            _verify(path / name, expected)
+    for name, expected in content["sha256"].items() if verify else ():
+        found = file_hash(path / name) if (path / name).is_file() else "missing"
+        if found != expected:
+            raise _damaged(path / name, f"its SHA-256 should be {expected} and is {found}")
     train_x, train_y, test_x, test_y = (mapped(path / name, _damaged) for name in _PARTS)
-    images = ImageSet(
-        Pictures(train_x, train_y), Pictures(test_x, test_y), tuple(content["classes"]), content["origin"]
-    )
-    for part in (images.train, images.test):
-        _check(path, part)
-    return images
+    for x, y in ((train_x, train_y), (test_x, test_y)):
+        if x.ndim != 4 or x.dtype != np.uint8 or y.shape != x.shape[:1] or y.dtype != np.int64:
+            raise _damaged(path, f"pictures are {x.dtype} {x.shape}, labels {y.dtype} {y.shape}")
+    train, test = Pictures(train_x, train_y), Pictures(test_x, test_y)
+    return ImageSet(train, test, tuple(content["classes"]), content["origin"])
 
 
 def mapped(path: Path, damaged: Callable[[Path, str], DataError]) -> "np.memmap[Any, np.dtype[Any]]":
@@ -142,24 +142,18 @@ def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int
     """
     from PIL import Image
 
-    pixels = None
-    try:
-        with Image.open(io.BytesIO(data), formats=(kind,)) as image:
-            size = image.size
-            # Asked before the pixels are read: a damaged header may claim any size.
-            if image.mode == "RGB" and image.width == width and image.height <= most_rows:
-                pixels = np.asarray(image)
-    except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:
-        raise DataError(
-            f"File '{name}' is damaged or not really a {kind} picture ({shown(error, quote=False, limit=120)}); get it "
-            "again."
-        ) from error
-    if pixels is None:
-        raise DataError(
-            f"File '{name}' must be a color picture of {width} x {most_rows} pixels at most. Got "
-            f"{size[0]} x {size[1]}, {image.mode}; get it again."
-        )
-    return pixels
+    damage = (SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
+    with (
+        damage_named(Path(name), f"a {kind} picture", *damage),
+        Image.open(io.BytesIO(data), formats=(kind,)) as image,
+    ):
+        # Asked before the pixels are read: a damaged header may claim any size.
+        if image.mode == "RGB" and image.width == width and image.height <= most_rows:
+            return np.asarray(image)
+    raise DataError(
+        f"File '{name}' must be a color picture of {width} x {most_rows} pixels at most. Got "
+        f"{image.width} x {image.height}, {image.mode}; get it again."
+    )
 
 
 def _caches() -> Path:
@@ -175,29 +169,12 @@ def _read_list(path: Path) -> dict[str, Any]:
     _check_plain(path, _damaged)
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
-        complete = (
-            set(content["sha256"]) == set(_PARTS)
-            and isinstance(content["classes"], list)
-            and all(isinstance(name, str) for name in content["classes"])
-            and "origin" in content
-        )
+        names, parts, _ = content["classes"], content["sha256"], content["origin"]
+        if set(parts) != set(_PARTS) or not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            raise ValueError("an entry is of another kind")
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(path, shown(error, quote=False, limit=120)) from error
-    if not complete:
-        raise _damaged(path, "an entry is missing or of another kind")
     return content
-
-
-def _verify(path: Path, expected: str) -> None:
-    found = file_hash(path) if path.is_file() else "missing"
-    if found != expected:
-        raise _damaged(path, f"its SHA-256 should be {expected} and is {found}")
-
-
-def _check(path: Path, part: Pictures) -> None:
-    x, y = part
-    if x.ndim != 4 or x.dtype != np.uint8 or y.shape != x.shape[:1] or y.dtype != np.int64:
-        raise _damaged(path, f"pictures are {x.dtype} {x.shape}, labels {y.dtype} {y.shape}")
 
 
 def _damaged(path: Path, reason: str) -> DataError:

@@ -42,20 +42,16 @@ class ArraySource:
         x = x.to_numpy() if hasattr(x, "to_numpy") else x  # a DataFrame
         shape = getattr(x, "shape", None)
         if shape is None or len(shape) < 2:
+            got = type(x).__name__ if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
             raise InvalidInputError(
-                f"Samples must be an array with one row a sample, shape (N, ...). Got {_describe(x)} instead."
+                f"Samples must be an array with one row a sample, shape (N, ...). Got {got} instead."
             )
         self.x = x.tocsr() if hasattr(x, "tocsr") else native(x) if isinstance(x, np.ndarray) else x
-        self._ids = np.arange(first_id, first_id + shape[0]) if ids is None else native(to_numpy(ids))
-        if self._ids.shape != (shape[0],):
+        self.ids: Ids = np.arange(first_id, first_id + shape[0]) if ids is None else native(to_numpy(ids))
+        if self.ids.shape != (shape[0],):
             raise InvalidInputError(
-                f"The 'ids' argument must name each of the {shape[0]} samples once. Got shape {self._ids.shape}."
+                f"The 'ids' argument must name each of the {shape[0]} samples once. Got shape {self.ids.shape}."
             )
-
-    @property
-    def ids(self) -> Ids:
-        """The name of each sample, shape (N,)."""
-        return self._ids
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -74,16 +70,7 @@ class Subset:
 
     def __init__(self, source: Source, index: Index) -> None:
         self.source, self.index = source, index
-
-    @property
-    def ids(self) -> Ids:
-        """The name of each sample, shape (N,)."""
-        return self.source.ids[self.index]
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.source.sample_shape
+        self.ids, self.sample_shape = source.ids[index], source.sample_shape
 
     def __len__(self) -> int:
         return len(self.index)
@@ -101,21 +88,12 @@ class Concatenation:
                 f"Labeled and unlabeled samples must have one shape. Got {first.sample_shape} and "
                 f"{second.sample_shape}."
             )
-        self.first, self.second = first, second
-
-    @property
-    def ids(self) -> Ids:
-        """The name of each sample, shape (N,)."""
-        parts = [self.first.ids, self.second.ids]
+        self.first, self.second, self.sample_shape = first, second, first.sample_shape
+        parts = [first.ids, second.ids]
         if {part.dtype.kind for part in parts} == {"i", "u"} and min(part.min(initial=0) for part in parts) >= 0:
             # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
             parts = [part.astype(np.uint64) for part in parts]
-        return np.concatenate(parts)
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return self.first.sample_shape
+        self.ids: Ids = np.concatenate(parts)
 
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
@@ -128,9 +106,7 @@ class Concatenation:
         if not in_first.any():
             return self.second[index - len(self.first)]
         parts = _stack(self.first[index[in_first]], self.second[index[~in_first] - len(self.first)])
-        back = np.empty(len(index), dtype=np.int64)
-        back[np.concatenate([np.flatnonzero(in_first), np.flatnonzero(~in_first)])] = np.arange(len(index))
-        return parts[back]
+        return parts[np.argsort(np.argsort(~in_first, kind="stable"))]
 
 
 def as_source(name: str, value: Any, first_id: int = 0) -> Source:
@@ -175,11 +151,4 @@ def _stack(first: Any, second: Any) -> Any:
         from scipy.sparse import vstack
 
         return vstack([first, second], format="csr")
-    if isinstance(first, np.ndarray):
-        return np.concatenate([first, second])
     return array_api_compat.array_namespace(first).concat([first, second])
-
-
-def _describe(x: Any) -> str:
-    shape = getattr(x, "shape", None)
-    return type(x).__name__ if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"

@@ -112,8 +112,8 @@ def share_split(
             f"{share} and {validation_share} instead; the paper labels 0.2 and 0.5."
         )
     _, sizes = np.unique(y, return_counts=True)
-    wanted = [np.maximum(np.round(part * sizes), part > 0) for part in (share, validation_share)]
-    return _split_by_class(y, seed, groups, *wanted, or_all=True)
+    labels, validation = (np.maximum(np.round(part * sizes), part > 0) for part in (share, validation_share))
+    return _split_by_class(y, seed, groups, labels, validation, or_all=True)
 
 
 def multi_label_split(
@@ -232,7 +232,7 @@ def _split_by_class(
                 missing = missing - np.bincount(label[members], minlength=len(classes))
         parts.append(np.sort(np.concatenate(chosen)))
         rest = np.setdiff1d(rest, parts[-1])
-    return Split(*parts, rest)
+    return Split(parts[0], parts[1], rest)
 
 
 def _first_of_each_class(y: npt.NDArray[np.integer]) -> Index:

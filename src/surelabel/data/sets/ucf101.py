@@ -90,11 +90,9 @@ def read_ucf101(
     numbers = _read_classes(folder / LISTS / "classInd.txt")
     chosen = _choose(numbers, classes)
     lists = {
-        number: [
-            _read_list(folder / LISTS / f"{part}list{number:02}.txt", numbers, chosen) for part in ("train", "test")
-        ]
+        number: [_read_list(folder / LISTS / f"{part}list0{number}.txt", numbers, chosen) for part in ("train", "test")]
         for number in SIZES
-        if number == split or (folder / LISTS / f"trainlist{number:02}.txt").exists()
+        if number == split or (folder / LISTS / f"trainlist0{number}.txt").exists()
     }
     train, test = lists[split]
     _check_parts(folder, split, train, test)
@@ -127,22 +125,16 @@ def _read_list(path: Path, numbers: dict[str, int], chosen: tuple[str, ...]) -> 
     names, y, groups = [], [], []
     for line, text in _lines(path):
         match = _CLIP.fullmatch(text)
-        if match is None or match["label"] not in numbers:
+        label = match["label"] if match else None
+        if match is None or label not in numbers or int(match["number"] or numbers[label]) != numbers[label]:
             raise DataError(
-                f"File '{path}', line {line}: {text!r} is not a clip of a class in classInd.txt, such as "
-                "'PushUps/v_PushUps_g01_c01.avi'; get the lists again."
+                f"File '{path}', line {line}: {text!r} is not a clip of a class with its number in classInd.txt, such "
+                "as 'PushUps/v_PushUps_g01_c01.avi 71'; get the lists again."
             )
-        label, number = match["label"], match["number"]
-        if number is not None and int(number) != numbers[label]:
-            raise DataError(
-                f"File '{path}', line {line}: {label!r} is class {numbers[label]} in classInd.txt, and not {number}; "
-                "get the lists again."
-            )
-        if label not in index:
-            continue
-        names.append(f"{label}/{match['stem']}")
-        y.append(index[label])
-        groups.append(f"{label}/g{match['group']}")
+        if label in index:
+            names.append(f"{label}/{match['stem']}")
+            y.append(index[label])
+            groups.append(f"{label}/g{match['group']}")
     return Clips(np.array(names, dtype=str), np.array(y, dtype=np.int64), np.array(groups, dtype=str))
 
 
