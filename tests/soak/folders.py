@@ -27,6 +27,7 @@ ATTACKS: tuple[dict[str, Any], ...] = (
     {"learner": {"kind": "torch", "model": EVIL}},
     {"learner": {"kind": "torch", "stochastic_layers": [EVIL]}},
     {"learner": {"kind": "torch", "uncertainty": EVIL}},
+    {"learner": {"kind": "torch", "method": EVIL}},
     {"data": {"kind": "function", "function": EVIL}},
 )
 
