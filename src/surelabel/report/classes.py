@@ -1,11 +1,10 @@
 """Labels by class: what the first selection takes of each, and how the last network of a multi-label run fares."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from surelabel.records import ClassScores, RoundRecord
-from surelabel.report.tables import Mask, Row, TextTable, count_text, share_text, statistic
+from surelabel.report.tables import Mask, Row, TextTable, number_text, share_text
 from surelabel.runs import RunFolder
 
 
@@ -54,15 +53,10 @@ def first_selection_table(row: Row) -> TextTable:
     for stage in ("before", "after"):
         found = [first_selection(run)[stage] for run in row.runs]
         ratios = [one.imbalance for one in found]
-        ratio = "∞" if math.inf in ratios else _ratio_text(ratios)
-        number, right = count_text([one.number for one in found]), share_text([one.accuracy for one in found])
+        ratio = "∞" if math.inf in ratios else number_text(ratios, ".2f")
+        number, right = number_text([one.number for one in found]), share_text([one.accuracy for one in found])
         lines.append([f"{stage} balancing", number, ratio, right])
     return TextTable(["", "positive labels", "largest / smallest class", "right (%)"], lines)
-
-
-def _ratio_text(ratios: Sequence[float | None]) -> str:
-    found = statistic(ratios)
-    return "–" if found is None else f"{found:.2f}"
 
 
 def share(right: Mask) -> float | None:
@@ -131,6 +125,6 @@ def classes_table(row: Row) -> TextTable:
     lines, reports = [], zip(*(class_reports(run) for run in row.runs), strict=True)
     for class_name, of_class in zip(row.runs[0].settings.classes, reports, strict=True):
         values = {name: [getattr(one, name) for one in of_class] for name in columns}
-        texts = (share_text(values[name]) if "(%)" in columns[name] else count_text(values[name]) for name in columns)
+        texts = (share_text(values[name]) if "(%)" in columns[name] else number_text(values[name]) for name in columns)
         lines.append([class_name, *texts])
     return TextTable(["class", *columns.values()], lines).without_empty()

@@ -47,7 +47,7 @@ def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
             continue
         labels = tables.judged_labels(row, 0)
         grid = figures.uncertainty_grid(labels)
-        lines[name or row.name] = drawing.Curve(grid, figures.ece_by_uncertainty(labels, grid))
+        lines[name or row.name] = grid, figures.ece_by_uncertainty(labels, grid)
     if not lines:
         return ReportFigure("Figure 1 a", note=" ".join(dict.fromkeys(problems.values())))
     note = f"Left out, without true labels or uncertainties: {', '.join(problems)}." if problems else ""
