@@ -4,7 +4,8 @@ A video clip is shown by four of its frames. In a multi-label run, a class that 
 label; the caption names the classes that it has. The pictures are read from the run's data.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,15 +68,11 @@ def _read(run: RunFolder, places: Sequence[int], validation: bool) -> dict[int, 
 
 def _why_not(row: Row, validation: bool) -> str:
     for shape in (run.settings.sample_shape for run in row.runs):
-        if not _is_picture(shape):
+        # Pictures are (H, W) or (channels, H, W), clips (channels, T, H, W).
+        has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
+        if not has_channels or max(shape[-2:]) > LARGEST_SIDE:
             return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
     return not_judged(row, validation)
-
-
-def _is_picture(shape: tuple[int, ...]) -> bool:
-    """Tell whether samples are pictures (H, W) or (channels, H, W), or clips (channels, T, H, W)."""
-    has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
-    return has_channels and max(shape[-2:]) <= LARGEST_SIDE
 
 
 class _Sample(NamedTuple):
@@ -87,16 +84,13 @@ class _Sample(NamedTuple):
 
 
 def _shown(row: Row, limit: int, validation: bool) -> list[_Sample]:
-    shown: list[_Sample] = []
-    for network in range(row.num_rounds):
-        for run in row.runs:
-            if len(shown) < limit:
-                shown += _found(run, network, validation)[: limit - len(shown)]
-    return shown
+    places = itertools.product(range(row.num_rounds), row.runs)
+    found = itertools.chain.from_iterable(_found(run, network, validation) for network, run in places)
+    return list(itertools.islice(found, limit))
 
 
-def _found(run: RunFolder, network: int, validation: bool) -> list[_Sample]:
-    """Return the network's samples that are confident, wrong and kept out, the most confident first."""
+def _found(run: RunFolder, network: int, validation: bool) -> Iterator[_Sample]:
+    """Yield the network's samples that are confident, wrong and kept out, the most confident first."""
     (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
     multi = labels.label.ndim == 2
@@ -107,15 +101,10 @@ def _found(run: RunFolder, network: int, validation: bool) -> list[_Sample]:
     best: dict[int, tuple[int, ...]] = {}
     for entry in entries.tolist():
         best.setdefault(entry[0], tuple(entry))
-    return [
-        _Sample(
-            run,
-            place,
-            f"{_names(truth[place], classes)} taken for {classes[entry[1] if multi else labels.label[place]]}, "
-            f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})",
-        )
-        for place, entry in best.items()
-    ]
+    for place, entry in best.items():
+        taken_for = classes[entry[1] if multi else labels.label[place]]
+        numbers = f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})"
+        yield _Sample(run, place, f"{_names(truth[place], classes)} taken for {taken_for}, {numbers}")
 
 
 def _names(truth: Any, classes: Sequence[str]) -> str:
@@ -135,30 +124,20 @@ def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
     What is small is enlarged, what is large made smaller. Of a clip (channels, T, H, W), four frames are shown, two
     above two, from its beginning to its end.
     """
-    if sample.dtype == np.uint8:
-        pixels = sample
-    else:
-        values = sample.astype(np.float64)
-        low, high = values.min(), values.max()
-        gray = np.zeros_like(values) if high == low else (values - low) / (high - low)
-        pixels = np.round(255 * gray).astype(np.uint8)
+    from PIL import Image
+
+    pixels = sample
+    if sample.dtype != np.uint8:
+        above = sample.astype(np.float64) - sample.min()
+        pixels = np.round(255 * above / (above.max() or 1)).astype(np.uint8)
     if pixels.ndim == 4:
         times = np.linspace(0, pixels.shape[1] - 1, 4).round().astype(int)
         first, second, third, last = (pixels[:, time] for time in times)
         pixels = np.block([[first, second], [third, last]])
     if pixels.ndim == 3:
         pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
-    return _resized(pixels)
-
-
-def _resized(pixels: Pixels) -> Pixels:
-    """Enlarge what is small by a whole number, so that its pixels stay squares; make smaller what is large."""
-    from PIL import Image
-
-    image, side = Image.fromarray(np.ascontiguousarray(pixels)), max(pixels.shape[:2])
-    if side > LARGEST_SHOWN_SIDE:
-        image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
-    elif side <= SHOWN_SIDE:
-        scale = SHOWN_SIDE // side
-        image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    # By a whole number, so that small pixels stay squares.
+    scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
+    image = Image.fromarray(np.ascontiguousarray(pixels.repeat(scale, axis=0).repeat(scale, axis=1)))
+    image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
     return np.asarray(image)
