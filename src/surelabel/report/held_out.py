@@ -122,26 +122,22 @@ def labels_change(run: RunFolder) -> tuple[bool, str]:
         right = before.label == truth, after.label == truth
         change = paired_change(*right)
         points, low, high = (f"{100 * value:+.1f}" for value in change)
-        return (
-            change.mean < 0,
-            f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
-            f"and {right[0].sum():,} were in round 0: {points} points (paired 95 % interval {low} to {high}).",
+        found = (
+            f"{right[1].sum():,} of {len(truth):,} validation samples are right, and {right[0].sum():,} were in round 0"
         )
+        interval = f"{points} points (paired 95 % interval {low} to {high})"
+        return change.mean < 0, f"By the labels of 'surelabel label', {found}: {interval}."
     first, last = (mean_average_precision(labels.confidence, truth == 1, truth >= 0) for labels in (before, after))
     assert first is not None
     assert last is not None
     was, now = first.uninterpolated, last.uninterpolated
-    if len(truth) < FEWEST:
-        interval = f"; {len(truth)} samples are too few for an interval"
-    else:
+    interval = f"; {len(truth)} samples are too few for an interval"
+    if len(truth) >= FEWEST:
         change = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
         points, low, high = (f"{value:+.3f}" for value in change)
         interval = f": {points} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)"
-    return (
-        now < was,
-        f"By the probabilities of 'surelabel label', the mean average precision is {now:.3f}, and was {was:.3f} in "
-        f"round 0{interval}.",
-    )
+    found = f"the mean average precision is {now:.3f}, and was {was:.3f} in round 0"
+    return now < was, f"By the probabilities of 'surelabel label', {found}{interval}."
 
 
 def checked_table(rows: Sequence[Row]) -> TextTable:

@@ -137,11 +137,10 @@ def _not_drawn(sections: Sequence[ReportFigure]) -> list[str]:
     for figure in sections:
         if figure.not_drawn:
             titles.setdefault(figure.note, []).append(f"“{figure.title}”")
-    instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
-    return [
-        note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) + instead.get(note, "")
-        for note, those in titles.items()
-    ]
+    lines = {note: note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) for note, those in titles.items()}
+    if NO_TRUTH in lines:
+        lines[NO_TRUTH] += " Labels of a validation set would do: surelabel fit --validation 0.2."
+    return list(lines.values())
 
 
 def _figures(main: Row) -> list[ReportFigure]:

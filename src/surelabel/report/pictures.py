@@ -4,9 +4,10 @@ A video clip is shown by four of its frames. In a multi-label run, a class that 
 label; the caption names the classes that it has. The pictures are read from the run's data.
 """
 
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from surelabel.report.tables import Row, labels_and_truth
 from surelabel.runs import RunFolder
 
 Pixels = npt.NDArray[np.uint8]
+Shown = tuple[RunFolder, int, str]
+"""A run, the sample's place in its pool, and what is said of it."""
 
 CONFIDENT = 0.9
 LIMIT = 12
@@ -42,10 +45,8 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
         note = f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
         return ReportFigure(title, note=note + judged_on(row, validation))
     try:
-        pixels = {
-            run: _read(run, [sample.place for sample in shown if sample.run is run], validation)
-            for run in {sample.run: None for sample in shown}
-        }
+        pixels_of = functools.cache(functools.partial(_reader, validation=validation))
+        pictures = [Picture(pixels_of(run)(place), caption) for run, place, caption in shown]
     except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
         reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
         return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {reason}")
@@ -53,17 +54,16 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
         "The network is wrong about each of these at a confidence above 0.9, so a threshold of 0.9 on it would let "
         "them in; their uncertainty u keeps them out (figure 4 of the paper's appendix)."
     )
-    pictures = [Picture(pixels[sample.run][sample.place], sample.caption) for sample in shown]
     return ReportFigure(title, caption + judged_on(row, validation), pictures=pictures)
 
 
-def _read(run: RunFolder, places: Sequence[int], validation: bool) -> dict[int, Pixels]:
-    """Return samples of the pool, or of the validation set, as pixels from the run's data."""
+def _reader(run: RunFolder, validation: bool) -> Callable[[int], Pixels]:
+    """Return what gives a sample of the pool, or of the validation set, as pixels, by its place."""
     data, (labels, _) = run.data(), labels_and_truth(run, 0, validation)
     source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
     # Partly labeled samples come first in the pool; what is unknown of them is not judged.
     first = len(labels.ids) - len(source)
-    return {place: to_pixels(np.asarray(source[np.array([place - first])])[0]) for place in places}
+    return lambda place: to_pixels(np.asarray(source[np.array([place - first])])[0])
 
 
 def _why_not(row: Row, validation: bool) -> str:
@@ -75,21 +75,13 @@ def _why_not(row: Row, validation: bool) -> str:
     return not_judged(row, validation)
 
 
-class _Sample(NamedTuple):
-    """What is shown: a run, the sample's place in its pool, and what is said of it."""
-
-    run: RunFolder
-    place: int
-    caption: str
-
-
-def _shown(row: Row, limit: int, validation: bool) -> list[_Sample]:
+def _shown(row: Row, limit: int, validation: bool) -> list[Shown]:
     places = itertools.product(range(row.num_rounds), row.runs)
     found = itertools.chain.from_iterable(_found(run, network, validation) for network, run in places)
     return list(itertools.islice(found, limit))
 
 
-def _found(run: RunFolder, network: int, validation: bool) -> Iterator[_Sample]:
+def _found(run: RunFolder, network: int, validation: bool) -> Iterator[Shown]:
     """Yield the network's samples that are confident, wrong and kept out, the most confident first."""
     (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
@@ -104,7 +96,7 @@ def _found(run: RunFolder, network: int, validation: bool) -> Iterator[_Sample]:
     for place, entry in best.items():
         taken_for = classes[entry[1] if multi else labels.label[place]]
         numbers = f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})"
-        yield _Sample(run, place, f"{_names(truth[place], classes)} taken for {taken_for}, {numbers}")
+        yield run, place, f"{_names(truth[place], classes)} taken for {taken_for}, {numbers}"
 
 
 def _names(truth: Any, classes: Sequence[str]) -> str:
