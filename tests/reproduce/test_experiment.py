@@ -847,7 +847,7 @@ def test_a_metric_that_the_data_cannot_have_is_refused_before_training(small: Ex
             "metric='accuracy', and the data set 'cifar10' has task='multi'; use metric='mAP'",
         ),
         (several, "validation error", "task='multi'; use metric='mAP'"),
-        (SMALL, "validation error", "no validation samples; let '.*cifar10' return some .* num_validation above 0"),
+        (SMALL, "validation error", "no validation samples; let '.*cifar10' return some.* set num_validation"),
         (without, "error", r"no test samples; let '.*mine.py:data' return some as RunData\(test="),
     ]
     for dataset, metric, message in cases:

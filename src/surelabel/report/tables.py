@@ -202,7 +202,8 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
         validation: judge the validation set instead.
     """
     parts: Any = zip(*(_judge(run, network, validation) for run in row.runs), strict=True)
-    return JudgedLabels(*(None if any(part is None for part in of) else np.concatenate(of) for of in parts))
+    joined: Any = (None if any(part is None for part in of) else np.concatenate(of) for of in parts)
+    return JudgedLabels(*joined)
 
 
 def labels_and_truth(run: RunFolder, network: int, validation: bool = False) -> tuple[PoolLabels, Codes]:

@@ -177,7 +177,8 @@ def figures_table(columns: Mapping[str, Iterable[Figure]]) -> TextTable:
         >>> figures_table({"seed 0": [Figure("labels", 1234, 1000), Figure("right, %", 91.5)]}).lines
         [['labels', '1,000', '1,234'], ['right, %', '–', '91.50']]
     """
-    names, lines = ["paper", *columns], {}
+    names = ["paper", *columns]
+    lines: dict[str, dict[str, str]] = {}
     for column, found in columns.items():
         for metric, *values in found:
             line = lines.setdefault(metric, dict.fromkeys(names, "–"))
