@@ -205,7 +205,8 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
     part = "validation" if metric == "validation error" else "test"
     if getattr(data, part) is None:
         more = ", and set num_validation in its entries" if part == "validation" else ""
-        raise InvalidInputError(f"{problem} no {part} samples; let {entry.dataset.function!r} return some{more}.")
+        remedy = f"let {entry.dataset.function!r} return some as RunData({part}=...){more}"
+        raise InvalidInputError(f"{problem} no {part} samples; {remedy}.")
 
 
 def _record(
