@@ -221,7 +221,7 @@ TABLE = "label,truth,confidence,uncertainty\n"
     [
         ("a.txt", "", "has an ending that is not known here; use .npz, .csv or .parquet"),
         ("a.npz", "nonsense", "File 'a.npz' is damaged or not really an .npz archive"),
-        ("a.parquet", "nonsense", "cannot be read as a parquet table"),
+        ("a.parquet", "nonsense", "File 'a.parquet' is damaged or not really a parquet table"),
         ("a.csv", "label,truth\n1,1\n", "has no column 'confidence'; it has label, truth"),
         ("a.csv", "class,label,truth,confidence\na,1,1,0.5\n", "has a row for each sample and class"),
         ("a.csv", f"{TABLE}1,1,0.5\n", "row 1 has 3 cells where the header has 4"),
@@ -253,28 +253,46 @@ def test_labels_in_parquet_are_the_same_as_text_numbers_or_categories():
 MANY = 1_000_000
 
 
-@pytest.mark.parametrize(
-    "label", [pa.array(np.zeros(MANY, dtype=int)), pa.DictionaryArray.from_arrays(np.zeros(MANY, "i4"), ["a" * 20_000])]
-)
-def test_a_small_file_of_many_equal_rows_does_not_fill_the_memory(command, monkeypatch, label):
+def many_rows(label: pa.Array) -> Path:
     table = pa.table({"confidence": np.full(MANY, 0.9), "label": label, "truth": label})
     pa.parquet.write_table(table, "a.parquet", compression="zstd")
     assert Path("a.parquet").stat().st_size < 100_000
-    monkeypatch.setenv("SURELABEL_MAX_BYTES", str(23 * MANY if len(str(label[0])) == 1 else 100 * MANY))
+    return Path("a.parquet")
+
+
+def test_a_small_file_of_many_equal_rows_does_not_fill_the_memory(command, monkeypatch):
+    many_rows(pa.array(np.zeros(MANY, dtype=int)))
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", str(23 * MANY))
     line = command.fails(1, "thresholds", "a.parquet")
     assert "File 'a.parquet' of " in line
     assert "set SURELABEL_MAX_BYTES to a larger number" in line
+
+
+def test_a_long_text_in_many_rows_is_kept_once(monkeypatch):
+    path = many_rows(pa.DictionaryArray.from_arrays(np.zeros(MANY, "i4"), ["a" * 20_000]))
+    before = pa.default_memory_pool().max_memory()
+    assert not read_labels(path).wrong.any()
+    assert pa.default_memory_pool().max_memory() < max(before, 200 * MANY), "20 GB, if it were written out"
+
+
+def test_labels_of_several_row_groups_are_compared_by_their_text():
+    table = pa.table({"label": list("abba"), "truth": list("baba"), "confidence": [0.9] * 4})
+    pa.parquet.write_table(table, "groups.parquet", row_group_size=1)
+    assert read_labels(Path("groups.parquet")).wrong[:, 0].tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"y": None}, "File 'a.npz' has no array 'y'; it has p, u"),
-        ({"y": np.zeros(99, dtype=int)}, "p, u and y must have as many rows as each other"),
+        ({"y": np.zeros(99, dtype=int)}, "p, u and y differ in their number of rows"),
         ({"y": np.full(100, -1)}, "File 'a.npz' has no sample whose true label is known"),
-        ({"y": np.array(["a"] * 100)}, "array 'y' must hold a row of numbers for each sample. Got <U1 of shape (100,)"),
+        (
+            {"y": np.array(["a"] * 100)},
+            "array 'y' must hold numbers, a row a sample; convert it. Got <U1 of shape (100,)",
+        ),
         ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which are not read"),
-        ({"p": np.array(0.5)}, "array 'p' must hold a row of numbers for each sample. Got float64 of shape ()"),
+        ({"p": np.array(0.5)}, "array 'p' must hold numbers, a row a sample; convert it. Got float64 of shape ()"),
         ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
     ],
 )

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score
 import surelabel as sl
 from surelabel.data.run_data import RunData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
-from surelabel.report.classes import ClassReport, class_reports, classes_table
+from surelabel.report.classes import class_reports, classes_table
 from surelabel.report.figures import ece_by_uncertainty
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.tables import Row, group_runs, judged_labels, variant_of
@@ -233,7 +233,7 @@ def test_the_report_has_a_line_for_each_class_and_names_those_left_out(tmp_path:
     # Selected: cat in rows 0 and 1 (right, wrong); dog nowhere, absent in all (right, wrong, right); owl in row 0
     # (wrong), absent in rows 1 and 2 (right, unknown).
     assert cat[2:] == (2, 0.5, 0, None)
-    assert dog == ClassReport(None, None, 0, None, 3, 2 / 3)
+    assert dog == (None, None, 0, None, 3, 2 / 3)
     assert owl[2:] == (1, 0.0, 2, 1.0)
     (row,) = group_runs([folder])
     assert classes_table(row).lines[1] == ["dog", "–", "–", "0", "–", "3", "66.67"]

@@ -13,7 +13,7 @@ import surelabel as sl
 from surelabel.core.metrics import map_change, paired_change, paired_difference
 from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
-from surelabel.report.drawing import Curve, curves, histogram, lines_by_round
+from surelabel.report.drawing import curves, histogram, lines_by_round
 from surelabel.report.held_out import check_selected, rounds_change, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
@@ -388,7 +388,7 @@ def test_counts_have_whole_ticks_and_small_uncertainties_few() -> None:
     counts = lines_by_round({"UPS": [Statistic(75, None, 1), Statistic(76, None, 1)]}, "labels", 1).axes
     assert all(float(tick).is_integer() for tick in counts.get_yticks())
     for drawn in (
-        curves({"UPS": Curve(np.linspace(0, 0.012, 9), np.ones(9))}, "u", "ECE"),
+        curves({"UPS": (np.linspace(0, 0.012, 9), np.ones(9))}, "u", "ECE"),
         histogram(np.linspace(0, 0.012, 9), np.ones(9, dtype=bool), "u"),
     ):
         low, high = drawn.axes.get_xlim()

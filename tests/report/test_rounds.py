@@ -49,7 +49,7 @@ def test_figure_1_a_is_of_the_first_network(learned: RunFolder, monkeypatch: pyt
     drawn: list[Any] = []
     monkeypatch.setattr("surelabel.report.drawing.curves", lambda lines, *_: drawn.append(lines))
     figure_1_a({"digits": [learned]})
-    largest = float(np.max(drawn[0]["digits"].x))
+    largest = float(np.max(drawn[0]["digits"][0]))
     truth = learned.truth
     assert largest == pytest.approx(float(learned.pool(0).uncertainty[truth >= 0].max()), rel=1e-3)
 

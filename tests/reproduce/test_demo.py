@@ -37,7 +37,7 @@ def test_the_demo_makes_runs_a_table_and_a_report(tmp_path: Path) -> None:
     assert {"test accuracy (%)", "labels selected", "selected labels right (%)"} <= set(result.table.header)
     assert "4 labels per class" in result.report.read_text(encoding="utf-8")
     assert all(run.finished for run in result.runs)
-    assert seen[-1][1:] == (3, 3)
+    assert seen[-1][1:] == (2, 2)
 
 
 @pytest.mark.usefixtures("tiny")

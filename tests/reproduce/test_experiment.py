@@ -435,7 +435,7 @@ def test_what_would_fail_later_fails_at_once(
 ) -> None:
     with pytest.raises(InvalidInputError, match="seeds must differ. Got 0, 0"):
         reproduce(small, tmp_path / "runs", Options(seeds=(0, 0), device="cpu"))
-    with pytest.raises(InvalidInputError, match="number of minutes above 0, and at most 1,000,000. Got nan"):
+    with pytest.raises(InvalidInputError, match="above 0 and at most 1,000,000 minutes; got nan"):
         reproduce(small, tmp_path / "runs", Options(device="cpu", minutes=math.nan))
     with pytest.raises(InvalidInputError, match="No row has all of these"):
         reproduce(experiment("table2"), tmp_path, Options(rows=("UPS/Shake-Shake",), labels=(1000,)))
@@ -500,7 +500,9 @@ def test_a_row_without_rounds_has_one_network_for_all_of_the_minutes(
 def test_rows_with_a_length_of_their_own_refuse_another(tmp_path: Path) -> None:
     trials = experiment(f"{Path(__file__).parents[2] / 'experiments' / 'cifar_trials.py'}:TRIALS")
     for length in (Options(rounds=10), Options(minutes=5.0)):
-        with pytest.raises(InvalidInputError, match="a length of their own.*: Mixup; 4 rounds of 4,500 steps. Leave"):
+        with pytest.raises(
+            InvalidInputError, match="Leave out 'rounds' and 'budget'.*: Mixup; 4 rounds of 4,500 steps"
+        ):
             reproduce(trials, tmp_path / "runs", length._replace(rows=("Mixup", "4 rounds of 4,500 steps")))
     assert not (tmp_path / "runs").exists()
 
@@ -565,7 +567,7 @@ def test_an_experiment_of_ones_own_is_named_by_its_file(tmp_path: Path, capsys: 
         'TABLE = Experiment("mine", "My table", rows(CIFAR10, 50, UPS))\n'
     )
     assert experiment(f"{tmp_path}/mine.py:TABLE").entries[0].labels == 50
-    with pytest.raises(InvalidInputError, match=r"mine.py:UPS' must name an Experiment .* Got tuple instead"):
+    with pytest.raises(InvalidInputError, match=r"mine.py:UPS' must name a surelabel.*Experiment; got tuple"):
         experiment(f"{tmp_path}/mine.py:UPS")
     assert main(["reproduce", f"{tmp_path}/mine.py:TABLE", "--labels", "7", "--out", str(tmp_path / "runs")]) == 1
     assert "mine has no labels 7 to run; it has 50" in " ".join(capsys.readouterr().err.split())
@@ -586,7 +588,7 @@ def test_a_table_of_several_data_sets_has_their_calibration_in_one_figure(small:
 
 def test_labels_are_written_as_they_are_read() -> None:
     assert [parse_labels(labels_text(labels)) for labels in (250, 0.2, 0.5, 1.0)] == [250, 0.2, 0.5, 1.0]
-    with pytest.raises(InvalidInputError, match="500, or a share of them, 20%. Got 'x%' instead"):
+    with pytest.raises(InvalidInputError, match="500, or a share, 20%; got 'x%'"):
         parse_labels("x%")
 
 
@@ -838,14 +840,14 @@ def test_a_metric_that_the_data_cannot_have_is_refused_before_training(small: Ex
         dataclasses.replace(SMALL, function=f"{tmp_path}/mine.py:{name}") for name in ("data", "several")
     )
     cases: list[tuple[DataSet, Metric, str]] = [
-        (SMALL, "mAP", "metric='mAP', and the data set 'cifar10' one label a sample; use metric='error' or 'accuracy'"),
+        (SMALL, "mAP", "metric='mAP', and the data set 'cifar10' has task='single'; use metric='error' or 'accuracy'"),
         (
             several,
             "accuracy",
-            "metric='accuracy', and the data set 'cifar10' several labels a sample; use metric='mAP'",
+            "metric='accuracy', and the data set 'cifar10' has task='multi'; use metric='mAP'",
         ),
-        (several, "validation error", "several labels a sample; use metric='mAP'"),
-        (SMALL, "validation error", "no validation samples; let '.*cifar10' return some .* num_validation above 0"),
+        (several, "validation error", "task='multi'; use metric='mAP'"),
+        (SMALL, "validation error", "no validation samples; let '.*cifar10' return some.* set num_validation"),
         (without, "error", r"no test samples; let '.*mine.py:data' return some as RunData\(test="),
     ]
     for dataset, metric, message in cases:

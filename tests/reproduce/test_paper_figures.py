@@ -359,12 +359,12 @@ def test_a_run_of_round_0_alone_gives_figures_of_the_first_selection(runs: list[
 
 def test_runs_of_one_name_must_be_seeds_of_one_experiment(tmp_path: Path) -> None:
     mixed = [scripted_run(tmp_path / str(tau), name="UPS", tau_p=tau) for tau in (0.5, 0.9)]
-    with pytest.raises(InvalidInputError, match=r"named 'UPS' must differ in nothing but their seeds.*0.5.*0.9"):
+    with pytest.raises(InvalidInputError, match=r"named 'UPS' must differ in their seeds alone.*0.5.*0.9"):
         write_figures(mixed, tmp_path / "figures")
     assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.parametrize("formats", [["png"], [], "svg"])
 def test_other_formats_are_refused(runs: list[RunFolder], tmp_path: Path, formats: Any) -> None:
-    with pytest.raises(InvalidInputError, match="must be a list of 'svg' and 'pdf'. Got"):
+    with pytest.raises(InvalidInputError, match="must be a list of 'svg' and 'pdf'; got"):
         write_figures(runs, tmp_path, formats)

@@ -147,7 +147,7 @@ def test_measuring_is_told(small: Experiment, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_file_without_the_tables_name_is_told_how_to_name_it() -> None:
-    with pytest.raises(InvalidInputError, match=r"Name the experiment in the file, too: experiments/tin100.py:TABLE"):
+    with pytest.raises(InvalidInputError, match=r"name it with its file, experiments/tin100.py:TABLE"):
         experiment("experiments/tin100.py")
 
 

@@ -1,11 +1,10 @@
 """Labels by class: what the first selection takes of each, and how the last network of a multi-label run fares."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from surelabel.records import ClassScores, RoundRecord
-from surelabel.report.tables import Mask, Row, TextTable, count_text, share_text, statistic
+from surelabel.report.tables import Mask, Row, TextTable, number_text, share_text
 from surelabel.runs import RunFolder
 
 
@@ -54,15 +53,10 @@ def first_selection_table(row: Row) -> TextTable:
     for stage in ("before", "after"):
         found = [first_selection(run)[stage] for run in row.runs]
         ratios = [one.imbalance for one in found]
-        ratio = "∞" if math.inf in ratios else _ratio_text(ratios)
-        number, right = count_text([one.number for one in found]), share_text([one.accuracy for one in found])
+        ratio = "∞" if math.inf in ratios else number_text(ratios, ".2f")
+        number, right = number_text([one.number for one in found]), share_text([one.accuracy for one in found])
         lines.append([f"{stage} balancing", number, ratio, right])
     return TextTable(["", "positive labels", "largest / smallest class", "right (%)"], lines)
-
-
-def _ratio_text(ratios: Sequence[float | None]) -> str:
-    found = statistic(ratios)
-    return "–" if found is None else f"{found:.2f}"
 
 
 def share(right: Mask) -> float | None:
@@ -70,38 +64,23 @@ def share(right: Mask) -> float | None:
     return float(right.mean()) if len(right) else None
 
 
-class ClassReport(NamedTuple):
-    """One class in one run. The selected labels are those that the last network learned from.
+def class_reports(run: RunFolder) -> list[tuple[float | None, ...]]:
+    """Return what a finished multi-label run says of each class, None for what is not known.
 
-    Attributes:
-        score: average precision on the test set, else on the validation set; None without a known positive there.
-        score_11: the same over eleven points.
-        positives: selected positive labels.
-        positive_accuracy: the share of them that is right; None where the truth is not known of any.
-        negatives: selected negative labels.
-        negative_accuracy: the share of them that is right; None where the truth is not known of any.
+    These are the average precision on the test set, else on the validation set, and the same over eleven points; then,
+    of the labels that the last network learned from, how many positive ones there are, the share of them that is right,
+    and the same of negative ones.
     """
-
-    score: float | None
-    score_11: float | None
-    positives: int | None
-    positive_accuracy: float | None
-    negatives: int | None
-    negative_accuracy: float | None
-
-
-def class_reports(run: RunFolder) -> list[ClassReport]:
-    """Return what a finished multi-label run says of each class."""
     last, truth = run.records()[-1], run.truth
     selection = run.pool(last.round - 1).selection if last.round else None
     reports = []
     for code, score in enumerate(class_scores(last) or [None] * len(run.settings.classes)):
-        selected: list[Any] = []
+        selected: list[float | None] = []
         for value, marked in ((1, selection.positive), (0, selection.negative)) if selection else ():
             rows = marked[:, code]
             right = None if truth is None else share((truth[:, code] == value)[rows & (truth[:, code] >= 0)])
             selected += [int(rows.sum()), right]
-        reports.append(ClassReport(*(score or (None, None)), *(selected or [None] * 4)))
+        reports.append((*(score or (None, None)), *(selected or [None] * 4)))
     return reports
 
 
@@ -120,17 +99,10 @@ def left_out(row: Row) -> list[str]:
 def classes_table(row: Row) -> TextTable:
     """Return a line for each class, mean ± standard deviation over the row's runs; empty columns are left out."""
     held_out = "test" if row.runs[0].records()[-1].test_class_scores else "validation"
-    columns = {
-        "score": f"{held_out} AP (%)",
-        "score_11": f"{held_out} AP, 11 points (%)",
-        "positives": "positives selected",
-        "positive_accuracy": "right (%)",
-        "negatives": "negatives selected",
-        "negative_accuracy": "right (%)",
-    }
+    selected = ["positives selected", "right (%)", "negatives selected", "right (%)"]
+    header = ["class", f"{held_out} AP (%)", f"{held_out} AP, 11 points (%)", *selected]
     lines, reports = [], zip(*(class_reports(run) for run in row.runs), strict=True)
-    for class_name, of_class in zip(row.runs[0].settings.classes, reports, strict=True):
-        values = {name: [getattr(one, name) for one in of_class] for name in columns}
-        texts = (share_text(values[name]) if "(%)" in columns[name] else count_text(values[name]) for name in columns)
-        lines.append([class_name, *texts])
-    return TextTable(["class", *columns.values()], lines).without_empty()
+    for name, of_class in zip(row.runs[0].settings.classes, reports, strict=True):
+        columns = zip(header[1:], zip(*of_class, strict=True), strict=True)
+        lines.append([name, *(share_text(of) if "(%)" in column else number_text(of) for column, of in columns)])
+    return TextTable(header, lines).without_empty()

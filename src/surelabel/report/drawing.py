@@ -9,15 +9,15 @@ On a page a panel is an inline SVG with the page's own ink, in light and in dark
 import base64
 import html
 import io
-import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,10 +63,8 @@ def literal(name: str, length: int = 40) -> str:
         >>> literal("cost $5\nto $6"), literal("x" * 50, 7)
         ('cost $5\\nto $6', 'xxx…xxx')
     """
-    if len(name) > length:
-        rest = length // 2
-        name = f"{name[: length - 1 - rest]}…{name[-rest:]}"
-    return visible(name)
+    rest = length // 2
+    return visible(name if len(name) <= length else f"{name[: length - 1 - rest]}…{name[-rest:]}")
 
 
 class Panel:
@@ -149,15 +147,12 @@ def _inline(svg: str, label: str) -> str:
     """Leave out what an SVG inside HTML does not need: prolog, metadata, namespaces, size; make its ids unique."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower())
-    box = re.search(r'viewBox="[^"]*"', svg)
-    assert box is not None
-    opening = f'<svg role="img" aria-label="{html.escape(label)}" {box[0]}>'
-    svg = re.sub(r"<svg[^>]*>", lambda _: opening, svg, count=1)
+    opening = f'<svg role="img" aria-label="{html.escape(label)}" '
+    svg = re.sub(r'<svg[^>]*(viewBox="[^"]*")[^>]*>', lambda found: f"{opening}{found[1]}>", svg, count=1)
 
     def own(tag: re.Match[str]) -> str:
         renamed = re.sub(r'\bid="', f'id="{prefix}-', tag[0])
-        renamed = re.sub(r"url\(#", f"url(#{prefix}-", renamed)
-        renamed = re.sub(r'xlink:href="#', f'href="#{prefix}-', renamed)
+        renamed = renamed.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
         return renamed.replace(INK, "currentColor")
 
     # Tags alone: a class may be called id="1".
@@ -167,18 +162,12 @@ def _inline(svg: str, label: str) -> str:
 BINS = 25
 
 
-class Curve(NamedTuple):
-    """A line through the points (x, y), shape (K,) each."""
-
-    x: Any
-    y: Any
-
-
-def curves(lines: Mapping[str, Curve], xlabel: str, ylabel: str) -> Panel:
-    """Draw a line for each name, over an axis that begins at 0."""
+def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str) -> Panel:
+    """Draw a line through the points (x, y), shape (K,) each, for each name, over an axis that begins at 0."""
     with panel(f"{ylabel} over {xlabel}") as drawn:
-        colors = itertools.cycle(COLORS)
-        marks = [drawn.axes.plot(line.x, line.y, color=next(colors), label=name)[0] for name, line in lines.items()]
+        marks: list[Any] = []
+        for color, (name, line) in zip(cycle(COLORS), lines.items(), strict=False):
+            marks += drawn.axes.plot(*line, color=color, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
         drawn.axes.locator_params(axis="x", nbins=6)
         drawn.axes.set_ylim(bottom=0)
@@ -191,21 +180,18 @@ def lines_by_round(lines: Mapping[str, Sequence[Statistic | None]], label: str, 
     with panel(f"{label} by round") as drawn:
         axes, marks = drawn.axes, []
         longest = max(len(line) for line in lines.values())
-        for index, (name, line) in enumerate(lines.items()):
-            color = COLORS[index % len(COLORS)]
-            points = [(first + i, value) for i, value in enumerate(line) if value is not None]
-            if not points:
-                continue
-            x, means = [i for i, _ in points], np.array([value.mean for _, value in points])
-            if len(points) == 1 and longest > 1:
+        for color, (name, line) in zip(cycle(COLORS), lines.items(), strict=False):
+            found = {first + i: value for i, value in enumerate(line) if value is not None}
+            means = np.array([value.mean for value in found.values()])
+            if len(found) == 1 and longest > 1:
                 marks.append(axes.axhline(means[0], color=color, linestyle="--", label=name))
-                continue
-            std = np.array([value.std or 0.0 for _, value in points])
-            marks += axes.plot(x, means, color=color, marker="o", markersize=4, label=name)
-            axes.fill_between(x, means - std, means + std, color=color, alpha=0.15, linewidth=0)
-        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        if all(value is None or float(value.mean).is_integer() for line in lines.values() for value in line):
-            axes.yaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+            elif found:
+                std = np.array([value.std or 0.0 for value in found.values()])
+                marks += axes.plot([*found], means, color=color, marker="o", markersize=4, label=name)
+                axes.fill_between([*found], means - std, means + std, color=color, alpha=0.15, linewidth=0)
+        whole = all(value is None or float(value.mean).is_integer() for line in lines.values() for value in line)
+        for axis in (axes.xaxis, axes.yaxis) if whole else (axes.xaxis,):
+            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         axes.set(xlabel="round", ylabel=label)
         _legend_above(axes, marks)
     return drawn
@@ -316,9 +302,7 @@ def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
 
 def _legend_above(axes: Any, marks: Sequence[Any]) -> None:
     """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib leaves out."""
-    if not marks:
-        return
     unnamed = ["-"] * len(marks)
-    legend = axes.figure.legend(marks, unnamed, loc="outside upper center", ncols=min(2, len(marks)))
+    legend = axes.figure.legend(marks, unnamed, loc="outside upper center", ncols=max(1, min(2, len(marks))))
     for text, mark in zip(legend.get_texts(), marks, strict=True):
         text.set_text(literal(mark.get_label()))

@@ -12,16 +12,7 @@ import numpy.typing as npt
 
 from surelabel.core.calibration import calibration_error, risk_coverage, uncertainty_auroc
 from surelabel.report.classes import classes_table, first_selection, first_selection_table, left_out
-from surelabel.report.drawing import (
-    Curve,
-    Panel,
-    Picture,
-    classes,
-    curves,
-    histogram,
-    lines_by_round,
-    reliability,
-)
+from surelabel.report.drawing import Panel, Picture, classes, curves, histogram, lines_by_round, reliability
 from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
 
 NOT_DRAWN = "Not drawn: "
@@ -98,14 +89,13 @@ def calibration_figure(row: Row, validation: bool = False) -> ReportFigure:
         "calibrated, with no threshold on the confidence (figure 1 a of the paper); the second panel says how many "
         "they are."
     )
-    networks = _networks(row)
     error_lines, share_lines = {}, {}
-    for name, network in networks.items():
+    for name, network in _networks(row).items():
         labels = judged_labels(row, network, validation)
         grid = uncertainty_grid(labels)
-        error_lines[name] = Curve(grid, ece_by_uncertainty(labels, grid))
+        error_lines[name] = grid, ece_by_uncertainty(labels, grid)
         assert labels.uncertainty is not None
-        share_lines[name] = Curve(grid, [float((labels.uncertainty <= t).mean()) for t in grid])
+        share_lines[name] = grid, [float((labels.uncertainty <= t).mean()) for t in grid]
     axis = "largest uncertainty t"
     panels = [
         curves(error_lines, axis, f"ECE of the {judged} with u ≤ t"),
@@ -150,20 +140,17 @@ def distribution_panels(row: Row) -> dict[str, Panel]:
 
     The labels are the first network's; those panels are left out for which the truth or the uncertainty is not known.
     """
-    sets = {}
-    if row.has_validation_truth:
-        sets["validation set"] = ("ab", judged_labels(row, 0, validation=True))
-    if row.has_truth:
-        sets["pool"] = ("cd", judged_labels(row, 0))
     config = row.runs[0].settings.config
     # In multi-label data, the confidence is that of the label, which may be "absent": no threshold is on it.
-    marks = config.task == "single"
+    single = config.task == "single"
+    tau, kappa = ({"τ_p": config.tau_p}, {"κ_p": config.kappa_p}) if single else ({}, {})
     panels = {}
-    for name, (letters, labels) in sets.items():
-        tau, kappa = ({"τ_p": config.tau_p}, {"κ_p": config.kappa_p}) if marks else ({}, {})
-        panels[letters[0]] = histogram(labels.confidence, labels.right, f"confidence ({name})", tau)
-        if labels.uncertainty is not None:
-            panels[letters[1]] = histogram(labels.uncertainty, labels.right, f"uncertainty ({name})", kappa)
+    for letters, name, known in (("ab", "validation set", row.has_validation_truth), ("cd", "pool", row.has_truth)):
+        if known:
+            labels = judged_labels(row, 0, validation=letters == "ab")
+            panels[letters[0]] = histogram(labels.confidence, labels.right, f"confidence ({name})", tau)
+            if labels.uncertainty is not None:
+                panels[letters[1]] = histogram(labels.uncertainty, labels.right, f"uncertainty ({name})", kappa)
     return panels
 
 
@@ -173,13 +160,10 @@ def reliability_figure(row: Row, validation: bool = False) -> ReportFigure:
     if not (validation or row.has_truth):
         return ReportFigure(title, note=NO_TRUTH)
     labels = judged_labels(row, 0, validation)
-    panels = [reliability(labels.confidence, labels.right, "all labels")]
-    note = ""
-    if labels.selected.any():
-        selected = labels.selected
+    panels, selected = [reliability(labels.confidence, labels.right, "all labels")], labels.selected
+    if selected.any():
         panels.append(reliability(labels.confidence[selected], labels.right[selected], "selected labels"))
-    else:
-        note = "The first network's labels were all left out, so there is no second diagram."
+    note = "" if selected.any() else "The first network's labels were all left out, so there is no second diagram."
     caption = (
         "Bars below the diagonal are overconfident: that much confidence, and fewer labels right (first network; a "
         "bar's shade says how many labels it holds)."
@@ -201,7 +185,7 @@ def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
         for what, score in (("u", labels.uncertainty), ("1 − confidence", 1 - labels.confidence)):
             curve = risk_coverage(np.asarray(score), wrong)
             auroc = f"AUROC {uncertainty_auroc(score, wrong):.3f}" if 0 < wrong.sum() < len(wrong) else "no AUROC"
-            lines[f"{what} ({auroc})"] = Curve(curve.coverage, curve.risk)
+            lines[f"{what} ({auroc})"] = curve.coverage, curve.risk
         panels.append(curves(lines, f"coverage ({name})", "share of wrong labels"))
     caption = (
         "The lower a curve stays, the better its measure puts wrong labels last; AUROC is the chance that a wrong "

@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.core.metrics import map_change, mean_average_precision, paired_change, share_interval
-from surelabel.data.pool import PoolLabels
-from surelabel.data.run_data import Codes
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 
@@ -58,19 +56,12 @@ def check_selected(run: RunFolder) -> CheckedLabels | None:
         name, labels = "validation set", run.validation()
     else:
         return None
-    return CheckedLabels(name, _positives(labels, truth), _negatives(labels, truth))
-
-
-def _positives(labels: PoolLabels, truth: Codes) -> Checked:
     chosen = labels.positive_before & (truth >= 0)
-    return by_sample(np.nonzero(chosen)[0], (labels.label != truth)[chosen])
-
-
-def _negatives(labels: PoolLabels, truth: Codes) -> Checked:
+    positive = by_sample(np.nonzero(chosen)[0], (labels.label != truth)[chosen])
     rows, classes = labels.negative.rows, labels.negative.classes
     true = truth[rows] if truth.ndim == 1 else truth[rows, classes]
     wrong = true == (classes if truth.ndim == 1 else 1)
-    return by_sample(rows[true >= 0], wrong[true >= 0])
+    return CheckedLabels(name, positive, by_sample(rows[true >= 0], wrong[true >= 0]))
 
 
 def by_sample(rows: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> Checked:
@@ -131,43 +122,33 @@ def labels_change(run: RunFolder) -> tuple[bool, str]:
         right = before.label == truth, after.label == truth
         change = paired_change(*right)
         points, low, high = (f"{100 * value:+.1f}" for value in change)
-        return (
-            change.mean < 0,
-            f"By the labels of 'surelabel label', {right[1].sum():,} of {len(truth):,} validation samples are right, "
-            f"and {right[0].sum():,} were in round 0: {points} points (paired 95 % interval {low} to {high}).",
+        found = (
+            f"{right[1].sum():,} of {len(truth):,} validation samples are right, and {right[0].sum():,} were in round 0"
         )
+        interval = f"{points} points (paired 95 % interval {low} to {high})"
+        return change.mean < 0, f"By the labels of 'surelabel label', {found}: {interval}."
     first, last = (mean_average_precision(labels.confidence, truth == 1, truth >= 0) for labels in (before, after))
     assert first is not None
     assert last is not None
     was, now = first.uninterpolated, last.uninterpolated
-    if len(truth) < FEWEST:
-        interval = f"; {len(truth)} samples are too few for an interval"
-    else:
+    interval = f"; {len(truth)} samples are too few for an interval"
+    if len(truth) >= FEWEST:
         change = map_change(before.confidence, after.confidence, truth == 1, truth >= 0)
         points, low, high = (f"{value:+.3f}" for value in change)
         interval = f": {points} (95 % interval {low} to {high}, a bootstrap over {len(truth):,} samples)"
-    return (
-        now < was,
-        f"By the probabilities of 'surelabel label', the mean average precision is {now:.3f}, and was {was:.3f} in "
-        f"round 0{interval}.",
-    )
+    found = f"the mean average precision is {now:.3f}, and was {was:.3f} in round 0"
+    return now < was, f"By the probabilities of 'surelabel label', {found}{interval}."
 
 
 def checked_table(rows: Sequence[Row]) -> TextTable:
     """Return how often the selected labels of each run are right; no line where no run has labels to check by."""
-    runs = [
-        (row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run) for row in rows for run in row.runs
-    ]
-    found = [(name, check_selected(run)) for name, run in runs]
-    lines = [
-        [name, "–", "not checked", "not checked"]
-        if checked is None
-        else [name, checked.judged_by, _checked_text(checked.positive), _checked_text(checked.negative)]
-        for name, checked in found
-    ]
+    lines, any_checked = [], False
+    for of, run in [(row, run) for row in rows for run in row.runs]:
+        name, checked = of.name if len(of.runs) == 1 else f"{of.name}, {run.path.name}", check_selected(run)
+        cells = ["–", "not checked", "not checked"]
+        if checked is not None:
+            texts = (part.text() if part.number else "none selected" for part in checked[1:])
+            any_checked, cells = True, [checked.judged_by, *texts]
+        lines.append([name, *cells])
     header = ["row", "judged by the", "selected labels right", "samples without a wrongly ruled-out class"]
-    return TextTable(header, lines if any(checked for _, checked in found) else [])
-
-
-def _checked_text(checked: Checked) -> str:
-    return checked.text() if checked.number else "none selected"
+    return TextTable(header, lines if any_checked else [])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from surelabel._version import __version__
-from surelabel.base.system import write_whole
 from surelabel.base.text import visible
 from surelabel.core.metrics import paired_difference
 from surelabel.records import RoundRecord
@@ -17,15 +16,12 @@ from surelabel.report import figures
 from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.tables import Row, TextTable, group_runs, main_row, share_text, statistic
+from surelabel.report.tables import Row, TextTable, group_runs, main_row, number_text, share_text
 from surelabel.runs import RunFolder
+from surelabel.runs.files import make_folder, write_file
 
 
-def write_report(
-    runs: Sequence[RunFolder],
-    path: str | os.PathLike[str],
-    title: str = "surelabel report",
-) -> Path:
+def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], title: str = "surelabel report") -> Path:
     """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
 
     Args:
@@ -34,15 +30,13 @@ def write_report(
         path: the HTML file; one that exists is replaced.
         title: the page's heading.
     """
-    path = Path(path)
-    page = render_report(runs, title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda stream: stream.write(page.encode()))
+    path, page = Path(path), _render(runs, title)
+    make_folder(path.parent)
+    write_file(path, page.encode())
     return path
 
 
-def render_report(runs: Sequence[RunFolder], title: str) -> str:
-    """Return the page."""
+def _render(runs: Sequence[RunFolder], title: str) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     rows = group_runs(runs)
@@ -56,7 +50,6 @@ def render_report(runs: Sequence[RunFolder], title: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["svg"] = _trusted_svg
     return environment.get_template("report.html.j2").render(
         title=title,
         version=__version__,
@@ -99,23 +92,16 @@ def summary_table(rows: Sequence[Row], with_first: bool = False) -> TextTable:
             f"validation {score}, labels alone (%)": share_text(values("validation_score", first)),
             f"validation {score} (%)": share_text(values("validation_score")),
             f"validation {score}, 11 points (%)": share_text(values("validation_score_11")),
-            "labels selected": _amount(values("num_positive", learned), ".0f"),
+            "labels selected": number_text(values("num_positive", learned), ".0f"),
             "selected labels right (%)": share_text(values("positive_accuracy")),
-            "negatives selected": _amount(values("num_negative", learned), ".0f"),
+            "negatives selected": number_text(values("num_negative", learned), ".0f"),
             "negatives right (%)": share_text(values("negative_accuracy")),
-            "rounds": _amount(values("round"), ".1f"),
+            "rounds": f"{np.mean([record.round for record in last]):.3g}",
             "seeds": str(len(last)),
             "minutes": f"{np.mean([record.minutes for record in last]):.2f}",
         }
         header, lines = ["row", *cells], [*lines, [row.name, *cells.values()]]
     return TextTable(header, lines).without_empty()
-
-
-def _amount(values: Sequence[float | None], spec: str) -> str:
-    found = statistic(values)
-    if found is None:
-        return "–"
-    return format(found, spec) if found.std else f"{found.mean:.0f}"
 
 
 def _score_name(rows: Sequence[Row]) -> str:
@@ -151,11 +137,10 @@ def _not_drawn(sections: Sequence[ReportFigure]) -> list[str]:
     for figure in sections:
         if figure.not_drawn:
             titles.setdefault(figure.note, []).append(f"“{figure.title}”")
-    instead = {NO_TRUTH: " Labels of a validation set would do: surelabel fit --validation 0.2."}
-    return [
-        note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) + instead.get(note, "")
-        for note, those in titles.items()
-    ]
+    lines = {note: note.replace(NOT_DRAWN, f"{NOT_DRAWN}{', '.join(those)}: ", 1) for note, those in titles.items()}
+    if NO_TRUTH in lines:
+        lines[NO_TRUTH] += " Labels of a validation set would do: surelabel fit --validation 0.2."
+    return list(lines.values())
 
 
 def _figures(main: Row) -> list[ReportFigure]:
@@ -184,22 +169,12 @@ def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
     distinct: dict[str, dict[str, str]] = {}
     for run in runs:
         for entry in run.environment:
-            shown = {**entry.get("versions", {}), **{k: v for k, v in entry.items() if k not in _LEFT_OUT}}
-            text = {name: str(value) for name, value in shown.items()}
+            shown = {**entry.get("versions", {}), **entry}
+            text = {name: str(shown[name]) for name in shown if name not in ("versions", "time", "command")}
             distinct.setdefault(json.dumps(text, sort_keys=True), text)
     return list(distinct.values())
-
-
-_LEFT_OUT = ("versions", "time", "command")
 
 
 def _visible_lines(value: Any) -> Any:
     """Text that is shown, such as names, without what cannot be seen; the page's own markup as it is."""
     return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value
-
-
-def _trusted_svg(svg: str) -> Any:
-    """Our own drawing; matplotlib has escaped the text in it."""
-    from markupsafe import Markup
-
-    return Markup(svg)

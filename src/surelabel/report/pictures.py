@@ -4,8 +4,10 @@ A video clip is shown by four of its frames. In a multi-label run, a class that 
 label; the caption names the classes that it has. The pictures are read from the run's data.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,8 @@ from surelabel.report.tables import Row, labels_and_truth
 from surelabel.runs import RunFolder
 
 Pixels = npt.NDArray[np.uint8]
+Shown = tuple[RunFolder, int, str]
+"""A run, the sample's place in its pool, and what is said of it."""
 
 CONFIDENT = 0.9
 LIMIT = 12
@@ -41,10 +45,8 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
         note = f"There is no such sample: wrong, with a confidence above {CONFIDENT}, and u > kappa_p."
         return ReportFigure(title, note=note + judged_on(row, validation))
     try:
-        pixels = {
-            run: _read(run, [sample.place for sample in shown if sample.run is run], validation)
-            for run in {sample.run: None for sample in shown}
-        }
+        pixels_of = functools.cache(functools.partial(_reader, validation=validation))
+        pictures = [Picture(pixels_of(run)(place), caption) for run, place, caption in shown]
     except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
         reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
         return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {reason}")
@@ -52,51 +54,35 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
         "The network is wrong about each of these at a confidence above 0.9, so a threshold of 0.9 on it would let "
         "them in; their uncertainty u keeps them out (figure 4 of the paper's appendix)."
     )
-    pictures = [Picture(pixels[sample.run][sample.place], sample.caption) for sample in shown]
     return ReportFigure(title, caption + judged_on(row, validation), pictures=pictures)
 
 
-def _read(run: RunFolder, places: Sequence[int], validation: bool) -> dict[int, Pixels]:
-    """Return samples of the pool, or of the validation set, as pixels from the run's data."""
+def _reader(run: RunFolder, validation: bool) -> Callable[[int], Pixels]:
+    """Return what gives a sample of the pool, or of the validation set, as pixels, by its place."""
     data, (labels, _) = run.data(), labels_and_truth(run, 0, validation)
     source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
     # Partly labeled samples come first in the pool; what is unknown of them is not judged.
     first = len(labels.ids) - len(source)
-    return {place: to_pixels(np.asarray(source[np.array([place - first])])[0]) for place in places}
+    return lambda place: to_pixels(np.asarray(source[np.array([place - first])])[0])
 
 
 def _why_not(row: Row, validation: bool) -> str:
     for shape in (run.settings.sample_shape for run in row.runs):
-        if not _is_picture(shape):
+        # Pictures are (H, W) or (channels, H, W), clips (channels, T, H, W).
+        has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
+        if not has_channels or max(shape[-2:]) > LARGEST_SIDE:
             return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
     return not_judged(row, validation)
 
 
-def _is_picture(shape: tuple[int, ...]) -> bool:
-    """Tell whether samples are pictures (H, W) or (channels, H, W), or clips (channels, T, H, W)."""
-    has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
-    return has_channels and max(shape[-2:]) <= LARGEST_SIDE
+def _shown(row: Row, limit: int, validation: bool) -> list[Shown]:
+    places = itertools.product(range(row.num_rounds), row.runs)
+    found = itertools.chain.from_iterable(_found(run, network, validation) for network, run in places)
+    return list(itertools.islice(found, limit))
 
 
-class _Sample(NamedTuple):
-    """What is shown: a run, the sample's place in its pool, and what is said of it."""
-
-    run: RunFolder
-    place: int
-    caption: str
-
-
-def _shown(row: Row, limit: int, validation: bool) -> list[_Sample]:
-    shown: list[_Sample] = []
-    for network in range(row.num_rounds):
-        for run in row.runs:
-            if len(shown) < limit:
-                shown += _found(run, network, validation)[: limit - len(shown)]
-    return shown
-
-
-def _found(run: RunFolder, network: int, validation: bool) -> list[_Sample]:
-    """Return the network's samples that are confident, wrong and kept out, the most confident first."""
+def _found(run: RunFolder, network: int, validation: bool) -> Iterator[Shown]:
+    """Yield the network's samples that are confident, wrong and kept out, the most confident first."""
     (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
     multi = labels.label.ndim == 2
@@ -107,15 +93,10 @@ def _found(run: RunFolder, network: int, validation: bool) -> list[_Sample]:
     best: dict[int, tuple[int, ...]] = {}
     for entry in entries.tolist():
         best.setdefault(entry[0], tuple(entry))
-    return [
-        _Sample(
-            run,
-            place,
-            f"{_names(truth[place], classes)} taken for {classes[entry[1] if multi else labels.label[place]]}, "
-            f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})",
-        )
-        for place, entry in best.items()
-    ]
+    for place, entry in best.items():
+        taken_for = classes[entry[1] if multi else labels.label[place]]
+        numbers = f"confidence {labels.confidence[entry]:.2f}, u {labels.uncertainty[entry]:.2f} (round {network})"
+        yield run, place, f"{_names(truth[place], classes)} taken for {taken_for}, {numbers}"
 
 
 def _names(truth: Any, classes: Sequence[str]) -> str:
@@ -135,30 +116,20 @@ def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
     What is small is enlarged, what is large made smaller. Of a clip (channels, T, H, W), four frames are shown, two
     above two, from its beginning to its end.
     """
-    if sample.dtype == np.uint8:
-        pixels = sample
-    else:
-        values = sample.astype(np.float64)
-        low, high = values.min(), values.max()
-        gray = np.zeros_like(values) if high == low else (values - low) / (high - low)
-        pixels = np.round(255 * gray).astype(np.uint8)
+    from PIL import Image
+
+    pixels = sample
+    if sample.dtype != np.uint8:
+        above = sample.astype(np.float64) - sample.min()
+        pixels = np.round(255 * above / (above.max() or 1)).astype(np.uint8)
     if pixels.ndim == 4:
         times = np.linspace(0, pixels.shape[1] - 1, 4).round().astype(int)
         first, second, third, last = (pixels[:, time] for time in times)
         pixels = np.block([[first, second], [third, last]])
     if pixels.ndim == 3:
         pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
-    return _resized(pixels)
-
-
-def _resized(pixels: Pixels) -> Pixels:
-    """Enlarge what is small by a whole number, so that its pixels stay squares; make smaller what is large."""
-    from PIL import Image
-
-    image, side = Image.fromarray(np.ascontiguousarray(pixels)), max(pixels.shape[:2])
-    if side > LARGEST_SHOWN_SIDE:
-        image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
-    elif side <= SHOWN_SIDE:
-        scale = SHOWN_SIDE // side
-        image = image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)
+    # By a whole number, so that small pixels stay squares.
+    scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
+    image = Image.fromarray(np.ascontiguousarray(pixels.repeat(scale, axis=0).repeat(scale, axis=1)))
+    image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))
     return np.asarray(image)

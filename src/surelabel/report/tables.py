@@ -28,7 +28,7 @@ class Statistic(NamedTuple):
     """Mean and standard deviation (n - 1) over a row's runs; std is None for one run.
 
     Example:
-        >>> str(Statistic(0.9132, 0.0117, 3)), f"{Statistic(0.5, None, 1):.0%}"
+        >>> f"{Statistic(0.9132, 0.0117, 3):.3f}", f"{Statistic(0.5, None, 1):.0%}"
         ('0.913 ± 0.012', '50%')
     """
 
@@ -37,12 +37,7 @@ class Statistic(NamedTuple):
     number: int
 
     def __format__(self, spec: str) -> str:
-        if self.std is None:
-            return format(self.mean, spec)
-        return f"{self.mean:{spec}} ± {self.std:{spec}}"
-
-    def __str__(self) -> str:
-        return format(self, ".3f")
+        return " ± ".join(format(value, spec) for value in (self.mean, self.std) if value is not None)
 
 
 @dataclass(frozen=True)
@@ -99,8 +94,7 @@ class TextTable(NamedTuple):
         return TextTable([self.header[at] for at in kept], lines if len(kept) > 1 else [])
 
 
-@dataclass(frozen=True)
-class JudgedLabels:
+class JudgedLabels(NamedTuple):
     """Pseudo-labels whose truth is known, of all runs of a row, shape (N,) each.
 
     For task "multi" an entry is one class of one sample, and its confidence is max(p, 1 - p).
@@ -121,14 +115,11 @@ class JudgedLabels:
 def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
     """Return one row per name, in the order in which the names first come; a nameless run is its folder's name."""
     if not runs:
-        raise InvalidInputError("The 'runs' argument is empty: a report needs at least one run folder.")
-    for run in runs:
-        if not run.num_rounds:
-            raise InvalidInputError(
-                f"The run in '{run.path}' has no finished round yet; resume it first, or leave it out of the report."
-            )
+        raise InvalidInputError("'runs' is empty; give at least one run folder.")
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
+        if not run.num_rounds:
+            raise InvalidInputError(f"The run in '{run.path}' has no finished round; resume it, or leave it out.")
         groups.setdefault(run.settings.name or run.path.name, []).append(run)
     return [Row(name, tuple(members)) for name, members in groups.items()]
 
@@ -148,16 +139,6 @@ def variant_of(run: RunFolder) -> Variant:
     if config.tau_p == 0 or (config.task == "multi" and config.tau_p <= config.gamma <= config.tau_n):
         return "no selection"
     return "no UA" if run.pool(0).uncertainty is None else "no UA (Cal.)"
-
-
-def percent(value: Statistic) -> Statistic:
-    """Return a share, and its deviation, in percent.
-
-    Example:
-        >>> f"{percent(Statistic(0.9132, 0.0117, 3)):.2f}"
-        '91.32 ± 1.17'
-    """
-    return Statistic(100 * value.mean, None if value.std is None else 100 * value.std, value.number)
 
 
 def all_but_seed(settings: RunSettings, *others: str) -> str:
@@ -197,14 +178,13 @@ def share_text(values: Sequence[float | None]) -> str:
         >>> share_text([0.5, 0.75]), share_text([None])
         ('62.50 ± 17.68', '–')
     """
-    found = statistic(values)
-    return "–" if found is None else f"{percent(found):.2f}"
+    return number_text([None if value is None else 100 * value for value in values], ".2f")
 
 
-def count_text(values: Sequence[float | None]) -> str:
-    """Return mean ± standard deviation of counts; a dash where there is none."""
+def number_text(values: Sequence[float | None], spec: str = ",.0f") -> str:
+    """Return mean ± standard deviation of numbers, by default counts; a dash where there is none."""
     found = statistic(values)
-    return "–" if found is None else f"{found:,.0f}"
+    return "–" if found is None else format(found, spec)
 
 
 def by_round(row: Row, name: str) -> list[Statistic | None]:
@@ -221,13 +201,9 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
         network: the round; -1 is each run's last.
         validation: judge the validation set instead.
     """
-    parts = [_judge(run, network, validation) for run in row.runs]
-
-    def cat(name: str) -> Any:
-        arrays = [getattr(part, name) for part in parts]
-        return None if any(array is None for array in arrays) else np.concatenate(arrays)
-
-    return JudgedLabels(**{name: cat(name) for name in ("confidence", "uncertainty", "right", "selected")})
+    parts: Any = zip(*(_judge(run, network, validation) for run in row.runs), strict=True)
+    joined: Any = (None if any(part is None for part in of) else np.concatenate(of) for of in parts)
+    return JudgedLabels(*joined)
 
 
 def labels_and_truth(run: RunFolder, network: int, validation: bool = False) -> tuple[PoolLabels, Codes]:
@@ -245,12 +221,8 @@ def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
     if labels.label.ndim == 2:
         confidence = np.maximum(confidence, 1 - confidence)
         selected = labels.positive | labels.selection.negative
-    return JudgedLabels(
-        confidence=confidence[known],
-        uncertainty=None if labels.uncertainty is None else labels.uncertainty[known],
-        right=(labels.label == truth)[known],
-        selected=selected[known],
-    )
+    uncertainty = None if labels.uncertainty is None else labels.uncertainty[known]
+    return JudgedLabels(confidence[known], uncertainty, (labels.label == truth)[known], selected[known])
 
 
 def in_markdown(text: str) -> str:

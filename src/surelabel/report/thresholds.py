@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.system import write_whole
-from surelabel.base.text import check_size
+from surelabel.base.text import check_size, damage_named
 from surelabel.core.arrays import rounded_to
 from surelabel.core.thresholds import HeldOutLabels, judge
-from surelabel.data._arrow_files import survey_text, unpacked_size
+from surelabel.data._arrow_files import survey_text, text_leaves, unpacked_size
 from surelabel.data._numpy_files import read_arrays
 from surelabel.data._table import rows_differ
 from surelabel.data.pool import PoolLabels
@@ -25,8 +25,8 @@ from surelabel.report.drawing import histogram
 from surelabel.report.held_out import Checked, by_sample
 from surelabel.runs import RunFolder
 
-COLUMNS = ("confidence", "label", "truth")
-"""The columns that a table of labels must have; `uncertainty` may be there."""
+COLUMNS = ("confidence", "label", "truth", "uncertainty")
+"""The columns of a table of labels; `uncertainty` may be missing."""
 
 
 class Pair(NamedTuple):
@@ -47,10 +47,7 @@ def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
     """Return the labels that a round's network gives the run's validation set, where the truth is known."""
     truth = run.validation_truth
     if truth is None:
-        raise RunError(
-            f"The run in '{run.path}' has no validation set with labels (or no finished round); hold some out with "
-            "surelabel fit --validation."
-        )
+        raise RunError(f"The run in '{run.path}' has no validation set with labels; use surelabel fit --validation.")
     # A partly labeled sample cannot be judged as a whole.
     known = np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
     _require_some(known, f"The validation set of the run in '{run.path}'")
@@ -84,11 +81,10 @@ def read_labels(path: Path) -> HeldOutLabels:
             unknown; or a .csv or .parquet file with the columns confidence, uncertainty (may be missing), label and
             truth (may be empty), as in a run's validation.parquet.
     """
-    if path.suffix.lower() == ".npz":
-        return _from_arrays(path)
-    if path.suffix.lower() in (".csv", ".parquet"):
-        return _from_columns(path)
-    raise DataError(f"File '{path}' has an ending that is not known here; use .npz, .csv or .parquet.")
+    readers = {".npz": _from_arrays, ".csv": _from_columns, ".parquet": _from_columns}
+    if path.suffix.lower() not in readers:
+        raise DataError(f"File '{path}' has an ending that is not known here; use .npz, .csv or .parquet.")
+    return readers[path.suffix.lower()](path)
 
 
 def select_from(labels: HeldOutLabels, pair: Pair) -> Selected:
@@ -127,14 +123,11 @@ def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pa
     """
     if not labels.label.any():
         raise DataError("There is nothing to draw: the network gives no held-out sample a positive label.")
-    values = {"confidence": labels.confidence, "uncertainty": labels.uncertainty}
-    panels = [
-        histogram(
-            array[labels.label], ~labels.wrong[labels.label], name, {mark: pair[place] for mark, pair in marks.items()}
-        )
-        for place, (name, array) in enumerate(values.items())
-        if array is not None
-    ]
+    panels = []
+    for place, name in enumerate(("confidence", "uncertainty")):
+        if (values := getattr(labels, name)) is not None:
+            lines = {mark: pair[place] for mark, pair in marks.items()}
+            panels.append(histogram(values[labels.label], ~labels.wrong[labels.label], name, lines))
     svg = side_by_side([drawn.svg for drawn in panels])
     write_whole(path, lambda stream: stream.write(svg.encode()))
 
@@ -163,15 +156,13 @@ def _from_arrays(path: Path) -> HeldOutLabels:
     arrays = read_arrays(path, functools.partial(_wanted, path))
     for name, array in arrays.items():
         if array.ndim == 0 or array.dtype.kind not in "fiub":
-            raise DataError(
-                f"File '{path}': array '{name}' must hold a row of numbers for each sample. Got {array.dtype} of shape "
-                f"{array.shape} instead; convert it."
-            )
+            kind = f"{array.dtype} of shape {array.shape}"
+            raise DataError(f"File '{path}': array '{name}' must hold numbers, a row a sample; convert it. Got {kind}.")
     p, u, y = arrays["p"], arrays.get("u"), arrays["y"]
     known = np.asarray((y >= 0).all(axis=tuple(range(1, y.ndim))))
     _require_some(known, f"File '{path}'")
     if any(len(part) != len(known) for part in (p, u) if part is not None):
-        raise DataError(f"File '{path}': p, u and y must have as many rows as each other; give a row for each sample.")
+        raise DataError(f"File '{path}': p, u and y differ in their number of rows; give a row for each sample.")
     u = None if u is None else u[known]
     return judge(p[known], u, y[known], "single" if y.ndim == 1 else "multi")
 
@@ -184,77 +175,56 @@ def _wanted(path: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _from_columns(path: Path) -> HeldOutLabels:
-    table = _read_table(path)
-    known = table["truth"].is_valid()
-    _require_some(known.to_numpy(), f"File '{path}'")
-    table = table.filter(known)
+    import pyarrow as pa
+
+    with damage_named(path, f"a {path.suffix[1:]} table", pa.ArrowException, UnicodeDecodeError):
+        table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        known = table["truth"].is_valid()
+        _require_some(known.to_numpy(), f"File '{path}'")
+        table = table.filter(known)
+        wrong = _differ(table["label"], table["truth"])
     confidence = _numbers(path, table, "confidence", 1.0)
     has_uncertainty = "uncertainty" in table.column_names and table["uncertainty"].null_count < len(table)
     uncertainty = _numbers(path, table, "uncertainty", np.inf) if has_uncertainty else None
-    wrong = _differ(table["label"], table["truth"])
     return HeldOutLabels(confidence, uncertainty, np.ones_like(wrong), wrong)
 
 
-def _read_table(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
+def _read_csv(path: Path) -> Any:
+    from pyarrow import csv
 
+    rows = survey_text(path).rows
     # Only an empty cell is unknown: "NA" and "null" may be classes.
-    options = pa.csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
-    try:
-        if path.suffix.lower() == ".parquet":
-            return _read_parquet(path)
-        rows = survey_text(path).rows
-        table = pa.csv.read_csv(path, pa.csv.ReadOptions(use_threads=False), convert_options=options)
-        if len(table) != rows:
-            raise rows_differ(path, rows, len(table))
-        _check_names(path, table.column_names)
-        return table
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"File '{path}' cannot be read as a {path.suffix[1:]} table ({error}).") from error
+    options = csv.ConvertOptions(strings_can_be_null=True, null_values=[""])
+    table = csv.read_csv(path, csv.ReadOptions(use_threads=False), convert_options=options)
+    if len(table) != rows:
+        raise rows_differ(path, rows, len(table))
+    _check_names(path, table.column_names)
+    return table
 
 
 def _read_parquet(path: Path) -> Any:
-    """Return the columns that are needed; a small file may hold many equal cells."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    """Return the columns that are needed. Text stays as the file keeps it, each distinct value once."""
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(path)
     check_size(path, unpacked_size(metadata))
     names = metadata.schema.to_arrow_schema().names
     _check_names(path, names)
-    wanted = [name for name in (*COLUMNS, "uncertainty") if name in names]
-    leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
-    widths = {at: max(8, leaf.length) for at, leaf in enumerate(leaves) if leaf.path.partition(".")[0] in wanted}
-    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
-    check_size(path, sum(width * group.column(at).num_values for group in groups for at, width in widths.items()))
-    # Text is read as the file keeps it, each distinct value once.
-    texts = [leaves[at].path for at in widths if leaves[at].physical_type == "BYTE_ARRAY" and leaves[at].path in wanted]
-    file = ParquetFile(path, metadata=metadata, read_dictionary=texts)
+    wanted = [name for name in COLUMNS if name in names]
+    file = ParquetFile(path, metadata=metadata, read_dictionary=text_leaves(metadata))
     table = file.read(columns=wanted, use_threads=False)  # see `runs.tables.table_from_bytes`
     table.validate(full=True)
-    for position, name in enumerate(table.column_names):
-        column = table[name]
-        if pa.types.is_dictionary(column.type):
-            lengths = (pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
-            check_size(path, sum(pc.sum(length).as_py() or 0 for length in lengths))
-            table = table.set_column(position, name, column.cast(pa.large_string()))
     return table
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    twice = [name for name in (*COLUMNS, "uncertainty") if names.count(name) > 1]
-    if twice:
-        raise DataError(f"File '{path}' has more than one column '{twice[0]}'; leave one of them.")
-    missing = [name for name in COLUMNS if name not in names]
-    if missing:
-        raise DataError(f"File '{path}' has no column '{missing[0]}'; it has {', '.join(names)}.")
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise DataError(f"File '{path}' has more than one column '{name}'; leave one of them.")
+        if name not in names and name != "uncertainty":
+            raise DataError(f"File '{path}' has no column '{name}'; it has {', '.join(names)}.")
     if "class" in names:
-        raise DataError(
-            f"File '{path}' has a row for each sample and class; for multi-label data give the run's folder, or "
-            "an .npz file with p, u and y."
-        )
+        raise DataError(f"File '{path}' has a row for each sample and class; give the run, or an .npz with p, u and y.")
 
 
 def _numbers(path: Path, table: Any, name: str, largest: float) -> npt.NDArray[np.floating[Any]]:
@@ -262,18 +232,14 @@ def _numbers(path: Path, table: Any, name: str, largest: float) -> npt.NDArray[n
     import pyarrow as pa
 
     column = table[name]
-    if not pa.types.is_floating(column.type):
-        try:
-            column = column.cast(pa.float64())
-        except pa.ArrowException as error:
-            raise DataError(f"File '{path}', column '{name}' must hold numbers ({error}).") from error
+    try:
+        column = column if pa.types.is_floating(column.type) else column.cast(pa.float64())
+    except pa.ArrowException as error:
+        raise DataError(f"File '{path}', column '{name}' must hold numbers ({error}).") from error
     values: npt.NDArray[np.floating[Any]] = np.asarray(column.to_numpy())
-    wrong = ~((values >= 0) & (values <= largest))
-    if wrong.any():
-        raise DataError(
-            f"File '{path}', column '{name}' must hold numbers from 0 to {largest:g}. Got {values[wrong][0]} instead; "
-            "correct it."
-        )
+    wrong = values[~((values >= 0) & (values <= largest))]
+    if len(wrong):
+        raise DataError(f"File '{path}', column '{name}' must hold numbers from 0 to {largest:g}. Got {wrong[0]}.")
     return values[:, None]
 
 
@@ -282,9 +248,14 @@ def _differ(labels: Any, truth: Any) -> npt.NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kinds = (labels.type, truth.type)
+    # Distinct values are compared, and then their places: long texts are never written out for each row.
+    columns = [column.dictionary_encode().combine_chunks() for column in (labels, truth)]
+    kinds = [column.dictionary.type for column in columns]
     numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
-    first, second = (column.cast(pa.float64() if numbers else pa.large_string()) for column in (labels, truth))
+    values = [column.dictionary.cast(pa.float64() if numbers else pa.large_string()) for column in columns]
+    first, second = (
+        pc.index_in(of, values[1]).take(column.indices) for of, column in zip(values, columns, strict=True)
+    )
     return np.asarray(pc.fill_null(pc.not_equal(first, second), True))[:, None]
 
 

@@ -101,19 +101,10 @@ def fast_recipe(
     )
 
 
+_RECIPES = paper_recipe, fast_recipe
 CIFAR10 = DataSet(
-    "cifar10",
-    "surelabel.data.sets:cifar10",
-    (0.4914, 0.4822, 0.4465),
-    (0.2470, 0.2435, 0.2616),
-    paper_recipe,
-    fast_recipe,
+    "cifar10", "surelabel.data.sets:cifar10", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), *_RECIPES
 )
 CIFAR100 = DataSet(
-    "cifar100",
-    "surelabel.data.sets:cifar100",
-    (0.5071, 0.4865, 0.4409),
-    (0.2673, 0.2564, 0.2762),
-    paper_recipe,
-    fast_recipe,
+    "cifar100", "surelabel.data.sets:cifar100", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), *_RECIPES
 )

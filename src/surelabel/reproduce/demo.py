@@ -68,9 +68,7 @@ def run_demo(
 
 def free_folder(path: Path) -> Path:
     """Return the path if it is free (nothing there, or an empty folder), else the first free of `path-2`, `path-3`."""
-    numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(candidate for candidate in itertools.chain([path], numbered) if _is_free(candidate))
-
-
-def _is_free(path: Path) -> bool:
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    found, numbers = path, itertools.count(2)
+    while found.exists() and not (found.is_dir() and not any(found.iterdir())):
+        found = path.with_name(f"{path.name}-{next(numbers)}")
+    return found

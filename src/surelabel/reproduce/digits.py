@@ -5,6 +5,7 @@ chosen on other data, docs/demo.md says how.
 """
 
 import contextlib
+import itertools
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,13 @@ def digits(seed: int = 0, labels_per_class: int = LABELS_PER_CLASS, num_validati
     rest, test = train_test_split(np.arange(len(y)), test_size=NUM_TEST, random_state=seed, stratify=y)
     rest = rest[np.argsort(draw(seed, "digits", sample_keys(rest)))]
     validation, rest = np.sort(rest[:num_validation]), rest[num_validation:]
-    labeled = np.sort(np.concatenate([_first(rest[y[rest] == c], labels_per_class) for c in range(10)]))
+    of_class = [rest[y[rest] == c] for c in range(10)]
+    most = min(map(len, of_class)) // 2
+    if not 1 <= labels_per_class <= most:
+        raise InvalidInputError(
+            f"labels_per_class must be 1 to {most}, so that a pool is left; got {labels_per_class}."
+        )
+    labeled = np.sort(np.concatenate([index[:labels_per_class] for index in of_class]))
     pool = np.setdiff1d(rest, labeled)
 
     def part(index: Index) -> tuple[ArraySource, np.ndarray]:
@@ -105,11 +112,9 @@ def demo_jobs(out: Path, seeds: Sequence[int] = SEEDS, variants: Sequence[Varian
     """Return a run for each row of the demo's table and each seed, `out/ups-0` for UPS with seed 0."""
     if not seeds or not variants:
         raise InvalidInputError("The demo needs at least one seed and one row of its table.")
-    return [
-        Job(out / f"{variant.__name__.replace('_', '-')}-{seed}", variant(demo_settings(seed)), out / SHARED)
-        for seed in seeds
-        for variant in variants
-    ]
+    names = {variant: variant.__name__.replace("_", "-") for variant in variants}
+    pairs = itertools.product(seeds, variants)
+    return [Job(out / f"{names[one]}-{seed}", one(demo_settings(seed)), out / SHARED) for seed, one in pairs]
 
 
 def run_jobs(jobs: Sequence[Job], workers: int = 2, progress: Progress | None = None) -> None:
@@ -126,10 +131,9 @@ def run_jobs(jobs: Sequence[Job], workers: int = 2, progress: Progress | None = 
     if workers:
         user_key()  # where there can be none, this process says so, once for all workers
     with contextlib.closing(call_in_workers(_make, [(job, workers > 0) for job in jobs], workers)) as made:
-        for done, _ in enumerate(made, start=1):
+        for done, (job, _) in enumerate(zip(jobs, made, strict=True), start=1):
             if progress is not None:
-                settings = jobs[done - 1].settings
-                progress(f"{settings.name}, seed {settings.config.seed}", done, len(jobs))
+                progress(f"{job.settings.name}, seed {job.settings.config.seed}", done, len(jobs))
 
 
 def _make(job: Job, is_worker: bool) -> None:
@@ -145,12 +149,3 @@ def _make(job: Job, is_worker: bool) -> None:
             pass
     finally:
         torch.set_num_threads(threads)
-
-
-def _first(index: Index, count: int) -> Index:
-    if not 1 <= count <= len(index) // 2:
-        raise InvalidInputError(
-            f"The 'labels_per_class' argument must be from 1 to {len(index) // 2}, so that a pool is left. Got {count} "
-            "instead."
-        )
-    return index[:count]

@@ -3,6 +3,7 @@
 `--set split=2` sets an argument of the recipe or of the function that makes the data; what can be set is checked here.
 """
 
+import contextlib
 import inspect
 import json
 import os
@@ -67,12 +68,7 @@ class DataSet:
     fast: Callable[..., RunSettings]
 
     def ups(
-        self,
-        config: UPSConfig,
-        model: str,
-        parameters: Mapping[str, JSONScalar],
-        training: TrainingSettings,
-        **arguments: JSONScalar,
+        self, config: UPSConfig, model: str, parameters: Arguments, training: TrainingSettings, **arguments: JSONScalar
     ) -> RunSettings:
         """Return the settings of UPS on this data set.
 
@@ -117,6 +113,11 @@ class Entry:
     num_validation: int = 0
     metric: Metric | None = None
 
+    @property
+    def where(self) -> str:
+        """Data set and number of labels."""
+        return f"{self.dataset.name}-{labels_text(self.labels)}"
+
     def base(self, seed: int, recipe: RecipeName, arguments: Arguments | None = None) -> RunSettings:
         """Return the complete settings of UPS that the row is made of.
 
@@ -126,12 +127,12 @@ class Entry:
             arguments: what is set of the data set; what has this value anyway, or is not `settable` here, is left out.
         """
         more: dict[str, Any] = {"network": self.network, "num_validation": self.num_validation}
-        asked = {name: value for name, value in more.items() if value}
-        changed = self._changed(arguments) if arguments else {}
-        of_recipe = {name: value for name, value in changed.items() if name in _parameters(self.dataset.paper)}
+        of_recipe = {name: value for name, value in more.items() if value}
+        of_data = self._changed(arguments) if arguments else {}
+        for name in _parameters(self.dataset.paper).keys() & of_data.keys():
+            of_recipe[name] = of_data.pop(name)
         make = self.dataset.paper if recipe == "paper" else self.dataset.fast
-        settings = make(self.dataset, self.labels, seed, **asked, **of_recipe)
-        of_data = {name: value for name, value in changed.items() if name not in of_recipe}
+        settings = make(self.dataset, self.labels, seed, **of_recipe)
         assert isinstance(settings.data, FunctionData)
         return settings.replace(data=settings.data.replace(arguments={**settings.data.arguments, **of_data}))
 
@@ -147,13 +148,11 @@ class Entry:
         """
         data = self.base(0, "paper").data
         assert isinstance(data, FunctionData)
-        taken = {*data.arguments, "seed", "labels", "share", "num_validation", "validation_share"}
+        set_here = {"seed", "labels", "share", "network", "num_validation", "validation_share"}
         of_data = _parameters(resolve(data.function))
+        free = {name: of_data[name] for name in of_data if name not in set_here | data.arguments.keys()}
         of_recipe = list(_parameters(self.dataset.paper).items())[3:]
-        return {
-            **{name: parameter for name, parameter in of_data.items() if name not in taken},
-            **{name: parameter for name, parameter in of_recipe if name not in ("network", "num_validation")},
-        }
+        return free | {name: parameter for name, parameter in of_recipe if name not in set_here}
 
     def defaults(self) -> dict[str, Any]:
         """Return what holds where settings leave it out: arguments of the data's function and of the network's.
@@ -164,13 +163,11 @@ class Entry:
             False
         """
         settings = self.base(0, "paper")
-        assert isinstance(settings.data, FunctionData)
-        model = settings.network.model
-        parts = {"data.arguments": settings.data.function, **({"learner.model_parameters": model} if model else {})}
+        parts = {"data.arguments": self.dataset.function, "learner.model_parameters": settings.network.model}
         return {
             f"{part}.{name}": parameter.default
             for part, function in parts.items()
-            for name, parameter in _parameters(resolve(function)).items()
+            for name, parameter in (_parameters(resolve(function)) if function else {}).items()
             if parameter.default is not inspect.Parameter.empty
         }
 
@@ -281,13 +278,10 @@ def parse_labels(text: str) -> Labels:
         >>> parse_labels("500"), parse_labels("20%")
         (500, 0.2)
     """
-    number, percent = text.removesuffix("%").strip(), text.endswith("%")
     try:
-        return float(number) / 100 if percent else int(number)
+        return float(text.removesuffix("%")) / 100 if text.endswith("%") else int(text)
     except ValueError as error:
-        raise InvalidInputError(
-            f"The labels must be a number of samples, 500, or a share of them, 20%. Got {text!r} instead."
-        ) from error
+        raise InvalidInputError(f"labels must be a number, 500, or a share, 20%; got {text!r}.") from error
 
 
 def slug(text: str) -> str:
@@ -310,20 +304,13 @@ def parse_arguments(texts: Sequence[str]) -> dict[str, JSONScalar]:
     found: dict[str, JSONScalar] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not (equals and name.isidentifier()):
-            raise InvalidInputError(f"An argument is set by NAME=VALUE, split=2. Got {text!r} instead.")
-        if name in found:
-            raise InvalidInputError(f"The argument {name!r} is set twice; set it once.")
-        found[name] = _scalar(value)
+        if not (equals and name.isidentifier()) or name in found:
+            raise InvalidInputError(f"Set an argument once, by NAME=VALUE, such as split=2; got {text!r}.")
+        with contextlib.suppress(ValueError):
+            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are no JSON
+            value = value if isinstance(parsed, dict | list) else parsed
+        found[name] = value
     return found
-
-
-def _scalar(text: str) -> JSONScalar:
-    try:
-        value = json.loads(text, parse_constant=str)  # NaN and Infinity are no JSON
-    except ValueError:
-        return text
-    return value if value is None or isinstance(value, bool | int | float | str) else text
 
 
 def check_arguments(entries: Sequence[Entry], arguments: Arguments) -> None:
@@ -337,29 +324,18 @@ def check_arguments(entries: Sequence[Entry], arguments: Arguments) -> None:
         known, dataset = entry.settable(), entry.dataset.name
         for name, value in arguments.items():
             if name not in known:
-                several = len({other.dataset for other in entries}) > 1
-                remedy = " Every data set that is run must take it: choose with --data." if several else ""
-                raise InvalidInputError(
-                    f"The argument {name!r} of {dataset} cannot be set; {', '.join(known) or 'nothing'} can.{remedy}"
-                )
-            _check_kind(dataset, known[name], value)
+                able = f"{', '.join(known) or 'nothing'} can. Choose data sets that take it with --data"
+                raise InvalidInputError(f"The argument {name!r} of {dataset} cannot be set; {able}.")
+            kind = known[name].annotation
+            try:
+                if not isinstance(kind, str) and kind is not inspect.Parameter.empty:
+                    TypeAdapter(kind).validate_python(value, strict=True)
+            except PydanticUserError:  # a kind that pydantic knows nothing of
+                continue
+            except ValidationError as error:
+                problem = error.errors()[0]["msg"]
+                raise InvalidInputError(f"{name!r} of {dataset} cannot be set so: {problem}. Got {value!r}.") from error
         try:
             entry.base(0, "paper", arguments)
         except ValidationError as error:
             raise InvalidInputError(f"{dataset} cannot be set so. {' '.join(mistakes(error))}") from error
-
-
-def _check_kind(dataset: str, parameter: inspect.Parameter, value: JSONScalar) -> None:
-    """Refuse a value that is not of the kind that the argument's annotation, if it has one, names."""
-    kind = parameter.annotation
-    if kind is parameter.empty or isinstance(kind, str):
-        return
-    try:
-        TypeAdapter(kind).validate_python(value, strict=True)
-    except PydanticUserError:  # a kind that pydantic knows nothing of
-        return
-    except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise InvalidInputError(
-            f"The argument {parameter.name!r} of {dataset} cannot be set so: {message}. Got {value!r} instead."
-        ) from error

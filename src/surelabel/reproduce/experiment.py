@@ -80,20 +80,36 @@ def reproduce(
     plans = Plans(folder / PLANS, options)
     _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
     make_folder(folder)
-    planned = list(_planned(entries, plans, progress))
-    counter = _Counter(progress, sum(settings.config.max_rounds + 1 for _, settings in planned))
+    planned: list[tuple[Entry, RunSettings]] = []
+    for number, entry in enumerate(entries):
+        if progress is not None and not plans.knows(entry):
+            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", number, len(entries))
+        planned += [(entry, plans.settings(entry, seed)) for seed in options.seeds]
+    total = sum(settings.config.max_rounds + 1 for _, settings in planned)
+    name, before, done = "", 0, 0
+
+    def tell(what: str = "", step: int = 0, steps: int = 0) -> None:
+        """Count rounds over all runs; steps inside a round are part of the text."""
+        if progress is not None:
+            more = f", {what} {step}/{steps}" if what else ""
+            progress(f"{name}, round {done}{more}", before + done, total)
+
     for entry, settings in planned:
-        amount = labels_text(entry.labels)
-        counter.begin(f"{entry.row}, {entry.dataset.name} {amount}, seed {settings.config.seed}")
-        place = place_of(folder, entry, settings)
-        for record in _rounds(place, settings, folder / SHARED, counter):
-            counter.add(record)
-        counter.before += settings.config.max_rounds + 1
+        name = f"{entry.row}, {entry.dataset.name} {labels_text(entry.labels)}, seed {settings.config.seed}"
+        done, place = 0, place_of(folder, entry, settings)
+        tell()
+        for record in _rounds(place, settings, folder / SHARED, tell):
+            done = record.round + 1
+            tell()
+        before += settings.config.max_rounds + 1
         run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
         if code_of(run.settings) != code_of(settings.pinned()):
             _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
         if results is not None:
-            _record(results, experiment, entry, run, _scores(experiment, entry, run))
+            paper = None if entry.paper is None else entry.paper[0]
+            metrics = experiment.metrics_of(entry)
+            scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
+            _record(results, experiment, entry, run, scores)
     cells = collect(experiment, folder, options)
     if results is not None:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
@@ -123,8 +139,9 @@ def check_request(
         raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
     if options.minutes is not None:
         check_minutes(options.minutes)
-    if options.minutes is not None or options.rounds is not None:
-        _check_lengths(entries)
+    own = dict.fromkeys(entry.row for entry in entries if entry.sets_length())
+    if own and (options.minutes is not None or options.rounds is not None):
+        raise InvalidInputError(f"Leave out 'rounds' and 'budget': these rows set their own length: {'; '.join(own)}.")
     if options.arguments:
         check_arguments(entries, options.arguments)
     if results is not None:
@@ -143,30 +160,12 @@ def _names_network(options: Options) -> bool:
     return options.pretrained is not None or options.uncertainty is not None
 
 
-def _planned(entries: Sequence[Entry], plans: Plans, progress: Progress | None) -> Iterator[tuple[Entry, RunSettings]]:
-    """Yield the settings of every run; where the speed of its network must be measured for them, say so."""
-    for number, entry in enumerate(entries):
-        if progress is not None and not plans.knows(entry):
-            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", number, len(entries))
-        for seed in plans.options.seeds:
-            yield entry, plans.settings(entry, seed)
-
-
 def _is_done(folder: Path, entry: Entry, plans: Plans) -> bool:
     """Whether the runs of all seeds are finished, so that nothing has to be loaded."""
     if not plans.knows(entry):
         return False
     places = [place_of(folder, entry, plans.settings(entry, seed)) for seed in plans.options.seeds]
     return all((place / RUN).exists() and RunFolder.open(place).finished for place in places)
-
-
-def _check_lengths(entries: Sequence[Entry]) -> None:
-    own = dict.fromkeys(entry.row for entry in entries if entry.sets_length())
-    if own:
-        raise InvalidInputError(
-            f"These rows have a length of their own, which 'rounds' and 'budget' do not change: {'; '.join(own)}. "
-            "Leave both out, or choose other rows."
-        )
 
 
 def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Options) -> None:
@@ -198,53 +197,29 @@ def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Optio
 
 def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
     """Refuse a metric that the data cannot have, which the table would show only after training."""
-    metric, name = experiment.metrics_of(entry)[0], entry.dataset.name
+    metric = experiment.metrics_of(entry)[0]
+    problem = f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {entry.dataset.name!r} has"
     if (metric == "mAP") != (data.task == "multi"):
-        number, remedy = ("several labels", "'mAP'") if data.task == "multi" else ("one label", "'error' or 'accuracy'")
-        raise InvalidInputError(
-            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} {number} a sample; "
-            f"use metric={remedy}."
-        )
+        remedy = "'mAP'" if data.task == "multi" else "'error' or 'accuracy'"
+        raise InvalidInputError(f"{problem} task={data.task!r}; use metric={remedy}.")
     part = "validation" if metric == "validation error" else "test"
     if getattr(data, part) is None:
-        more = " with num_validation above 0 in its entries" if part == "validation" else ""
-        raise InvalidInputError(
-            f"The experiment {experiment.name!r} has metric={metric!r}, and the data set {name!r} has no {part} "
-            f"samples; let {entry.dataset.function!r} return some as RunData({part}=(samples, labels)){more}."
-        )
+        more = ", and set num_validation in its entries" if part == "validation" else ""
+        remedy = f"let {entry.dataset.function!r} return some as RunData({part}=...){more}"
+        raise InvalidInputError(f"{problem} no {part} samples; {remedy}.")
 
 
 def _record(
     results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
 ) -> None:
-    number = _num_labeled(entry, run)
-    labels = min(entry.labels, number) if isinstance(entry.labels, int) else entry.labels
-    record_runs(
-        results,
-        [(run, figures)],
-        experiment=experiment.name,
-        dataset=entry.dataset.name,
-        num_labels=number,
-        labels=labels_text(labels),
-    )
-
-
-def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> Iterator[Figure]:
-    """Yield the run's test score; both mean average precisions of a multi-label run."""
-    paper = None if entry.paper is None else entry.paper[0]
-    for metric in experiment.metrics_of(entry):
-        yield Figure(f"{metric_text(metric)} %", percent(run, metric), paper)
-
-
-def _num_labeled(entry: Entry, run: RunFolder) -> int:
-    """Return how many samples the run has labels of: fewer than asked for where some of them were skipped.
-
-    A folder from before split.json has what was asked for; of a share, the data are counted.
-    """
-    split = run.split()
+    split, labels = run.split(), entry.labels
     if split is not None:
-        return len(split["labeled"])
-    return entry.labels if isinstance(entry.labels, int) else len(run.data().labeled[1])
+        number = len(split["labeled"])  # fewer than asked for where some were skipped
+    else:  # a folder from before split.json
+        number = labels if isinstance(labels, int) else len(run.data().labeled[1])
+    text = labels_text(min(labels, number) if isinstance(labels, int) else labels)
+    about = {"experiment": experiment.name, "dataset": entry.dataset.name, "labels": text}
+    record_runs(results, [(run, figures)], num_labels=number, **about)
 
 
 def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
@@ -255,23 +230,23 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
     """
     alike: dict[tuple[object, ...], list[tuple[Entry, NetworkPair]]] = {}
     for cell in cells:
-        others = [run for one in cells if one.where == cell.where for run in one.runs]
+        others = [run for one in cells if one.entry.where == cell.entry.where for run in one.runs]
         for pair in find_pairs(cell.runs, others):
             config, network = pair.stochastic.settings.config, pair.stochastic.settings.network
             key = pair.deterministic.path, network.uncertainty, config.balance, *config.thresholds.values()
             alike.setdefault(key, []).append((cell.entry, pair))
     recorded = {
-        tuple(row[name] for name in ("row", "dataset", "labels", "seed"))
+        (row["row"], f"{row['dataset']}-{row['labels']}", row["seed"])
         for row in read_rows(results)
         if row["experiment"] == experiment.name and row["metric"].startswith("first selection")
     }
-
-    def is_recorded(entry: Entry, pair: NetworkPair) -> bool:
-        seed = str(pair.stochastic.settings.config.seed)
-        return (entry.row, entry.dataset.name, labels_text(entry.labels), seed) in recorded
-
     for found in alike.values():
-        entry, pair = next((one for one in found if is_recorded(*one)), found[0])
+        known = (
+            (entry, pair)
+            for entry, pair in found
+            if (entry.row, entry.where, str(pair.stochastic.settings.config.seed)) in recorded
+        )
+        entry, pair = next(known, found[0])
         figures = [*selection_figures(pair.stochastic), *label_figures(pair)]
         _record(results, experiment, entry, pair.stochastic, figures)
 
@@ -285,26 +260,3 @@ def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress
             error.add_note(f"to begin this run again, remove '{place}'")
             raise
     return start(place, settings, shared=shared, progress=progress)
-
-
-class _Counter:
-    """Counts rounds over all runs; steps inside a round are part of the text."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total = progress, total
-        self.what, self.before, self.done = "", 0, 0
-
-    def begin(self, what: str) -> None:
-        self.what, self.done = what, 0
-        self._tell("")
-
-    def add(self, record: RoundRecord) -> None:
-        self.done = record.round + 1
-        self._tell("")
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        self._tell(f", {what} {done}/{total}")
-
-    def _tell(self, more: str) -> None:
-        if self.progress is not None:
-            self.progress(f"{self.what}, round {self.done}{more}", self.before + self.done, self.total)

@@ -25,7 +25,6 @@ from surelabel.report.classes import first_selection
 from surelabel.report.tables import Mask
 from surelabel.reproduce.results import Figure
 from surelabel.runs import RunFolder
-from surelabel.settings import RunSettings
 
 TAUS = (0.0, 0.7, 0.8, 0.9)
 """No threshold, and those of the appendix's table."""
@@ -85,11 +84,15 @@ def find_pairs(runs: Sequence[RunFolder], others: Sequence[RunFolder]) -> list[N
 
     Runs that have no such other, are multi-label or have an unknown truth are left out.
     """
-    plain = [other for other in others if _usable(other) and other.pool(0).uncertainty is None]
     pairs = []
     for run in runs:
-        if _usable(run) and run.settings.config.kappa_p < math.inf and run.pool(0).uncertainty is not None:
-            pairs += [NetworkPair(other, run) for other in plain if _same_network(run, other)][:1]
+        network = _first_network(run)
+        if network is None or run.settings.config.kappa_p == math.inf or run.pool(0).uncertainty is None:
+            continue
+        same = (other for other in others if _first_network(other) == network)
+        plain = next((other for other in same if other.pool(0).uncertainty is None), None)
+        if plain is not None:
+            pairs.append(NetworkPair(plain, run))
     return pairs
 
 
@@ -144,8 +147,8 @@ def pool_use(run: RunFolder) -> list[Figure]:
         "negative labels of each of these": record.negatives_per_row,
     }
     paper = PAPER["pool_use"] if paper_selection(run) == ("cifar10", 1000) else (None,) * len(found)
-    figures = [(name, value, known) for (name, value), known in zip(found.items(), paper, strict=True)]
-    return [Figure(name, value, known) for name, value, known in figures if value is not None]
+    pairs = zip(found.items(), paper, strict=True)
+    return [Figure(name, value, known) for (name, value), known in pairs if value is not None]
 
 
 def most_confident(
@@ -211,16 +214,11 @@ def bootstrap_difference(
     marks = np.stack([ups, ups & ups_right, other, other & other_right], axis=1).astype(np.float64)
     kinds, counts = np.unique(marks, axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(len(marks), counts / len(marks), size=resamples)
-    low, high = np.nanquantile(_difference(drawn @ kinds), [0.025, 0.975])
-    return Interval(float(_difference(counts[None] @ kinds)[0]), float(low), float(high))
-
-
-def _difference(sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """acc(UPS) - acc(other) from sums of the marks (B, 4); NaN where one has no label."""
-    ups, ups_right, other, other_right = sums.T
-    with np.errstate(invalid="ignore"):
-        difference: npt.NDArray[np.float64] = ups_right / ups - other_right / other
-    return difference
+    num_ups, num_ups_right, num_other, num_other_right = (np.vstack([counts, drawn]) @ kinds).T
+    with np.errstate(invalid="ignore"):  # 0 / 0 where one has no label
+        difference = num_ups_right / num_ups - num_other_right / num_other
+    low, high = np.nanquantile(difference[1:], [0.025, 0.975])
+    return Interval(float(difference[0]), float(low), float(high))
 
 
 def paper_experiment(run: RunFolder) -> tuple[str, int]:
@@ -255,24 +253,17 @@ def paper_counts(run: RunFolder) -> dict[str, int]:
     return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
 
 
-def _usable(run: RunFolder) -> bool:
-    return run.settings.config.task == "single" and run.truth is not None
+def _first_network(run: RunFolder) -> tuple[Any, ...] | None:
+    """Return what tells round 0's network from others, as far as the folder does.
 
-
-def _same_network(one: RunFolder, other: RunFolder) -> bool:
-    """Whether two runs begin with the same network, as far as their folders tell."""
-
-    def begun(run: RunFolder) -> tuple[Any, ...]:
-        settings, record = run.settings, run.records()[0]
-        return settings.fingerprint, settings.data, settings.config.seed, record.test_score, record.validation_score
-
-    trained = _trained_as(one.settings)
-    return begun(one) == begun(other) and trained is not None and trained == _trained_as(other.settings)
-
-
-def _trained_as(settings: RunSettings) -> dict[str, Any] | None:
-    """What a run's networks are trained by; None where code in a file would have to be asked."""
-    learner = settings.learner
+    None where there is nothing to compare: for multi-label runs, for an unknown truth, and where code in a file would
+    have to be asked.
+    """
+    settings, learner = run.settings, run.settings.learner
+    if settings.config.task != "single" or run.truth is None:
+        return None
     if not isinstance(learner, TorchLearnerSettings) or learner.uncertainty not in ESTIMATORS:
         return None
-    return learner.replace(stochastic_layers=(), layer_hashes=()).fit_settings()
+    trained, record = learner.replace(stochastic_layers=(), layer_hashes=()).fit_settings(), run.records()[0]
+    scores = record.test_score, record.validation_score
+    return settings.fingerprint, settings.data, settings.config.seed, scores, trained

@@ -29,10 +29,7 @@ _logger = logging.getLogger("surelabel")
 
 OTHER = "*"
 OTHERS = f"{OTHER} of another recipe, length, device, folder of data or content of your files than is asked for now."
-BOTH_MEANS = (
-    f"Both mean average precisions are shown, uninterpolated and over VOC2007's eleven points ({ELEVEN}); the paper "
-    "does not say which of them its figures are."
-)
+BOTH_MEANS = f"The paper does not say whether its figures are uninterpolated (mAP) or VOC2007's ({ELEVEN})."
 
 
 class Result(NamedTuple):
@@ -56,11 +53,6 @@ class Result(NamedTuple):
         """Mean and standard deviation over the seeds, in percent; None without a run."""
         return statistic([percent(run, metric) for run in self.runs])
 
-    @property
-    def where(self) -> str:
-        """Data set and number of labels."""
-        return f"{self.entry.dataset.name}-{labels_text(self.entry.labels)}"
-
 
 def percent(run: RunFolder, metric: str) -> float:
     """Return the error, the accuracy, or one of the mean average precisions of a run's last network in percent."""
@@ -79,7 +71,7 @@ def collect(experiment: Experiment, out: str | os.PathLike[str], options: Option
     """
     plans = Plans(Path(out) / PLANS, options)
     finished = functools.cache(_finished)
-    return [_result_of(entry, finished(folder_of(Path(out), entry)), plans) for entry in experiment.entries]
+    return [_result_of(entry, finished(Path(out) / slug(entry.where)), plans) for entry in experiment.entries]
 
 
 def _finished(folder: Path) -> list[RunFolder]:
@@ -109,7 +101,7 @@ def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Res
         return Result(entry, [])
     now = plans.settings(entry, 0) if plans.knows(entry) else None
     asked_for = None if now is None else (settings_hash(now), *code_of(now.pinned()))
-    found = groups[asked_for] if asked_for in groups else max(groups.values(), key=_minutes)
+    found = groups[asked_for] if asked_for in groups else max(groups.values(), key=lambda runs: _minutes(runs).mean)
     # Another table may have made them, and called them otherwise.
     runs = [run.called(entry.row) for run in found]
     if asked_for in groups:
@@ -120,8 +112,10 @@ def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Res
     return Result(entry, runs, cut_text(runs[0].settings, recipe), different, asked_for in groups)
 
 
-def _minutes(runs: Sequence[RunFolder]) -> float:
-    return sum(run.records()[-1].minutes for run in runs) / len(runs)
+def _minutes(runs: Sequence[RunFolder]) -> Statistic:
+    minutes = statistic([run.records()[-1].minutes for run in runs])
+    assert minutes is not None
+    return minutes
 
 
 def _comparable(settings: RunSettings) -> RunSettings:
@@ -151,18 +145,13 @@ def _kind(settings: RunSettings, with_length: bool) -> str:
     return json.dumps(settings.to_json(), sort_keys=True)
 
 
-def folder_of(out: Path, entry: Entry) -> Path:
-    """Return the folder of all runs of a data set and number of labels."""
-    return out / slug(Result(entry, []).where)
-
-
 def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
     """Return the folder of a run: one of the same settings, whatever a table calls it, or a new one.
 
     The number at the end is the seed, the letters before it a hash of all other settings.
     """
     end = f"{settings_hash(settings)}-{settings.config.seed}"
-    place = folder_of(out, entry)
+    place = out / slug(entry.where)
     name = slug(entry.row if entry.network is None else f"{entry.network}-{entry.row}")
     return next(iter(sorted(place.glob(f"*-{end}"))), place / f"{name}-{end}")
 
@@ -261,12 +250,8 @@ def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
         lines.append(OTHERS)
     for dataset in dict.fromkeys(cell.entry.dataset.name for cell in cells if cell.runs):
         runs = [run for cell in cells if cell.entry.dataset.name == dataset for run in cell.runs]
-        names = left_out(Row(dataset, tuple(runs)))
-        has, are = ("has", "is") if len(names) == 1 else ("have", "are")
-        if names:
-            lines.append(
-                f"{dataset}: {', '.join(names)} {has} no positive in the test set and {are} left out of the means."
-            )
+        if names := left_out(Row(dataset, tuple(runs))):
+            lines.append(f"{dataset}: left out of the means, without a positive in the test set: {', '.join(names)}.")
     return lines
 
 
@@ -291,11 +276,10 @@ def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os
 
 def _about(cell: Result) -> str:
     """Say what a cell's runs are: how long they took, and where they are not the paper's."""
-    labels = f"{labels_text(cell.entry.labels)} labeled"
-    minutes = statistic([run.records()[-1].minutes for run in cell.runs])
+    what = f"{cell.entry.row}, {cell.entry.dataset.name}, {labels_text(cell.entry.labels)} labeled"
     planned = f" {cell.cut}." if cell.cut else ""
     different = "; ".join(cell.differences) or "as in the paper"
-    return f"**{cell.entry.row}, {cell.entry.dataset.name}, {labels}** ({minutes:.1f} min):{planned} {different}."
+    return f"**{what}** ({_minutes(cell.runs):.1f} min):{planned} {different}."
 
 
 def _write_all_figures(experiment: Experiment, cells: Sequence[Result], out: Path) -> Iterator[Path]:
@@ -303,7 +287,7 @@ def _write_all_figures(experiment: Experiment, cells: Sequence[Result], out: Pat
     for cell in cells:
         runs = [run for run in cell.runs if run.has_pool]
         if runs:
-            groups.setdefault(cell.where, []).extend(runs)
+            groups.setdefault(cell.entry.where, []).extend(runs)
     names = {cell.entry.dataset.name for cell in cells if cell.runs}
     if len(names) > 1:
         groups[" and ".join(sorted(names))] = [run for runs in groups.values() for run in runs]

@@ -6,7 +6,7 @@ and are not run. Errors, accuracies and mean average precisions are in percent.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from surelabel.base.references import resolve
@@ -29,15 +29,14 @@ def experiment(name: str) -> Experiment:
     if ":" in name:
         found = resolve(name)
         if not isinstance(found, Experiment):
-            raise InvalidInputError(
-                f"The reference {name!r} must name an Experiment (surelabel.reproduce.entries). Got "
-                f"{type(found).__name__} instead."
-            )
+            kind = type(found).__name__
+            raise InvalidInputError(f"{name!r} must name a surelabel.reproduce.entries.Experiment; got {kind}.")
         return found
-    if name.endswith(".py"):
-        raise InvalidInputError(f"Name the experiment in the file, too: {name}:TABLE. Got {name!r}.")
     if name not in EXPERIMENTS:
-        raise InvalidInputError(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
+        remedy = (
+            f"name it with its file, {name}:TABLE" if name.endswith(".py") else f"there are {', '.join(EXPERIMENTS)}"
+        )
+        raise InvalidInputError(f"There is no experiment {name!r}; {remedy}.")
     return EXPERIMENTS[name]
 
 
@@ -192,18 +191,17 @@ _FIGURE1A = (
 
 
 def _sweep(name: str, *values: float) -> tuple[Entry, ...]:
-    """Return a row for each value of a threshold."""
-    named = (
-        (f"{name} {value:g}", functools.partial(variants.with_threshold, name=name, value=value)) for value in values
-    )
-    return rows(CIFAR10, 1000, *named)
+    """Return a row for each value of a threshold, or of the temperature."""
+    vary: Callable[..., RunSettings] = functools.partial(variants.with_threshold, name=name)
+    if name == "temperature":
+        vary = variants.with_temperature
+    return rows(CIFAR10, 1000, *((f"{name} {value:g}", functools.partial(vary, value=value)) for value in values))
 
 
-_TEMPERATURES = rows(
-    CIFAR10,
-    1000,
-    *((f"temperature {t:g}", functools.partial(variants.with_temperature, temperature=t)) for t in (1.0, 2.0)),
-)
+_FIGURE1 = rows(CIFAR10, 1000, PLAIN, CONFIDENCE, UPS)
+_FIGURE3 = rows(CIFAR10, 1000, SUPERVISED, num_validation=1000)
+_FIRST_CIFAR10 = rows(CIFAR10, 1000, *FIRST) + rows(CIFAR10, 4000, *FIRST)
+_FIRST_CIFAR100 = rows(CIFAR100, 4000, *FIRST)
 _FEW_LABELS = _table(((CIFAR10, 250), (CIFAR10, 500)), {"UPS": (variants.full_ups, (15.90, 0.61), (10.64, 0.18))})
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -220,29 +218,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("no-augmentation", "No augmentation, CIFAR-10 (appendix)", _NO_AUGMENTATION),
         Experiment("class-balance", "Class balance, CIFAR-10 (appendix)", _BALANCE, "accuracy"),
         Experiment("class-balance-voc2007", "Class balance, VOC2007 (appendix)", _BALANCE_VOC2007, "mAP"),
-        Experiment("temperature", "Temperature of the negatives, CIFAR-10", _TEMPERATURES),
-        Experiment(
-            "figure1",
-            "Calibration, accuracy and number of selected labels",
-            rows(CIFAR10, 1000, PLAIN, CONFIDENCE, UPS),
-        ),
+        Experiment("temperature", "Temperature of the negatives, CIFAR-10", _sweep("temperature", 1.0, 2.0)),
+        Experiment("figure1", "Calibration, accuracy and number of selected labels", _FIGURE1),
         Experiment("figure1a", "Calibration of the first network on every data set", _FIGURE1A),
         Experiment("figure2", "Robustness to kappa_p", _sweep("kappa_p", 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)),
         Experiment("tau", "Robustness to tau_p", _sweep("tau_p", 0.55, 0.6, 0.7, 0.8, 0.9, 0.95)),
-        Experiment(
-            "figure3",
-            "Right and wrong labels over confidence and uncertainty",
-            rows(CIFAR10, 1000, SUPERVISED, num_validation=1000),
-        ),
+        Experiment("figure3", "Right and wrong labels over confidence and uncertainty", _FIGURE3),
         Experiment("figure4", "Confident wrong labels that UPS leaves out", rows(CIFAR10, 1000, SUPERVISED)),
-        Experiment(
-            "first-selection",
-            "The first selection, CIFAR-10",
-            rows(CIFAR10, 1000, *FIRST) + rows(CIFAR10, 4000, *FIRST),
-        ),
-        Experiment(
-            "first-selection-cifar100", "The first selection, CIFAR-100 (appendix)", rows(CIFAR100, 4000, *FIRST)
-        ),
+        Experiment("first-selection", "The first selection, CIFAR-10", _FIRST_CIFAR10),
+        Experiment("first-selection-cifar100", "The first selection, CIFAR-100 (appendix)", _FIRST_CIFAR100),
     )
 }
 """All of them, by name."""

@@ -3,6 +3,7 @@
 A panel that cannot be drawn says why instead.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,10 +45,10 @@ def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
         row = close_row(group_runs(runs))
         if problem := figures.not_judged(row, validation=False):
             problems[name] = problem
-            continue
-        labels = tables.judged_labels(row, 0)
-        grid = figures.uncertainty_grid(labels)
-        lines[name or row.name] = drawing.Curve(grid, figures.ece_by_uncertainty(labels, grid))
+        else:
+            labels = tables.judged_labels(row, 0)
+            grid = figures.uncertainty_grid(labels)
+            lines[name or row.name] = grid, figures.ece_by_uncertainty(labels, grid)
     if not lines:
         return ReportFigure("Figure 1 a", note=" ".join(dict.fromkeys(problems.values())))
     note = f"Left out, without true labels or uncertainties: {', '.join(problems)}." if problems else ""
@@ -64,9 +65,7 @@ def figure_1_by_round(rows: Sequence[Row]) -> dict[str, ReportFigure]:
     Args:
         rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
     """
-    found: dict[str, Row] = {}
-    for row in rows:
-        found.setdefault(tables.variant_of(row.runs[0]), row)
+    found = {tables.variant_of(row.runs[0]): row for row in reversed(rows)}
     if "UPS" in found:
         found["UPS"] = close_row(rows)
     compared = [found[variant] for variant in COMPARED if variant in found]
@@ -91,21 +90,15 @@ def _by_round(title: str, rows: Sequence[Row], name: str, label: str, note: str)
 
 def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> ReportFigure:
     """Return figure 2: the test error over kappa_p, on a logarithmic axis; or over tau_p."""
-    title, symbol = f"Figure 2, {SYMBOLS[threshold]}", SYMBOLS[threshold]
+    symbol, logarithmic = SYMBOLS[threshold], threshold == "kappa_p"
+    title, sweep = f"Figure 2, {symbol}", threshold_sweep(runs, threshold)
     # A logarithmic axis has no place for 0, and no axis for infinity.
-    found = {
-        value: error
-        for value, error in threshold_sweep(runs, threshold).items()
-        if math.isfinite(value) and (value > 0 or threshold == "tau_p")
-    }
+    found = {value: sweep[value] for value in sweep if math.isfinite(value) and (value > 0 or not logarithmic)}
     if len(found) < 2:
-        return ReportFigure(
-            title,
-            note=f"{NOT_DRAWN}this needs finished runs with a test score and at least two values of {threshold}, that "
-            f"differ in nothing else but the seed. Found {len(found)}.",
-        )
+        needed = f"finished runs with a test score and at least two values of {threshold}, else the same"
+        return ReportFigure(title, note=f"{NOT_DRAWN}this needs {needed}. Found {len(found)}.")
     score = "100 − test mAP (%)" if _is_multi(runs[0]) else "test error (%)"
-    panel = drawing.points([*found], [*found.values()], symbol, score, logarithmic=threshold == "kappa_p")
+    panel = drawing.points([*found], [*found.values()], symbol, score, logarithmic=logarithmic)
     seeds = ", ".join(f"{value:g}: {error.number}" for value, error in found.items())
     caption = f"A flat stretch means that the method does not hang on one value of {symbol}; bars are one standard "
     return ReportFigure(title, caption + f"deviation over the seeds (seeds of each value: {seeds}).", [panel])
@@ -130,19 +123,16 @@ def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> dict[flo
 def figure_3(row: Row) -> dict[str, ReportFigure]:
     """Return figure 3 by its letters: right and wrong labels, a and b on the validation set, c and d on the pool."""
     panels, drawn = figures.distribution_panels(row), {}
-    for letter, what, where, without in (
-        ("a", "confidence", "validation set", f"{NOT_DRAWN}the runs have no validation set."),
-        ("b", "uncertainty", "validation set", f"{NOT_DRAWN}the runs have no validation set."),
-        ("c", "confidence", "pool", figures.NO_TRUTH),
-        ("d", "uncertainty", "pool", figures.NO_TRUTH),
-    ):
-        title, confidence = f"Figure 3 {letter}", "a" if letter in "ab" else "c"
-        if letter in panels:
-            caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
-            note = validation_choice(row) if letter == "a" else ""
-            drawn[letter] = ReportFigure(title, caption, [panels[letter]], note=note)
-        else:
-            drawn[letter] = ReportFigure(title, note=figures.NO_UNCERTAINTY if confidence in panels else without)
+    without = {"validation set": f"{NOT_DRAWN}the runs have no validation set.", "pool": figures.NO_TRUTH}
+    places = itertools.product(without, ("confidence", "uncertainty"))
+    for letter, (where, what) in zip("abcd", places, strict=True):
+        note = validation_choice(row) if letter == "a" and "a" in panels else ""
+        caption = f"Right and wrong labels of the first network on the {where}, over their {what}."
+        shown = [panels[letter]] if letter in panels else []
+        if not shown:
+            judged = "a" in panels if where == "validation set" else "c" in panels
+            caption, note = "", figures.NO_UNCERTAINTY if judged else without[where]
+        drawn[letter] = ReportFigure(f"Figure 3 {letter}", caption, shown, note=note)
     return drawn
 
 
@@ -158,14 +148,14 @@ def validation_choice(row: Row) -> str:
     found = [select_from(labels, Pair(config.tau_p, config.kappa_p)) for labels in held_out]
     number, accuracy = statistic([one.number for one in found]), tables.share_text([one.accuracy for one in found])
     of = sum(len(labels.label) for labels in held_out) / len(held_out)
-    right = "" if accuracy == "–" else f", {accuracy} % right"
-    paper = ""
+    text = f"tau_p {config.tau_p:g}, kappa_p {config.kappa_p:g} select {number:.0f} of {of:.0f} of the validation set"
+    if accuracy != "–":
+        text += f", {accuracy} % right"
     if first.paper_experiment(row.runs[0])[0] == "cifar10":
         selected = f"{choice['selected']} of {choice['of']}, {100 * choice['accuracy']:.2f} %"
         by = f"tau_p {choice['tau_p']:g}, kappa_p {choice['kappa_p']:g}"
-        paper = f" (the paper, number of labels not said, by {by}: {selected})"
-    thresholds = f"tau_p {config.tau_p:g}, kappa_p {config.kappa_p:g}"
-    return f"{thresholds} select {number:.0f} of {of:.0f} of the validation set{right}{paper}."
+        text += f" (the paper, number of labels not said, by {by}: {selected})"
+    return f"{text}."
 
 
 def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
@@ -187,19 +177,15 @@ def figures_table(columns: Mapping[str, Iterable[Figure]]) -> TextTable:
         >>> figures_table({"seed 0": [Figure("labels", 1234, 1000), Figure("right, %", 91.5)]}).lines
         [['labels', '1,000', '1,234'], ['right, %', '–', '91.50']]
     """
-    lines: dict[str, dict[str, float | None]] = {}
-    for column, found in columns.items():
-        for figure in found:
-            lines.setdefault(figure.metric, {"paper": figure.paper})[column] = figure.value
     names = ["paper", *columns]
-    cells = [[metric, *(_number(line.get(name)) for name in names)] for metric, line in lines.items()]
-    return TextTable(["", *names], cells)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    lines: dict[str, dict[str, str]] = {}
+    for column, found in columns.items():
+        for metric, *values in found:
+            line = lines.setdefault(metric, dict.fromkeys(names, "–"))
+            for name, value in zip((column, "paper"), values, strict=True):
+                if value is not None:
+                    line[name] = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return TextTable(["", *names], [[metric, *line.values()] for metric, line in lines.items()])
 
 
 def _seed(run: RunFolder) -> str:
@@ -235,10 +221,9 @@ def first_labels_figure(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:
     if not pairs:
         return ReportFigure(title, note=f"{NOT_DRAWN}no other run labels the same first network in one plain pass.")
     caption = (
-        "The first network's labels by the confidence of one deterministic pass, by the mean confidence of its "
-        "stochastic passes (Cal.), and by UPS, before balancing. At equal counts, confidence gets as many labels of "
-        "each class as UPS selects: points above 0 say that the uncertainty ranks labels better (95 % interval by a "
-        "bootstrap over the pool's samples)."
+        "The first network's labels by the confidence of one pass, by the mean of its stochastic passes (Cal.), and by "
+        "UPS, before balancing. At equal counts of each class, points above 0 say that the uncertainty ranks labels "
+        "better (95 % interval by a bootstrap over the pool's samples)."
     )
     table = figures_table({_seed(pair.stochastic): first.label_figures(pair) for pair in pairs})
     return ReportFigure(title, caption, tables=[table])
@@ -291,9 +276,7 @@ def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
 
 
 def write_figures(
-    runs: Sequence[RunFolder],
-    folder: str | os.PathLike[str],
-    formats: Sequence[str] = ("svg",),
+    runs: Sequence[RunFolder], folder: str | os.PathLike[str], formats: Sequence[str] = ("svg",)
 ) -> list[Path]:
     """Write every figure that the runs allow, and `figures.md` with captions, tables, and why the others are not drawn.
 
@@ -305,9 +288,8 @@ def write_figures(
     Returns:
         The files, `figures.md` last.
     """
-    unknown = [form for form in formats if form not in drawing.FORMATS]
-    if unknown or not formats or isinstance(formats, str):
-        raise InvalidInputError(f"The 'formats' argument must be a list of 'svg' and 'pdf'. Got {formats!r} instead.")
+    if not formats or not set(formats) <= set(drawing.FORMATS):
+        raise InvalidInputError(f"'formats' must be a list of 'svg' and 'pdf'; got {formats!r}.")
     folder, drawn = Path(folder), paper_figures(runs)
     make_folder(folder)
     written, lines, groups = [], ["# Figures"], list(_by_data(runs).values())
@@ -361,6 +343,5 @@ def _check_one_experiment(row: Row) -> None:
     if len({tables.all_but_seed(run.settings) for run in row.runs}) > 1:
         folders = ", ".join(f"'{run.path}'" for run in row.runs)
         raise InvalidInputError(
-            f"The runs named {row.name!r} must differ in nothing but their seeds, and they do: {folders}. Give the "
-            "runs of one experiment, with one number of labels, at a time."
+            f"Runs named {row.name!r} must differ in their seeds alone; draw them apart: {folders}."
         )

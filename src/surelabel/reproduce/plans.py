@@ -26,7 +26,6 @@ from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.errors import InvalidInputError
-from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
 from surelabel.reproduce.variants import with_estimator
@@ -135,19 +134,15 @@ class Plans:
             base = with_estimator(base, options.uncertainty)
         learner = base.network.replace(device=options.device)
         if options.pretrained is not None:
-            learner = self._begun(learner, options.pretrained)
+            more = TORCHVISION if learner.model == MODEL else {}
+            parameters = {**learner.model_parameters, **more, "pretrained": options.pretrained}
+            # The file is read for its content hash once.
+            learner = learner.replace(model_parameters=parameters, pretrained_hash=self._pretrained_hash).pinned()
+            self._pretrained_hash = learner.pretrained_hash
         if not _on_gpu(options.device):
             # Not every CPU can compute in bfloat16, and few are faster with it.
             learner = learner.replace(training=learner.training.replace(precision="float32"))
         return base.replace(learner=learner)
-
-    def _begun(self, learner: TorchLearnerSettings, pretrained: str) -> TorchLearnerSettings:
-        """Return the learner with the file of weights and its content hash, which the file is read for once."""
-        more = TORCHVISION if learner.model == MODEL else {}
-        parameters = {**learner.model_parameters, **more, "pretrained": pretrained}
-        learner = learner.replace(model_parameters=parameters, pretrained_hash=self._pretrained_hash).pinned()
-        self._pretrained_hash = learner.pretrained_hash
-        return learner
 
     def _timed(self, entry: Entry) -> RunSettings:
         """Return the settings whose speed and rounds count for an entry.
@@ -201,34 +196,26 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
         Cut(max_rounds=7, steps=12771)
     """
     check_minutes(minutes)
-    learner = settings.network
+    learner, rounds = settings.network, settings.config.max_rounds
     sample_seconds, label_seconds = learner.members / speed.training, pool_size / speed.labeling
-    available = 60 * minutes * MARGIN
     batch, own_steps = batch_of(settings), learner.training.steps
     least = LEAST_SAMPLES if own_steps is None else min(LEAST_SAMPLES, own_steps * batch)
 
+    def seconds_of_sample(rounds: int) -> float:
+        """Return the seconds of all rounds together for each sample that round 0 is trained on."""
+        return sample_seconds * sum(learner.training.round_growth**number for number in range(rounds + 1))
+
     def samples(rounds: int) -> float:
         """Return those that round 0 can be trained on."""
-        left = available - (rounds + 1) * label_seconds
-        return left / (sample_seconds * _in_units_of_round_0(rounds, learner.training.round_growth))
+        return (60 * minutes * MARGIN - (rounds + 1) * label_seconds) / seconds_of_sample(rounds)
 
-    rounds = settings.config.max_rounds
     while rounds > 1 and samples(rounds) < least:
         rounds -= 1
     steps = int(samples(rounds) / batch)
     if steps < 1:
-        length = _in_units_of_round_0(rounds, learner.training.round_growth)
-        needed = ((rounds + 1) * label_seconds + length * sample_seconds * batch) / 60 / MARGIN
-        raise InvalidInputError(
-            f"The 'budget' must leave time for one step a round: here at least {needed:.2g} minutes. Got {minutes:g} "
-            "instead."
-        )
+        needed = ((rounds + 1) * label_seconds + seconds_of_sample(rounds) * batch) / 60 / MARGIN
+        raise InvalidInputError(f"The budget must be at least {needed:.2g} minutes, a step a round; got {minutes:g}.")
     return Cut(rounds, steps)
-
-
-def _in_units_of_round_0(rounds: int, growth: float) -> float:
-    """Return how many times as long as round 0 all rounds together are, itself included."""
-    return sum(growth**number for number in range(rounds + 1))
 
 
 def cut_text(cut: RunSettings, whole: RunSettings) -> str:
@@ -247,9 +234,7 @@ def cut_text(cut: RunSettings, whole: RunSettings) -> str:
 def check_minutes(minutes: float) -> None:
     """Refuse what is no length of time, or two years of it."""
     if not 0 < minutes <= _MOST_MINUTES:
-        raise InvalidInputError(
-            f"The 'budget' must be a number of minutes above 0, and at most {_MOST_MINUTES:,}. Got {minutes:g} instead."
-        )
+        raise InvalidInputError(f"The budget must be above 0 and at most {_MOST_MINUTES:,} minutes; got {minutes:g}.")
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:

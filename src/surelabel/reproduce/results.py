@@ -153,16 +153,15 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
         return 0, 0
     if learner.uncertainty not in ESTIMATORS or learner.method not in METHODS:
         run.check_code()  # these classes say how many networks are trained, and on how many samples
-    num_negative: int | None
+    task, num_positive, num_negative = run.settings.config.task, record.num_positive, record.num_negative_only
     if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
-        num_positive, num_negative = 0, 0 if run.settings.config.task == "single" else None
-    elif run.settings.config.task == "single":
-        num_positive, num_negative = record.num_positive, record.num_negative_only
-    else:
-        # Multi-label: positives are counted by entries, the table has a row for each class, and all samples are drawn
-        # alike. A partly labeled sample that has an entry selected too counts twice.
-        with_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
-        num_positive, num_negative = with_positive + record.num_negative_only, None
-    method = learner.make_method()(run.settings.config.task, learner.training)
-    epochs, samples = method.samples_in_round(num_labels, num_positive, num_negative, record.round)
+        num_positive, num_negative = 0, 0
+    elif task == "multi":
+        # Positives are counted by entries, the table has a row for each class, and all samples are drawn alike. A
+        # partly labeled sample that has an entry selected too counts twice.
+        num_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
+        num_positive += num_negative
+    selected = num_positive, num_negative if task == "single" else None
+    method = learner.make_method()(task, learner.training)
+    epochs, samples = method.samples_in_round(num_labels, *selected, record.round)
     return learner.members * epochs, learner.members * samples

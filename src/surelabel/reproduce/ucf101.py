@@ -9,6 +9,8 @@ from surelabel.settings import RunSettings, UPSConfig
 
 WINDOW, SIDE = 16, 112
 """Frames that the network is shown, and their height and width."""
+CLIPS = AugmentSettings(side=SIDE, window=WINDOW, passages=ClipSettings().passages)
+"""The paper's augmentation: a random crop and temporal jitter."""
 
 MODEL = "surelabel.models.resnet3d:resnet3d18"
 PARAMETERS: dict[str, JSONScalar] = {"dropout": 0.3, "stem": "paper", "shortcut": "padded"}
@@ -42,12 +44,7 @@ def paper_recipe(
         (0.7, None, 16)
     """
     dataset = dataset or UCF101
-    augment = AugmentSettings(
-        side=SIDE,
-        window=WINDOW,
-        passages=ClipSettings().passages,
-        test_windows=test_windows,
-    )
+    augment = CLIPS.replace(test_windows=test_windows)
     training = TrainingSettings(learning_rate=0.03, batch_size=128, epochs=1024, augment=augment, channels_last=True)
     config = UPSConfig(balance=None, seed=seed, max_rounds=20)
     return dataset.ups(config, MODEL, PARAMETERS, training, share=labels, validation_share=num_validation)
@@ -82,14 +79,7 @@ def fast_recipe(
         (32, 4, 0.05)
     """
     dataset = dataset or UCF101
-    augment = AugmentSettings(
-        side=SIDE,
-        window=WINDOW,
-        passages=ClipSettings().passages,
-        test_windows=test_windows,
-        flip=True,
-        jitter=0.4,
-    )
+    augment = CLIPS.replace(test_windows=test_windows, flip=True, jitter=0.4)
     training = TrainingSettings(
         learning_rate=learning_rate,
         warmup=0.1,

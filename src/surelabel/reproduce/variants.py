@@ -153,14 +153,14 @@ def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
     return ups.replace(name=f"UPS, {uncertainty}", learner=learner)
 
 
-def with_temperature(ups: RunSettings, temperature: float) -> RunSettings:
+def with_temperature(ups: RunSettings, value: float) -> RunSettings:
     """UPS whose negatives are judged at another temperature.
 
     Example:
         >>> with_temperature(RunSettings(learner=TorchLearnerSettings()), 1.0).name
         'UPS, temperature 1'
     """
-    return ups.replace(name=f"UPS, temperature {temperature:g}", learner=ups.network.replace(temperature=temperature))
+    return ups.replace(name=f"UPS, temperature {value:g}", learner=ups.network.replace(temperature=value))
 
 
 def with_threshold(ups: RunSettings, name: str, value: float) -> RunSettings:

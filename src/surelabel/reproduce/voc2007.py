@@ -32,14 +32,7 @@ def paper_recipe(
         ('multi', 0.5, 28)
     """
     dataset = dataset or VOC2007
-    augment = AugmentSettings(
-        operations=3,
-        magnitude=4,
-        flip=True,
-        crop=side // 8,
-        jitter=0.4,
-        hole=side // 2,
-    )
+    augment = AugmentSettings(operations=3, magnitude=4, flip=True, crop=side // 8, jitter=0.4, hole=side // 2)
     training = TrainingSettings(learning_rate=0.03, batch_size=128, epochs=1024, augment=augment, channels_last=True)
     config = UPSConfig(task="multi", tau_p=0.5, gamma=0.5, balance_rounds=1, seed=seed, max_rounds=20)
     return dataset.ups(
@@ -72,14 +65,7 @@ def fast_recipe(
         (128, 4, 0.5)
     """
     dataset = dataset or VOC2007
-    augment = AugmentSettings(
-        operations=2,
-        magnitude=None,
-        flip=True,
-        crop=side // 8,
-        jitter=0.4,
-        hole=side // 2 // 2,
-    )
+    augment = AugmentSettings(operations=2, magnitude=None, flip=True, crop=side // 8, jitter=0.4, hole=side // 2 // 2)
     training = TrainingSettings(
         optimizer="adamw",
         learning_rate=1e-3,
@@ -101,11 +87,6 @@ def fast_recipe(
 
 
 VOC2007 = DataSet(
-    "voc2007",
-    "surelabel.data.sets:voc2007",
-    (0.485, 0.456, 0.406),
-    (0.229, 0.224, 0.225),
-    paper_recipe,
-    fast_recipe,
+    "voc2007", "surelabel.data.sets:voc2007", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), paper_recipe, fast_recipe
 )
 """Normalized by ImageNet's means, as checkpoints of ResNet-50 expect it."""
