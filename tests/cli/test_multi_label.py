@@ -232,7 +232,7 @@ def test_a_class_that_is_called_as_another_column_needs_entries(command: Command
     words = ("fit", path, "--label", "selected", "--label", "x", "--id", "id", *QUICK, "--rounds", "0", "--quiet")
     assert command(*words, "--out", tmp_path / "run").code == 0
     line = command.fails(1, "label", tmp_path / "run", path)
-    assert line == "The class 'selected' has the name of another column; write a row for each with --entries."
+    assert line == "The class 'selected' has the name of another column; give each a row with --entries."
     assert command("label", tmp_path / "run", path, "--entries").code == 0
 
 
@@ -272,12 +272,12 @@ def test_the_end_tells_both_mean_average_precisions_and_what_they_leave_out(comm
     first, *_, record = RunFolder.open(tmp_path / "run").records()
     expected = (
         f"Test mean average precision {record.test_score:.3f} ({record.test_score_11:.3f} over 11 points; "
-        f"{first.test_score:.3f} in round 0) on 5 samples, without Big (1 of 3 classes), which has no positive there."
+        f"{first.test_score:.3f} in round 0) on 5 samples, without Big (1 of 3 classes without a positive there)."
     )
     assert expected in result.out
     assert record.test_class_scores is not None
     assert record.test_class_scores[0] is None
-    assert "without Big (1 of 3 classes)" in command("resume", tmp_path / "run").out
+    assert "without Big (1 of 3 classes" in command("resume", tmp_path / "run").out
 
 
 def test_a_run_with_labels_in_cells_is_resumed(command: Command, home: Path, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_a_separator_that_cannot_be_meant_is_wrong_use(
         (["cat", "none|dog"], ("--none", "none"), "row 2: 'none|dog' has the mark 'none' beside labels; a mark stands"),
         (["|", "|"], (), "names no class in any labeled row; add rows that have one."),
         ([None] * 8, (), "has no labeled row; fill in the label of some rows of each class."),
-        (["cat|dog", "cat"] * 30, (), "has no unlabeled row, so there is nothing to self-train on"),
+        (["cat|dog", "cat"] * 30, (), "has no unlabeled row to self-train on"),
     ],
 )
 def test_cells_that_cannot_be_learned_from_are_named(

@@ -162,8 +162,8 @@ def test_a_disk_that_is_full_before_the_run_has_begun_advises_to_begin_it_again(
         result = command(*fit("runs"))
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines() == [
-        f"error: File 'runs/{name}' could not be written (No space left on device). Nothing that was done before is "
-        "lost: free some space or allow writing, then try again.",
+        f"error: File 'runs/{name}' could not be written (No space left on device). Nothing is lost: "
+        "free some space or allow writing, then try again.",
         "note: the run has not begun; the same command begins it",
     ]
     assert command(*fit("runs")).code == 0

@@ -236,7 +236,7 @@ def test_resume_with_more_rounds_goes_on(command, tmp_path):
     assert result.code == 0
     assert [line.split()[0] for line in result.out.splitlines()[:3]] == ["round", "1", "2"]
     assert RunFolder.open(tmp_path / "run").num_rounds == 3
-    assert "must not be below the rounds that are done" in command.fails(1, "resume", tmp_path / "run", "--rounds", "0")
+    assert "must be at least 2: that round is done" in command.fails(1, "resume", tmp_path / "run", "--rounds", "0")
 
 
 def test_resume_finds_data_that_have_moved(command, tmp_path):

@@ -344,5 +344,5 @@ def test_a_finished_run_keeps_the_new_place_too(tmp_path: Path) -> None:
 
 def test_data_that_are_not_in_a_file_cannot_have_moved(tmp_path: Path) -> None:
     list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0)))
-    with pytest.raises(InvalidInputError, match=r"does not have its data from a file that could have moved; leave"):
+    with pytest.raises(InvalidInputError, match=r"data of the run in .* are not in a file; leave"):
         resume(tmp_path / "run", data=tmp_path / "pets.csv")

@@ -124,7 +124,7 @@ def test_pools_of_other_data_are_refused(done: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="other ids than the data, or in another order; run it again"):
         check_data(run, round_1.data, round_1.pool._replace(ids=round_1.pool.ids[::-1]))
     round_1.data.labeled[0][:][0] += 1  # another picture under the same id
-    with pytest.raises(RunError, match="data differ from those that the run in"):
+    with pytest.raises(RunError, match="data are not those that the run in"):
         check_data(run, round_1.data, round_1.pool)
 
 

@@ -72,7 +72,7 @@ def test_a_missing_file_has_no_rows(tmp_path: Path) -> None:
 def test_another_header_is_refused_and_the_file_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "bench.csv"
     path.write_text("what,model\nspeed,CNN-13\n")
-    with pytest.raises(InvalidInputError, match=r"bench.csv' must have the columns .* Got what, model instead; move"):
+    with pytest.raises(InvalidInputError, match=r"bench.csv' must have the columns .* Got what, model instead. Move"):
         append_rows(path, [row()])
     with pytest.raises(InvalidInputError, match="must have the columns"):
         read_rows(path)

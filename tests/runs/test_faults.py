@@ -37,7 +37,7 @@ def copy(finished: Path, tmp_path: Path) -> Path:
 def test_an_existing_run_is_not_overwritten(copy: Path, tmp_path: Path) -> None:
     before = contents(copy)
     x, y = blobs()
-    with pytest.raises(RunExistsError, match=r"holds a run already, and nothing was overwritten. Resume it"):
+    with pytest.raises(RunExistsError, match=r"holds a run already. Resume it"):
         start(copy, small_settings(tmp_path))
     with pytest.raises(RunExistsError, match="holds a run already"):
         run(copy, LEARNER.build("single"), (x[:9], y[:9]), x[9:], CONFIG)
@@ -49,7 +49,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path, name: str) -> N
     file = tmp_path / "run" / name
     file.parent.mkdir(parents=True)
     file.write_text("mine")
-    with pytest.raises(RunExistsError, match="nothing was overwritten"):
+    with pytest.raises(RunExistsError, match="holds a run already.*choose another|is not empty .*choose a new"):
         start(tmp_path / "run", small_settings(tmp_path))
     assert contents(tmp_path / "run") == {name: b"mine"}
 
@@ -145,7 +145,7 @@ def test_a_changed_byte_is_found_and_the_file_is_named(copy: Path, name: str) ->
 @pytest.mark.parametrize("name", ["run.json", "history.json", *damaged_files()])
 def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / name).unlink()
-    with pytest.raises(DamagedFileError, match=rf"File '.*{name}' is missing.*Restore it from a copy"):
+    with pytest.raises(DamagedFileError, match=rf"File '.*{name}' cannot be read .No such file.*Restore it"):
         resume(copy, max_rounds=5)
 
 
@@ -153,7 +153,7 @@ def test_a_missing_file_is_named(copy: Path, name: str) -> None:
 def test_a_damaged_environment_is_named(copy: Path, change: Callable[[Path], Any]) -> None:
     change(copy / "environment.json")
     before = contents(copy)
-    with pytest.raises(DamagedFileError, match=r"File '.*environment.json' is"):
+    with pytest.raises(DamagedFileError, match=r"File '.*environment.json' (is|cannot be read)"):
         list(resume(copy, max_rounds=3))
     assert {**contents(copy), ".lock": b""} == {**before, ".lock": b""}, "the new limit is not kept either"
 
@@ -180,7 +180,7 @@ def test_a_run_that_has_gone_on_since_it_was_opened_says_so(tmp_path: Path) -> N
     next(rounds)
     folder = RunFolder.open(tmp_path / "run")
     next(rounds)
-    with pytest.raises(RunError, match="has gone on since it was opened.*open it again"):
+    with pytest.raises(RunError, match="has gone on.*model.safetensors'; open it again"):
         folder.learner()
     rounds.close()
     RunFolder.open(tmp_path / "run").learner()
@@ -199,7 +199,7 @@ def test_a_newer_format_is_refused(copy: Path) -> None:
     rewrite(copy / "run.json", format=2, version="9.0")
     before = contents(copy)
     for read in (RunFolder.open, resume):
-        with pytest.raises(NewerRunError, match=r"written by surelabel 9.0 in format 2.*reads up to format 1. Install"):
+        with pytest.raises(NewerRunError, match=r"written by surelabel 9.0 in format 2; install it.*reads format 1"):
             read(copy)
     assert contents(copy) == before
 
@@ -207,12 +207,12 @@ def test_a_newer_format_is_refused(copy: Path) -> None:
 def test_settings_of_another_version_are_named(copy: Path) -> None:
     settings = json.loads((copy / "run.json").read_text())["settings"]
     rewrite(copy / "run.json", settings={**settings, "shiny": 1}, version="1.7")
-    with pytest.raises(RunError, match=r"(?s)written by surelabel 1.7 and has settings.*install that version.*'shiny'"):
+    with pytest.raises(RunError, match=r"(?s)surelabel 1.7 has settings.*'shiny'.*Install that version"):
         RunFolder.open(copy)
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="does not exist"):
+    with pytest.raises(RunError, match="which is not there. Check the name"):
         RunFolder.open(tmp_path / "nowhere")
     with pytest.raises(RunError, match="There is no run in"):
         resume(tmp_path)

@@ -76,7 +76,7 @@ def test_a_folder_of_rounds_that_is_a_link_is_refused_before_anything_is_removed
         outside = outside.parent / "elsewhere"
     before = contents(outside)
     (copy / name).symlink_to(outside)
-    with pytest.raises(RunError, match=rf"{name}' is a symbolic link, and a run is written in its own folder only"):
+    with pytest.raises(RunError, match=rf"{name}' is a symbolic link; put the folder that it points to"):
         list(resume(copy, max_rounds=2))
     assert contents(outside) == before
     assert RunFolder.open(copy).num_rounds == 2
@@ -104,7 +104,7 @@ def test_a_file_that_is_a_link_is_replaced_not_followed(tmp_path: Path, outside:
 
 def test_a_folder_under_a_temporary_name_is_named(copy: Path) -> None:
     (copy / ".run.json.tmp").mkdir()
-    with pytest.raises(RunError, match=r"\.run\.json\.tmp', .* could not be removed .*Remove it"):
+    with pytest.raises(RunError, match=r"\.run\.json\.tmp' .* could not be removed .*Remove it"):
         list(resume(copy, max_rounds=2))
 
 

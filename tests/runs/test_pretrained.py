@@ -131,10 +131,10 @@ def test_samples_that_are_no_floats_are_refused_before_anything_is_written(comma
     x = np.zeros((24, 3, 2, 2), dtype=np.uint8)
     np.savez("photos.npz", x=x, y=np.array([0, 1, 0, 1] + [-1] * 20))
     line = command.fails(1, *_fit("weights.pth"))
-    assert line.startswith("File 'photos.npz' holds samples of uint8, and the network takes floats; save them as it")
-    assert "x.astype('float32') / 255" in line
+    assert "uint8" in line
+    assert "float32, such as x / 255" in line
     line = command.fails(1, "fit", "photos.npz", "--model", "nets.py:without", "--out", "runs/a", *STILL)
-    assert "holds samples of uint8" in line
+    assert "uint8" in line
     # The weights' own fault is not laid on the samples.
     _checkpoint("other.pth", features=27)
     assert "do not fit the network" in command.fails(1, *_fit("other.pth"))
@@ -148,7 +148,7 @@ def test_what_is_no_file_of_weights_is_wrong_use(command: Command) -> None:
     line = command.fails(2, *_fit("photos.npz"))
     assert line.startswith("Invalid value for '--pretrained': 'photos.npz' must end in one of .safetensors, .pth, .pt;")
     words = ("fit", "photos.npz", "--out", "runs/a", "--pretrained", "weights.pth")
-    assert command.fails(2, *words).startswith("--pretrained is for a network of your own; name its function")
+    assert command.fails(2, *words).startswith("--pretrained needs --model")
     forest = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
     assert command.fails(2, *words, *forest).startswith("--pretrained has no effect together with --estimator;")
 

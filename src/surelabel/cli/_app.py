@@ -18,7 +18,6 @@ from surelabel.cli import data, demo, env, fit, label, predict, report, reproduc
 from surelabel.cli._console import one_line, out, warn
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._options import examples
-from surelabel.cli._rounds import shown_decoding
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, env):
@@ -31,8 +30,7 @@ def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "su
     with _signals() as received, _warnings_on_one_line():
         try:
             _check_words(sys.argv[1:] if arguments is None else arguments)
-            with shown_decoding():
-                code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
+            code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
             if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
                 raise KeyboardInterrupt
             sys.stdout.flush()
@@ -50,9 +48,9 @@ def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "su
 
 def _check_words(words: Sequence[str]) -> None:
     """Refuse bytes that are no UTF-8, which Python keeps as lone surrogates: a run could not note them."""
-    wrong = next((word for word in words if not is_text(word)), None)
-    if wrong is not None:
-        raise WrongUse(f"{wrong!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
+    for word in words:
+        if not is_text(word):
+            raise WrongUse(f"{word!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
 
 
 def _version(asked: bool) -> None:

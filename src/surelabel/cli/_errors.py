@@ -80,10 +80,8 @@ def describe(error: BaseException) -> list[str]:
     if (place := _place_in_own_file(error)) is not None:
         reason = f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
         return [f"{place}, fails ({reason}); correct the file, or set {DEBUG}=1 to see more."]
-    return [
-        f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}; set {DEBUG}=1 to see where, and "
-        "please report it with the output of 'surelabel env'."
-    ]
+    problem = f"unexpected {type(error).__name__}: {one_line(str(error)) or 'no message'}"
+    return [f"{problem}; set {DEBUG}=1 to see where, and please report it with the output of 'surelabel env'."]
 
 
 def _usage(error: Exception) -> str:
@@ -95,12 +93,10 @@ def _usage(error: Exception) -> str:
 
 def _operating_system(error: OSError) -> str:
     reason = error.strerror or one_line(str(error)) or type(error).__name__
+    full, forbidden = "free some space, or write to another disk", "use another place, or change who may write there"
     remedies = {
-        errno.ENOSPC: "free some space, or write to another disk",
-        errno.EDQUOT: "free some space, or write to another disk",
-        errno.EACCES: "use another place, or change who may write there",
-        errno.EPERM: "use another place, or change who may write there",
-        errno.EROFS: "write to another disk",
+        **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), full),
+        **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), forbidden),
         errno.ENOENT: "check the path",
         errno.EEXIST: "remove it, or choose another name",
         errno.ELOOP: "remove the link, or write to another place",

@@ -141,10 +141,8 @@ def check_pretrained(path: Path | None) -> None:
     from surelabel.models.pretrained import SUFFIXES
 
     if path.suffix not in SUFFIXES:
-        raise WrongUse(
-            f"Invalid value for '--pretrained': '{path}' must end in one of {', '.join(SUFFIXES)}; save the network's "
-            "state_dict() as one of these."
-        )
+        remedy = f"must end in one of {', '.join(SUFFIXES)}; save the network's state_dict() as one of these"
+        raise WrongUse(f"Invalid value for '--pretrained': '{path}' {remedy}.")
 
 
 def check_device(name: str | None) -> None:

@@ -5,7 +5,7 @@ A terminal gets bars with the time left; a pipe or a file gets a line now and th
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from surelabel.cli._console import command_line, out, say, warn
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._options import open_run
-from surelabel.data.decoding import watched
 from surelabel.errors import RunError
 
 if TYPE_CHECKING:
@@ -48,19 +47,22 @@ def bars(quiet: bool = False) -> Progress:
 
 
 @contextlib.contextmanager
-def shown_work(unit: str) -> "Iterator[Report]":
+def shown_work(unit: str, quiet: bool = False) -> "Iterator[Report]":
     """Yield what to call with (what is done now, steps done, steps in all).
 
     Args:
         unit: what the steps are called, "rounds".
+        quiet: whether to show nothing at all.
     """
-    with bars() as shown:
+    from surelabel.data.decoding import watched
+
+    with bars(quiet) as shown:
         task, said = shown.add_task("starting", total=None, unit=unit), time.monotonic()
 
         def update(what: str, done: int, total: int) -> None:
             nonlocal said
             shown.update(task, description=what, completed=done, total=total)
-            if not out.is_terminal and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+            if not (quiet or out.is_terminal) and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
                 said = time.monotonic()
                 say(f"{done}/{total} {unit}: {what}")
 
@@ -71,25 +73,14 @@ def shown_work(unit: str) -> "Iterator[Report]":
 
 @contextlib.contextmanager
 def shown_decoding(quiet: bool = False) -> Iterator[None]:
-    """Show a bar while the block decodes pictures or videos; nothing where there is no terminal.
-
-    Args:
-        quiet: whether to show nothing at all.
-    """
-    shown = bars(quiet)
-    task = shown.add_task("decoding", total=None, unit="files")
+    """Show how far the block is with decoding pictures or videos, if it decodes some; `quiet`: show nothing."""
+    from surelabel.data.decoding import watched
 
     def update(what: str, done: int, total: int) -> None:
-        shown.start()
-        shown.update(task, description=f"decoding {what}", completed=done, total=total)
-        if done >= total:
-            shown.stop()
+        show(f"decoding {what}", done, total)
 
-    try:
-        with watched(update):
-            yield
-    finally:
-        shown.stop()
+    with shown_work("files", quiet) as show, watched(update):
+        yield
 
 
 class RoundsDisplay:
@@ -140,7 +131,7 @@ class RoundsDisplay:
 
 
 def follow(
-    begin: "Callable[[Report], Iterator[RoundRecord]]",
+    begin: "Callable[..., Iterator[RoundRecord]]",
     folder: Path,
     config: "UPSConfig",
     *,
@@ -151,7 +142,7 @@ def follow(
     """Show the rounds as they end, and then what came out; an interruption or a full disk tells how to go on.
 
     Args:
-        begin: starts or resumes the run, given what to call as work goes on.
+        begin: starts or resumes the run, given `progress`, which it calls as work goes on.
         folder: the run's folder.
         config: the run's.
         done: how many rounds are done already.
@@ -161,7 +152,7 @@ def follow(
     display = RoundsDisplay(done, config.max_rounds, quiet)
     try:
         with shown_decoding(quiet):
-            rounds = begin(display.step)
+            rounds = begin(progress=display.step)
         with display.bars:
             for record in rounds:
                 display.add(record)
@@ -169,23 +160,22 @@ def follow(
         raise Interrupted(_way_on(folder, display.round)) from None
     except (OSError, MemoryError, RunError) as error:
         # Of the run's own errors only a file that could not be written leaves something to go on with.
-        not_written = isinstance(error, RunError) and isinstance(error.__cause__, OSError)
-        way_on = _way_on(folder, display.round, not_written)
-        if way_on is not None and (not_written or not isinstance(error, RunError)):
-            error.add_note(way_on)
+        if not isinstance(error, RunError) or isinstance(error.__cause__, OSError):
+            error.add_note(_way_on(folder, display.round))
         raise
     run = open_run(folder)
     tell_the_end(run, held_out or {}, quiet)
-    if display.round > done:
-        warn_of_no_positives(run.records(), config)
+    if display.round > max(done, 1) and not any(record.num_positive for record in run.records()):
+        remedy = "lower --tau-p or raise --kappa-p ('surelabel thresholds' shows what they select of held-out labels)"
+        warn(f"no round selected a positive label by tau_p={config.tau_p:g} and kappa_p={config.kappa_p:g}; {remedy}.")
 
 
-def _way_on(folder: Path, done: int, not_written: bool = False) -> str | None:
-    """Return what is kept of an interrupted run, and the command to go on with; None: it has not begun."""
+def _way_on(folder: Path, done: int) -> str:
+    """Return what is kept of an interrupted run, and the command to go on with."""
     from surelabel.runs.layout import CHECKPOINT, RUN, round_file
 
     if not (folder / RUN).exists():
-        return "the run has not begun; the same command begins it" if not_written else None
+        return "the run has not begun; the same command begins it"
     kept = []
     if done:
         kept.append("round 0 is done and kept" if done == 1 else f"rounds 0 to {done - 1} are done and kept")
@@ -227,16 +217,6 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
         say(f"  {command_line(*words)}", style="cyan")
 
 
-def warn_of_no_positives(records: "Sequence[RoundRecord]", config: "UPSConfig") -> None:
-    """Warn if no round has learned from a positive label, and say which thresholds to loosen."""
-    if len(records) > 1 and not any(record.num_positive for record in records):
-        warn(
-            f"no round selected a positive label: none was sure enough for tau_p={config.tau_p:g} and "
-            f"kappa_p={config.kappa_p:g}. In another run lower --tau-p or raise --kappa-p; 'surelabel thresholds' "
-            "shows what they select of labels held out with --validation."
-        )
-
-
 def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
     """Return the last round's score on a held-out set, beside what else is known of it; "" without a score."""
     records, classes = run.records(), run.settings.classes
@@ -245,19 +225,16 @@ def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
     if score is None:
         return ""
     samples = "" if size is None else f" on {size} {'sample' if size == 1 else 'samples'}"
+    eleven, first = getattr(last, f"{name}_11"), getattr(records[0], name) if last.round else None
     # A run of an earlier version has one of the two means alone.
-    values = {
-        "over 11 points": getattr(last, f"{name}_11"),
-        "in round 0": getattr(records[0], name) if last.round else None,
-    }
-    beside = [f"{value:.3f} {what}" for what, value in values.items() if value is not None]
+    beside = [f"{eleven:.3f} over 11 points"] if eleven is not None else []
+    beside += [f"{first:.3f} in round 0"] if first is not None else []
     others = f" ({'; '.join(beside)})" if beside else ""
     if run.settings.config.task == "single":
         return f"{part} accuracy {score:.3f}{others}{samples}"
     missing = [classes[code] for code, one in enumerate(getattr(last, f"{part}_class_scores") or ()) if one is None]
-    verb = "has" if len(missing) == 1 else "have"
     number = f"{len(missing)} of {len(classes)} classes"
-    without = f", without {', '.join(missing)} ({number}), which {verb} no positive there" if missing else ""
+    without = f", without {', '.join(missing)} ({number} without a positive there)" if missing else ""
     return f"{part} mean average precision {score:.3f}{others}{samples}{without}"
 
 

@@ -4,7 +4,6 @@ Several labels a sample are written in the form that the run's own table has the
 """
 
 import functools
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -55,22 +54,15 @@ def read_samples(
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
 
-    data = settings.data if isinstance(settings.data, TableData) else None
+    data, features = settings.data if isinstance(settings.data, TableData) else None, settings.feature_names
     if data is not None and id_column is None:
         id_column = data.id_column
-    read = functools.partial(
-        read_table,
-        path,
-        id_column=id_column or None,
-        features=settings.feature_names,
-        drop=data.drop if data is not None and settings.feature_names is not None else (),
-    )
+    drop = data.drop if data is not None and features is not None else ()
+    read = functools.partial(read_table, path, id_column=id_column or None, features=features, drop=drop)
     table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
     if table.x.shape[1:] != settings.sample_shape:
-        raise DataError(
-            f"File '{path}': the run learned from samples of shape {settings.sample_shape}. Got {table.x.shape[1:]} "
-            "instead; give samples of that shape."
-        )
+        shapes = f"samples of shape {table.x.shape[1:]}, and the run learned from {settings.sample_shape}"
+        raise DataError(f"File '{path}' has {shapes}; give samples of that shape.")
     return ArraySource(table.x, ids=table.ids), given
 
 
@@ -98,17 +90,16 @@ def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: b
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = write_table(Path(folder, "table.csv"), columns, excel_safe=excel_safe)
-        with copy.open(encoding="utf-8", newline="") as stream:
-            shutil.copyfileobj(stream, sys.stdout)
+        sys.stdout.write(copy.read_bytes().decode())
 
 
 def together(*parts: dict[str, Any]) -> dict[str, Any]:
     """Return columns side by side; refuse a class with the name of another column."""
     columns: dict[str, Any] = {}
     for part in parts:
-        twice = next((name for name in part if name in columns), None)
-        if twice is not None:
-            raise DataError(f"The class {twice!r} has the name of another column; write a row for each with --entries.")
+        twice = sorted(part.keys() & columns.keys())
+        if twice:
+            raise DataError(f"The class {twice[0]!r} has the name of another column; give each a row with --entries.")
         columns |= part
     return columns
 

@@ -57,13 +57,12 @@ def get(
     if name not in DATASETS:
         raise WrongUse(f"Invalid value for 'NAME': {name!r} is not one of {', '.join(DATASETS)}.")
     try:
-        with shown_work("MB") as progress:
-            got = get_dataset(
-                name,
-                to,
-                source=source,
-                progress=lambda what, done, total: progress(what, done // _MEGABYTE, total // _MEGABYTE),
-            )
+        with shown_work("MB") as show:
+
+            def progress(what: str, done: int, total: int) -> None:
+                show(what, done // _MEGABYTE, total // _MEGABYTE)
+
+            got = get_dataset(name, to, source=source, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted(_kept(name, to)) from None
     there = "was there already" if got.was_there else f"from {got.images.origin}"

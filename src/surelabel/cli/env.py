@@ -19,20 +19,12 @@ def environment() -> dict[str, str]:
     from surelabel.runs.environment import describe_environment
 
     known = describe_environment()
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return {
         **known["versions"],
         "platform": known["platform"],
         "processor": known["processor"],
         "cores": str(cores()),
         "torch threads": str(torch.get_num_threads()),
-        "device": _device(),
+        "device": f"cuda {torch.version.cuda}: {', '.join(gpus)}" if gpus else "cpu",
     }
-
-
-def _device() -> str:
-    import torch
-
-    if not torch.cuda.is_available():
-        return "cpu"
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return f"cuda {torch.version.cuda}: {', '.join(names)}"

@@ -15,12 +15,11 @@ from surelabel.cli import _options as options
 from surelabel.cli._console import warn
 from surelabel.cli._errors import WrongUse
 from surelabel.cli._rounds import follow
-from surelabel.errors import DataError, InvalidInputError, NotStochasticError, SampleKindError
+from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
-    from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.settings import RunSettings
 
 EXAMPLES = (
@@ -134,17 +133,15 @@ def command(
     check_data(loaded, data, given)
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes))
     if estimator is None:
-        check_network(settings.network, loaded, data)
+        from surelabel.learners.preflight import try_network
+
+        try_network(settings.network, loaded)
     from surelabel.runs.session import start
 
-    held_out = {"validation": loaded.validation, "test": loaded.test}
-    follow(
-        lambda progress: start(out, settings, data=loaded, progress=progress),
-        out,
-        settings.config,
-        held_out={name: len(pair[1]) for name, pair in held_out.items() if pair is not None},
-        quiet=quiet,
-    )
+    parts = {"validation": loaded.validation, "test": loaded.test}
+    held_out = {name: len(pair[1]) for name, pair in parts.items() if pair is not None}
+    begin = functools.partial(start, out, settings, data=loaded)
+    follow(begin, out, settings.config, held_out=held_out, quiet=quiet)
 
 
 def check_options(given: dict[str, Any]) -> None:
@@ -158,10 +155,7 @@ def check_options(given: dict[str, Any]) -> None:
     if "balance_rounds" in given and given.get("balance", "none") == "none":
         raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
     if "pretrained" in given and "model" not in given:
-        raise WrongUse(
-            "--pretrained is for a network of your own; name its function with --model, such as "
-            "surelabel.models.resnet:resnet50."
-        )
+        raise WrongUse("--pretrained needs --model, your network's function, such as surelabel.models.resnet:resnet50.")
     refuse_existing(given["out"])
     options.check_pretrained(given.get("pretrained"))
 
@@ -205,9 +199,8 @@ def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_cla
             parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
             learner = fit.network(task, model=given.get("model"), model_parameters=parameters)
         config = fit.config(task, num_classes, given.get("seed", 0))
-        return RunSettings(
-            config=config, learner=learner, data=data, **options.settings_given(["checkpoint_minutes"], given)
-        )
+        own = options.settings_given(["checkpoint_minutes"], given)
+        return RunSettings(config=config, learner=learner, data=data, **own)
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
@@ -218,25 +211,17 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
     if single and "gamma" in given:
         raise WrongUse("--gamma has no effect: the table has one label a sample; leave it out.")
     if single and len(data.classes) < 2:
-        raise DataError(
-            f"File '{path}' has labels of one class only ({data.classes[0]!r}); label some rows of another class."
-        )
+        raise DataError(f"File '{path}' has the class {data.classes[0]!r} alone; label some rows of another class.")
     missing = _without_label(data, codes)
     if missing:
-        raise DataError(
-            f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave the class out."
-        )
+        raise DataError(f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave it out.")
     value = measurement(data.classes) if single or "separator" in given else None
     if value is not None:
-        raise DataError(
-            f"File '{path}': the labels are numbers such as {value:g}, which measure something and name no class; sort "
-            "them into ranges, or write them as words if each is a class."
-        )
+        remedy = "sort them into ranges, or write them as words if each is a class"
+        raise DataError(f"File '{path}': labels such as {value:g} measure something and name no class; {remedy}.")
     if data.unlabeled is None and (codes >= 0).all():
-        raise DataError(
-            f"File '{path}' has no unlabeled row, so there is nothing to self-train on; add rows with an empty label "
-            "cell, or say with --unlabeled which label means unlabeled."
-        )
+        remedy = "leave some label cells empty, or say with --unlabeled which label means unlabeled"
+        raise DataError(f"File '{path}' has no unlabeled row to self-train on; {remedy}.")
     for text in doubts(data, given):
         warn(text)
 
@@ -252,14 +237,10 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         yield from filter(None, [nearly_unique(len(data.classes), len(codes))])
         unjudged = [] if data.validation is None else _without_label(data, data.validation[1])
         if unjudged:
-            yield (
-                f"no label of {listed(unjudged)} is in the validation set, which does not judge these classes; label "
-                "more of their rows, or raise --validation."
-            )
+            yield f"the validation set has no label of {listed(unjudged)}; label more of them, or raise --validation."
     for name in [name for name in data.classes if name.lower() in MARKS][:1]:
         yield f"{name!r} is a class; if it means unlabeled, say --unlabeled {name}."
-    several = [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name]
-    for name, text in several[:1]:
+    for name, text in [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name][:1]:
         yield f"{name!r} is a class; if it means several, say --separator {text!r}."
     # A row may be known in part: what has a question mark stands in its cell too.
     if separator is not None and (codes != 0).sum(axis=1).max() < 2:
@@ -268,10 +249,8 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         yield from one_sided(codes, data.classes)
     shape = as_source("labeled", data.labeled[0]).sample_shape
     if len(shape) > 1 and not {"model", "estimator"} & set(given):
-        yield (
-            f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; for pictures name a network "
-            "with --model, such as surelabel.models.image:small_image_network."
-        )
+        remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
+        yield f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; {remedy}."
 
 
 def _without_label(data: "RunData", codes: Any) -> list[str]:
@@ -280,22 +259,3 @@ def _without_label(data: "RunData", codes: Any) -> list[str]:
 
     known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
     return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
-
-
-def check_network(learner: "TorchLearnerSettings", data: "RunData", path: Path) -> None:
-    """Refuse a network that cannot take the samples or is not random, before there is a folder of a run."""
-    from surelabel.learners.preflight import try_network
-
-    try:
-        try_network(learner, data)
-    except SampleKindError as error:
-        raise DataError(
-            f"File '{path}' holds samples of {data.labeled[0].x.dtype}, and the network takes floats; save them as it "
-            "expects them, for images x.astype('float32') / 255, less the mean and divided by the standard deviation "
-            "of each channel."
-        ) from error
-    except NotStochasticError as error:
-        remedy = "it nn.Dropout layers with a rate above 0" if learner.model is not None else "--dropout a rate above 0"
-        raise InvalidInputError(
-            f"The network is not random, and the uncertainty of its labels would be 0 everywhere; give {remedy}."
-        ) from error

@@ -1,6 +1,5 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,11 +65,6 @@ def command(
         warn("the file's own labels are left out: a class is called 'given'.")
         given = None
     _samples.write({**columns, **_samples.given_column(given, folder.settings, entries)}, out, force, excel_safe)
-    tell_selected(pool, checked)
-
-
-def tell_selected(pool: "PoolLabels", checked: Sequence[str]) -> None:
-    """Say on standard error how many labels are selected, and how often such labels are right."""
     number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
     for line in (f"{number:,} of {len(pool):,} {what}.", *checked):

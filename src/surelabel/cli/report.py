@@ -6,6 +6,7 @@ import typer
 
 from surelabel.cli import _options as options
 from surelabel.cli._console import say
+from surelabel.cli._rounds import shown_decoding
 
 EXAMPLES = (
     "surelabel report runs/iris --out report.html",
@@ -25,5 +26,6 @@ def command(
     folders = [options.open_run(run, trust_code) for run in runs]
     from surelabel.report.html import write_report
 
-    write_report(folders, out, title)
+    with shown_decoding():
+        write_report(folders, out, title)
     say(f"The report is in {out}.")

@@ -1,6 +1,5 @@
 """`surelabel reproduce`: the paper's tables and figures, run again."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -151,12 +150,11 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
     for text in dict.fromkeys(cell.cut for cell in cells if cell.cut):
         rows = dict.fromkeys(_cell_name(cell) for cell in cells if cell.cut == text)
         say(f"{'; '.join(rows)}: {text}.")
-    limit = math.inf if options.minutes is None else options.minutes
-    for cell in (cell for cell in cells if cell.asked_for):
-        for run in cell.runs:
-            if (took := run.records()[-1].minutes) > limit:
-                name = f"{_cell_name(cell)}, seed {run.settings.config.seed}"
-                warn(f"{name}, took {took:.1f} minutes.")
+    asked_for = [(_cell_name(cell), run) for cell in cells if cell.asked_for for run in cell.runs]
+    for name, run in asked_for:
+        took = run.records()[-1].minutes
+        if options.minutes is not None and took > options.minutes:
+            warn(f"{name}, seed {run.settings.config.seed}, took {took:.1f} minutes.")
     for path in write_outcome(experiment, cells, out):
         say(f"Written: {path}")
 
@@ -174,5 +172,4 @@ def _list_all() -> None:
     numbers = [len({entry.row for entry in one.entries if entry.variant is not None}) for one in experiments]
     rows = [(one.name, one.title, str(number)) for one, number in zip(experiments, numbers, strict=True)]
     show_table(("name", "what it shows", "rows to run"), rows, text_columns=3)
-    say("Run one of them: surelabel reproduce NAME. CIFAR comes by: surelabel data get cifar10; what VOC2007 and")
-    say("UCF-101 need, the command says.")
+    say("Run one of them: surelabel reproduce NAME. Get CIFAR by: surelabel data get cifar10.")

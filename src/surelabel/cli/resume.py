@@ -1,5 +1,6 @@
 """`surelabel resume`: go on with a run that was interrupted, crashed, or should have more rounds."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,5 @@ def command(
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
         config = folder.settings.config.replace(**{name: value for name, value in limits.items() if value is not None})
-    follow(
-        lambda progress: resume(run, progress=progress, data=data, trust_code=trust_code, **limits),
-        run,
-        config,
-        done=folder.num_rounds,
-        quiet=quiet,
-    )
+    begin = functools.partial(resume, run, data=data, trust_code=trust_code, **limits)
+    follow(begin, run, config, done=folder.num_rounds, quiet=quiet)

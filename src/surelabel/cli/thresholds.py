@@ -14,7 +14,7 @@ from surelabel.cli._options import option
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
-    from surelabel.core.thresholds import HeldOutLabels, Thresholds
+    from surelabel.core.thresholds import HeldOutLabels
     from surelabel.report.thresholds import Pair
 
 EXAMPLES = (
@@ -63,12 +63,13 @@ def command(
     show_pairs(labels, tau_p or TAUS, kappa_p or KAPPAS)
     if used is not None:
         say(f"The run's tau_p={used.tau_p:g} and kappa_p={used.kappa_p:g} select {_selected_text(labels, used)}.")
-    say(f"Chosen: {chosen}" if chosen.tau_p is not None else str(chosen))
-    if chosen.tau_p is not None:
-        _tell_use(chosen, round, has_pool=pool is not None)
     marks = {} if used is None else {"the run's": used}
-    if chosen.tau_p is not None and chosen.kappa_p is not None:
+    if chosen.tau_p is None or chosen.kappa_p is None:
+        say(str(chosen))
+    else:
+        say(f"Chosen: {chosen}")
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)
+        _tell_use(marks["chosen"], round, has_pool=pool is not None)
     name = source.resolve().name if source.is_dir() else source.stem
     figure = out or Path(f"thresholds-{name}.svg")
     if out is None and figure.exists() and not force:
@@ -82,13 +83,12 @@ def show_pairs(labels: "HeldOutLabels", taus: Sequence[float], kappas: Sequence[
     """Print the number and accuracy of the labels that each pair of thresholds selects."""
     from surelabel.report.thresholds import Pair, select_from
 
+    def cell(tau: float, kappa: float) -> str:
+        number, accuracy = select_from(labels, Pair(tau, kappa))
+        return "0" if accuracy is None else f"{number} {accuracy:.2%}"
+
     kappas = kappas if labels.uncertainty is not None else (math.inf,)
-    rows = []
-    for tau in taus:
-        pairs = [select_from(labels, Pair(tau, kappa)) for kappa in kappas]
-        rows.append(
-            [f"{tau:g}", *("0" if one.accuracy is None else f"{one.number} {one.accuracy:.2%}" for one in pairs)]
-        )
+    rows = [[f"{tau:g}", *(cell(tau, kappa) for kappa in kappas)] for tau in taus]
     show_table(["tau_p", *(f"kappa_p {kappa:g}" for kappa in kappas)], rows, text_columns=0)
 
 
@@ -118,11 +118,10 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOu
     return read_labels(source), None, None
 
 
-def _tell_use(chosen: "Thresholds", round: int, has_pool: bool) -> None:
+def _tell_use(chosen: "Pair", round: int, has_pool: bool) -> None:
     """Say how far the promise goes, and how to use the thresholds."""
     from surelabel.settings import UPSConfig
 
-    assert chosen.tau_p is not None
     if not has_pool:
         say("The probability is approximate: there is no pool that the pairs of thresholds could be taken from.")
     if round:

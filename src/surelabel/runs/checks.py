@@ -27,48 +27,37 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
     """Fill in what the settings say about the data; refuse a config for other data or another learner."""
     if data.unlabeled is not None:
         check_uncertainties(settings)
-    data_fingerprint = fingerprint(data)
     config, classes = settings.config, tuple(str(name) for name in data.classes)
     if config.task != data.task:
-        raise InvalidInputError(
-            f"The config is for task={config.task!r}, the data are for task={data.task!r}; set config.task."
-        )
+        raise InvalidInputError(f"config.task is {config.task!r}, and the data are for {data.task!r}; set config.task.")
     if len(set(classes)) != len(classes):
         raise InvalidInputError(f"The classes must have different names. Got {list(classes)}.")
-    unwritable = [name for name in classes if not is_text(name)]
-    if unwritable:
-        raise InvalidInputError(
-            f"The class {unwritable[0]!r} holds a lone surrogate, which is no character and cannot be written; rename "
-            "it."
-        )
+    for name in classes:
+        if not is_text(name):
+            raise InvalidInputError(f"The class {name!r} holds a lone surrogate, which cannot be written; rename it.")
     if config.num_classes not in (None, len(classes)):
-        raise InvalidInputError(
-            f"config.num_classes is {config.num_classes}, but the data have {len(classes)} classes."
-        )
+        raise InvalidInputError(f"config.num_classes is {config.num_classes}; the data have {len(classes)} classes.")
     source = settings.data
     if isinstance(source, TableData):
         source = source.replace(drop=(*source.drop, *data.left_out))
     return settings.replace(
+        fingerprint=fingerprint(data),
         config=config.replace(num_classes=len(classes)),
         data=source,
         classes=classes,
         sample_shape=as_source("labeled", data.labeled[0]).sample_shape,
         feature_names=None if data.feature_names is None else tuple(data.feature_names),
-        fingerprint=data_fingerprint,
     )
 
 
 def check_uncertainties(settings: RunSettings) -> None:
     """Refuse thresholds on uncertainties that the learner does not estimate: before training, not after."""
     config, learner = settings.config, settings.learner
-    if not isinstance(learner, TorchLearnerSettings) or learner.uncertainty != "none":
-        return
-    finite = [name for name in ("kappa_p", "kappa_n") if getattr(config, name) < math.inf]
-    if finite:
-        raise InvalidInputError(
-            f"uncertainty='none' leaves nothing for {' and '.join(finite)} to judge; make them infinite to select by "
-            "confidence alone, or use another estimator, such as 'mc-dropout'."
-        )
+    without = isinstance(learner, TorchLearnerSettings) and learner.uncertainty == "none"
+    if without and min(config.kappa_p, config.kappa_n) < math.inf:
+        limits = f"kappa_p and kappa_n to judge ({config.kappa_p} and {config.kappa_n})"
+        remedy = "make both infinite to select by confidence alone, or use another estimator, such as 'mc-dropout'"
+        raise InvalidInputError(f"uncertainty='none' leaves nothing for {limits}; {remedy}.")
 
 
 def fingerprint(data: RunData) -> str:
@@ -89,10 +78,8 @@ def fingerprint(data: RunData) -> str:
 def check_same_data(run: RunFolder, data: RunData) -> None:
     """Refuse to go on with data that are not those the run began with."""
     if fingerprint(data) != run.settings.fingerprint:
-        raise RunError(
-            f"The data differ from those that the run in '{run.path}' began with (samples, ids, labels, their order, "
-            "or validation, test and truth). Give the same data to go on, or start another run in another folder."
-        )
+        remedy = "Give the same samples, ids and labels, in the same order, or start another run in another folder"
+        raise RunError(f"The data are not those that the run in '{run.path}' began with. {remedy}.")
 
 
 def split_of(data: RunData) -> dict[str, Any]:

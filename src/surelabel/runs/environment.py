@@ -39,24 +39,13 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
 
 @functools.cache
 def _machine() -> dict[str, Any]:
-    versions = {"python": platform.python_version(), "surelabel": __version__}
-    for package in _PACKAGES:
-        versions[package] = importlib.metadata.version(package)
-    return {
-        "versions": versions,
-        "platform": platform.platform(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-    }
-
-
-def _processor() -> str:
+    packages = {package: importlib.metadata.version(package) for package in _PACKAGES}
+    versions = {"python": platform.python_version(), "surelabel": __version__, **packages}
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    return {"versions": versions, "platform": platform.platform(), "processor": processor, "cores": os.cpu_count()}
 
 
 def _device(learner: Any) -> str:

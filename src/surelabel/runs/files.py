@@ -41,10 +41,8 @@ def write_file(path: Path, data: bytes) -> str:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise RunError(
-            f"File '{path}' could not be written ({error.strerror}). Nothing that was done before is lost: free some "
-            "space or allow writing, then try again."
-        ) from error
+        remedy = "Nothing is lost: free some space or allow writing, then try again"
+        raise RunError(f"File '{path}' could not be written ({error.strerror}). {remedy}.") from error
     return checksum(data)
 
 
@@ -64,8 +62,6 @@ def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) ->
     check_plain(path, remedy)
     try:
         data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise DamagedFileError(f"File '{path}' is missing. {remedy}") from error
     except OSError as error:
         raise DamagedFileError(f"File '{path}' cannot be read ({error.strerror}). {remedy}") from error
     if expected is not None and checksum(data) != expected:
@@ -103,10 +99,8 @@ def make_folder(path: Path) -> None:
             folder.mkdir(exist_ok=True)
             flush_folder(folder.parent)
     except OSError as error:
-        raise RunError(
-            f"The folder '{path}' could not be made ({error.strerror}: '{error.filename or path}'). Choose a place "
-            "that you may write to."
-        ) from error
+        problem = f"{error.strerror}: '{error.filename or path}'"
+        raise RunError(f"The folder '{path}' could not be made ({problem}). Choose another place.") from error
 
 
 def remove_file(path: Path) -> None:
@@ -114,10 +108,8 @@ def remove_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise RunError(
-            f"File '{path}', which the run does not need any more, could not be removed ({error.strerror}). Remove it, "
-            "or allow writing, then try again."
-        ) from error
+        problem = f"could not be removed ({error.strerror})"
+        raise RunError(f"File '{path}' is no longer needed and {problem}. Remove it, then try again.") from error
 
 
 def temporary_name(path: Path) -> Path:

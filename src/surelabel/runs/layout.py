@@ -11,15 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from surelabel._version import __version__
 from surelabel.base.text import shown
-from surelabel.errors import DamagedFileError, RunError, RunExistsError
+from surelabel.base.trust import is_signed
+from surelabel.errors import DamagedFileError, NewerRunError, RunError, RunExistsError
 from surelabel.records import RoundRecord, with_scores
 from surelabel.runs.files import damaged, is_temporary, read_json
+from surelabel.settings import FORMAT, RunSettings
 
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
-CHECKPOINT = "checkpoint.bin"
-LOCK_FILE = ".lock"
+CHECKPOINT, LOCK_FILE = "checkpoint.bin", ".lock"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind if it ended before it wrote a round.
@@ -48,15 +49,10 @@ def refuse_existing(path: Path) -> None:
         raise RunExistsError(f"'{path}' is a file; choose another name for the run's folder.")
     names = {entry.name for entry in path.iterdir() if not is_temporary(entry)}
     if began(path) and not (names <= _BEFORE_ROUNDS and _has_no_round(path)):
-        raise RunExistsError(
-            f"The folder '{path}' holds a run already, and nothing was overwritten. Resume it (surelabel resume "
-            f"{path}), or, to begin with other settings, choose another folder or remove this one."
-        )
+        remedy = f"Resume it (surelabel resume {path}), remove it, or choose another folder"
+        raise RunExistsError(f"The folder '{path}' holds a run already. {remedy}.")
     if names and not (LOCK_FILE in names and names <= _BEFORE_ROUNDS):
-        raise RunExistsError(
-            f"The folder '{path}' is not empty ('{min(names)}'), and nothing was overwritten. Choose a new or an empty "
-            "folder."
-        )
+        raise RunExistsError(f"The folder '{path}' is not empty ('{min(names)}'); choose a new or an empty one.")
 
 
 def _has_no_round(path: Path) -> bool:
@@ -70,10 +66,8 @@ def _has_no_round(path: Path) -> bool:
 Entry = dict[str, Any]
 """A round in history.json: the record's numbers, and "files" with their checksums."""
 
-_Files = dict[
-    Annotated[str, Field(pattern="^rounds/[0-9]{3,7}/[^/]+$")],
-    Annotated[str, Field(pattern="^[0-9a-f]{64}$")],
-]
+_Name = Annotated[str, Field(pattern="^rounds/[0-9]{3,7}/[^/]+$")]
+_Checksum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Ids = list[int | float | str]
 
 
@@ -82,7 +76,7 @@ class _Content(BaseModel):
 
 
 class _Round(_Content):
-    files: _Files
+    files: dict[_Name, _Checksum]
 
     @model_validator(mode="before")
     @classmethod
@@ -127,6 +121,28 @@ class _Split(_Content):
 _KINDS: dict[str, type[_Content]] = {HISTORY: _history(), ENVIRONMENT: _Environments, SPLIT: _Split}
 
 
+def read_settings(folder: Path) -> tuple[RunSettings, str, bool]:
+    """Return a run's settings, the version that wrote them, and whether this user has signed them."""
+    path = folder / RUN
+    if not path.exists() and not began(folder):
+        problem = "a file" if folder.is_file() else "a folder without run.json" if folder.exists() else "not there"
+        raise RunError(f"There is no run in '{folder}', which is {problem}. Check the name, or start a run there.")
+    content = read_json(path)
+    version = shown(content.get("version"), quote=False)
+    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
+        written = f"was written by surelabel {version} in format {content['format']}"
+        raise NewerRunError(f"The run in '{folder}' {written}; install it. {__version__} reads format {FORMAT}.")
+    try:
+        settings = RunSettings.model_validate(content.get("settings"))
+    except ValidationError as error:
+        unknown = f"settings that {__version__} does not know ({first_mistake(error)})"
+        raise RunError(f"File '{path}' of surelabel {version} has {unknown}. Install that version.") from error
+    classes, number = settings.classes, settings.config.num_classes
+    if not classes or len(set(classes)) < len(classes) or number not in (None, len(classes)):
+        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {number}")
+    return settings, version, is_signed(content["settings"], content.get("signature"))
+
+
 def read_document(folder: Path, name: str) -> dict[str, Any]:
     """Return the content of history.json, environment.json or split.json as this version writes it."""
     path = folder / name
@@ -134,12 +150,11 @@ def read_document(folder: Path, name: str) -> dict[str, Any]:
     try:
         return _KINDS[name].model_validate(content).model_dump()
     except ValidationError as error:
-        if error.errors()[0]["type"] == "extra_forbidden":
-            raise RunError(
-                f"File '{path}' holds what surelabel {__version__} does not know ({first_mistake(error)}). Install the "
-                "version that wrote it."
-            ) from error
-        raise damaged(path, first_mistake(error)) from error
+        mistake = first_mistake(error)
+        if error.errors()[0]["type"] != "extra_forbidden":
+            raise damaged(path, mistake) from error
+        unknown = f"does not know what '{path}' holds ({mistake})"
+        raise RunError(f"surelabel {__version__} {unknown}. Install the version that wrote it.") from error
 
 
 def read_history(folder: Path, num_classes: int) -> list[Entry]:
@@ -147,17 +162,15 @@ def read_history(folder: Path, num_classes: int) -> list[Entry]:
     rounds: list[Entry] = read_document(folder, HISTORY)["rounds"]
     for number, entry in enumerate(rounds):
         start = round_file(number, "")
-        counts = len(entry["class_counts"]), len(entry["class_counts_before"])
         if entry["round"] != number or not all(name.startswith(start) for name in entry["files"]):
             raise damaged(folder / HISTORY, f"entry {number} is not that of round {number}")
-        if counts != (num_classes, num_classes):
-            text = f"round {number} counts {counts[0]} and {counts[1]} classes; the run has {num_classes}"
-            raise damaged(folder / HISTORY, text)
+        if any(len(entry[counts]) != num_classes for counts in ("class_counts", "class_counts_before")):
+            raise damaged(folder / HISTORY, f"round {number} does not count {num_classes} classes")
     return rounds
 
 
 def first_mistake(error: ValidationError) -> str:
     """Return the place of the first mistake, and what is wrong there."""
     item = error.errors()[0]
-    place = [f"{shown('.'.join(map(str, item['loc'])), limit=100)}: "] if item["loc"] else []
-    return "".join([*place, shown(item["msg"].removeprefix("Value error, "), quote=False, limit=200)])
+    message = shown(item["msg"].removeprefix("Value error, "), quote=False, limit=200)
+    return f"{shown('.'.join(map(str, item['loc'])), limit=100)}: {message}" if item["loc"] else message

@@ -10,28 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-
-from surelabel._version import __version__
-from surelabel.base.text import shown
-from surelabel.base.trust import is_signed
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
-from surelabel.errors import (
-    DamagedFileError,
-    InvalidInputError,
-    NewerRunError,
-    RunError,
-    UntrustedCodeError,
-    UntrustedTypesError,
-)
+from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord, StopReason
 from surelabel.runs import layout
-from surelabel.runs.files import damaged, read_file, read_json
+from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
 from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
-from surelabel.settings import FORMAT, RunSettings, UPSConfig
+from surelabel.settings import RunSettings, UPSConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +53,7 @@ class RunFolder:
                 them; for runs of people whom you trust.
         """
         path = Path(path)
-        _check_is_run(path)
-        settings, version, signed = _read_settings(path / RUN)
+        settings, version, signed = layout.read_settings(path)
         entries = layout.read_history(path, len(settings.classes))
         return cls(path, settings, version, entries, trust_code or signed, signed)
 
@@ -77,7 +64,7 @@ class RunFolder:
         """
         now = self.open(self.path)
         if now.settings != self.settings:
-            raise RunError(f"The run in '{self.path}' has changed since it was opened: its settings differ. Try again.")
+            raise RunError(f"The settings of the run in '{self.path}' have changed since it was opened. Try again.")
         return dataclasses.replace(self, entries=now.entries)
 
     def called(self, name: str) -> Self:
@@ -96,13 +83,11 @@ class RunFolder:
         """
         if self.trust_code:
             return
-        named = self.settings.references()
-        unknown = next((reference.name for reference in named if not reference.is_listed), None)
-        if unknown is not None:
-            raise UntrustedCodeError(
-                f"File '{self.path / RUN}' names the code {unknown!r}, and the run is not signed by you, so it was not "
-                "run. If you trust those who made the run, allow it with --trust-code (trust_code=True in Python)."
-            )
+        for reference in self.settings.references():
+            if not reference.is_listed:
+                remedy = "If you trust those who made it, allow it with --trust-code (trust_code=True in Python)"
+                code = f"names the code {reference.name!r}, and the run is not signed by you"
+                raise UntrustedCodeError(f"File '{self.path / RUN}' {code}. {remedy}.")
         if isinstance(self.settings.learner, TorchLearnerSettings):
             self.settings.learner.check_size(self.settings.sample_shape, len(self.settings.classes))
 
@@ -124,8 +109,7 @@ class RunFolder:
 
     def records(self) -> list[RoundRecord]:
         """Return the record of each finished round, without its tables."""
-        numbers = ({name: value for name, value in entry.items() if name != "files"} for entry in self.entries)
-        return [RoundRecord(**values) for values in numbers]
+        return [RoundRecord(**{name: entry[name] for name in entry if name != "files"}) for entry in self.entries]
 
     def split(self) -> dict[str, Any] | None:
         """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is older."""
@@ -189,10 +173,8 @@ class RunFolder:
         """
         settings = self.settings.learner
         if settings is None:
-            raise RunError(
-                f"The run in '{self.path}' was made with a learner in memory; make it again in Python and call "
-                f"surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)."
-            )
+            way = f"make it again in Python and call surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)"
+            raise RunError(f"The run in '{self.path}' was made with a learner in memory; {way}.")
         self.check_code()
         if isinstance(settings, TorchLearnerSettings):
             settings = settings.for_trained_network()
@@ -217,9 +199,7 @@ class RunFolder:
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
         if self.settings.data is None:
-            raise RunError(
-                f"The run in '{self.path}' was made from data in memory; the folder has their labels, not the samples."
-            )
+            raise RunError(f"The run in '{self.path}' was made from data in memory; it has no samples, only labels.")
         self.check_code()
         return self.settings.data.load()
 
@@ -234,10 +214,8 @@ class RunFolder:
         entry = self._entry(round)
         names: list[str] = [name for name in entry["files"] if Path(name).name in layout.MODELS]
         if not names:
-            raise RunError(
-                f"The run in '{self.path}' has no model of round {entry['round']}: only the last round's is kept, "
-                "unless the run is started with keep_models='all', and none of a learner without to_bytes."
-            )
+            kept = "Only the last one is kept, unless keep_models='all'; of a learner without to_bytes none is"
+            raise RunError(f"The run in '{self.path}' has no model of round {entry['round']}. {kept}.")
         return names[0]
 
     def _labels(self, round: int, name: str, negatives: str) -> PoolLabels:
@@ -249,9 +227,7 @@ class RunFolder:
 
     def _entry(self, round: int) -> Entry:
         if not -self.num_rounds <= round < self.num_rounds:
-            raise RunError(
-                f"The run in '{self.path}' has {self.num_rounds} finished rounds, counted from 0. Got round {round}."
-            )
+            raise RunError(f"The run in '{self.path}' has {self.num_rounds} finished rounds and no round {round}.")
         return self.entries[round]
 
     def _read(self, entry: Entry, name: str) -> bytes:
@@ -260,9 +236,7 @@ class RunFolder:
         except DamagedFileError:
             # A process that writes the run removes the last model when it has a newer one.
             if len(layout.read_history(self.path, len(self.settings.classes))) > self.num_rounds:
-                raise RunError(
-                    f"The run in '{self.path}' has gone on since it was opened, and '{name}' is gone; open it again."
-                ) from None
+                raise RunError(f"The run in '{self.path}' has gone on and removed '{name}'; open it again.") from None
             raise
 
 
@@ -275,38 +249,3 @@ def stop_of(records: Sequence[RoundRecord], config: UPSConfig) -> StopReason | N
         return None
     counts, last = [record.num_selected_before for record in records], records[-1]
     return config.stop_reason(counts, len(last.class_counts), last.minutes)
-
-
-def _check_is_run(path: Path) -> None:
-    if not path.is_dir():
-        problem = "it is a file" if path.exists() else "the folder does not exist"
-        raise RunError(f"There is no run in '{path}': {problem}. Check the name, or start a run there.")
-    if (path / RUN).exists():
-        return
-    if layout.began(path):
-        raise DamagedFileError(
-            f"File '{path / RUN}' is missing, and without its settings the run cannot be read. Restore it from a copy."
-        )
-    raise RunError(f"There is no run in '{path}', or it ended before it had begun. Start a run there.")
-
-
-def _read_settings(path: Path) -> tuple[RunSettings, str, bool]:
-    """Return the settings, the version that wrote them, and whether this user has signed them."""
-    content = read_json(path)
-    version = shown(content.get("version"), quote=False)
-    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
-        raise NewerRunError(
-            f"The run in '{path.parent}' was written by surelabel {version} in format {content['format']}; this is "
-            f"surelabel {__version__}, which reads up to format {FORMAT}. Install the newer version."
-        )
-    try:
-        settings = RunSettings.model_validate(content.get("settings"))
-    except ValidationError as error:
-        raise RunError(
-            f"File '{path}' was written by surelabel {version} and has settings that surelabel {__version__} does not "
-            f"know; install that version. {layout.first_mistake(error)}"
-        ) from error
-    classes = settings.classes
-    if not classes or len(set(classes)) < len(classes) or settings.config.num_classes not in (None, len(classes)):
-        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {settings.config.num_classes}")
-    return settings, version, is_signed(content["settings"], content.get("signature"))

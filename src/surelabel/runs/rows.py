@@ -61,8 +61,6 @@ def content(path: Path, columns: Sequence[str]) -> str:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(f"File '{path}' is not a CSV file of results ({error}). {remedy}") from error
     if text and header != list(columns):
-        raise InvalidInputError(
-            f"File '{path}' must have the columns {', '.join(columns)}. Got {', '.join(header)} instead; "
-            "move it away, or append to another file."
-        )
+        names = f"must have the columns {', '.join(columns)}. Got {', '.join(header)} instead"
+        raise InvalidInputError(f"File '{path}' {names}. {remedy}")
     return text

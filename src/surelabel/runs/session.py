@@ -27,7 +27,7 @@ from surelabel.runs.files import make_folder
 from surelabel.runs.layout import LOCK_FILE, refuse_existing
 from surelabel.runs.reading import RunFolder, stop_of
 from surelabel.runs.shared_fits import SharedFits
-from surelabel.runs.writing import RunWriter, close
+from surelabel.runs.writing import RunWriter, prepare
 from surelabel.settings import RunSettings, UPSConfig
 
 _logger = logging.getLogger("surelabel")
@@ -60,12 +60,11 @@ def start(
     path = Path(folder)
     refuse_existing(path)
     settings = settings.pinned()
-    if settings.learner is None:
-        raise InvalidInputError("The 'settings' argument has no learner; for a learner in memory call surelabel.run.")
-    if data is None:
-        if settings.data is None:
-            raise InvalidInputError("The 'settings' argument names no data; give them as 'data', or in the settings.")
+    if data is None and settings.data is not None:
         data = settings.data.load()
+    if settings.learner is None or data is None:
+        missing = "learner; for one in memory call surelabel.run" if data is not None else "data; name or give them"
+        raise InvalidInputError(f"The 'settings' argument has no {missing}.")
     settings = complete(settings, data)
     return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
 
@@ -101,24 +100,17 @@ def resume(
     settings = run.settings.replace(config=config)
     if data is not None:
         if not isinstance(settings.data, TableData):
-            raise InvalidInputError(
-                f"The run in '{run.path}' does not have its data from a file that could have moved; leave 'data' out."
-            )
+            raise InvalidInputError(f"The data of the run in '{run.path}' are not in a file; leave 'data' out.")
         settings = settings.replace(data=settings.data.moved(Path(data)))
     if settings.learner is None or settings.data is None:
-        raise RunError(
-            f"The run in '{run.path}' was made from objects in memory, which only Python can give again: "
-            f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True), with the same validation, "
-            "test and truth."
-        )
+        call = f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True)"
+        raise RunError(f"The run in '{run.path}' was made from objects in memory; give them again in Python: {call}.")
     run.verify()
     if stop_of(run.records(), settings.config) is not None:
         return _go_on(run, settings, None, None)
     run.check_code()
     loaded = settings.data.load()
     check_same_data(run, loaded)
-    if isinstance(settings.learner, TorchLearnerSettings) and settings.learner.training.warm_start:
-        shared = None  # a fit that begins with the last one's weights is only known by the whole chain of fits
     return _go_on(run, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
 
 
@@ -184,9 +176,10 @@ def run(
 def _learner(settings: RunSettings, data: RunData, progress: Progress | None, shared: Folder | None) -> Any:
     assert settings.learner is not None
     learner = settings.learner.build(data.task, progress)
-    if shared is not None and isinstance(settings.learner, TorchLearnerSettings):
-        return SharedFits(learner, settings, Path(shared))
-    return learner
+    if shared is None or not isinstance(settings.learner, TorchLearnerSettings):
+        return learner
+    # A fit that begins with the last one's weights depends on the whole chain of fits, so it is not shared.
+    return learner if settings.learner.training.warm_start else SharedFits(learner, settings, Path(shared))
 
 
 def _begin(
@@ -201,7 +194,7 @@ def _begin(
         make_folder(path)
         with locked(path / LOCK_FILE):
             refuse_existing(path)
-            yield from RunWriter.begin(path, settings, learner, data, split).keep(records, learner)
+            yield from RunWriter.begin(path, settings, learner, data, split).keep(records)
 
     return begun()
 
@@ -216,7 +209,7 @@ def _go_on(
         done = run.records()
         stop = stop_of(done, settings.config)
         if stop is not None:
-            close(run, settings)
+            prepare(run, settings)
             _logger.info("The run in '%s' is finished: %s.", run.path, stop)
             return
         assert data is not None
@@ -224,32 +217,23 @@ def _go_on(
             done[-1] = done[-1].replace(pool=run.pool())
             if getattr(learner, "warm_start", False):
                 run.load_model(learner)
-        writer = RunWriter.go_on(run, settings, learner, data)
-        yield from writer.keep(_rounds(settings, learner, data, callbacks, done), learner)
+        records = _rounds(settings, learner, data, callbacks, done)
+        yield from RunWriter.go_on(run, settings, learner, data).keep(records)
 
 
 def _rounds(
     settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback], done: list[RoundRecord]
 ) -> Iterator[RoundRecord]:
+    held_out: dict[str, Any] = {"validation": data.validation, "test": data.test, "truth": data.truth}
     return self_train(
-        learner,
-        data.labeled,
-        data.unlabeled,
-        settings.config,
-        validation=data.validation,
-        test=data.test,
-        truth=data.truth,
-        resume_from=done,
-        callbacks=callbacks,
+        learner, data.labeled, data.unlabeled, settings.config, **held_out, resume_from=done, callbacks=callbacks
     )
 
 
 def _check_max_rounds(run: RunFolder, config: UPSConfig) -> None:
-    if config.max_rounds < run.num_rounds - 1:
-        raise InvalidInputError(
-            f"The 'max_rounds' argument must not be below the rounds that are done. Got {config.max_rounds}; round "
-            f"{run.num_rounds - 1} is done."
-        )
+    last = run.num_rounds - 1
+    if config.max_rounds < last:
+        raise InvalidInputError(f"'max_rounds' must be at least {last}: that round is done. Got {config.max_rounds}.")
 
 
 def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
@@ -258,16 +242,11 @@ def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
     if config is None:
         return stored
     wanted = config if config.num_classes is not None else config.replace(num_classes=stored.num_classes)
-    free = ("max_rounds", "max_minutes")
-    differing = [
-        f"{name}={getattr(wanted, name)!r} instead of {getattr(stored, name)!r}"
-        for name in type(stored).model_fields
-        if name not in free and getattr(wanted, name) != getattr(stored, name)
-    ]
-    if differing:
-        raise RunError(
-            f"The run in '{run.path}' cannot go on with other settings ({', '.join(differing)}). Leave 'config' out to "
-            "resume it as it began, or start another run in another folder."
-        )
+    changes = {name: value for name, value in wanted if value != getattr(stored, name)}
+    fixed = [name for name in changes if name not in ("max_rounds", "max_minutes")]
+    if fixed:
+        differing = ", ".join(f"{name}={changes[name]!r} instead of {getattr(stored, name)!r}" for name in fixed)
+        remedy = "Leave 'config' out to resume it as it began, or start another run in another folder"
+        raise RunError(f"The run in '{run.path}' cannot go on with {differing}. {remedy}.")
     _check_max_rounds(run, wanted)
     return wanted

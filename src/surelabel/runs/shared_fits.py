@@ -9,25 +9,17 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from surelabel.base.processes import locked
-from surelabel.data.pool import Prediction
-from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import DamagedFileError
-from surelabel.learners import NegativesUse
 from surelabel.runs.environment import code_hash, describe_environment
 from surelabel.runs.files import make_folder, read_file, read_json, write_file, write_json
 from surelabel.settings import RunSettings
-
-if TYPE_CHECKING:
-    from surelabel.engine.checkpoint import CheckpointStore
 
 _logger = logging.getLogger("surelabel")
 
@@ -46,22 +38,16 @@ class SharedFits:
 
     def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
         self.learner, self.folder = learner, folder
-        self.model_file: str = learner.model_file
-        self.device = learner.device
-        self.negatives_use: NegativesUse = learner.negatives_use
         data = None if settings.data is None else settings.data.model_dump(mode="json")
         code = code_hash(), describe_environment()["versions"]["torch"]
         text = json.dumps([settings.network.fit_settings(), settings.fingerprint, data, code], sort_keys=True)
         self._inputs = hashlib.sha256(text.encode())
-        self._last = b""
         self.seconds_elsewhere = 0.0
         self._shapes = {"sample_shape": settings.sample_shape, "num_classes": len(settings.classes)}
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train, or take the weights of an equal fit."""
         key = self._inputs.copy()
-        if self.learner.warm_start:
-            key.update(self._last)
         key.update(f"{seed}:{training_set.num_labeled}".encode())
         for part in (training_set.y, training_set.g):
             key.update(np.packbits(part).tobytes())
@@ -76,16 +62,18 @@ class SharedFits:
                 checksum = write_file(path, self.learner.to_bytes())
                 seconds = time.monotonic() - started + self.seconds_elsewhere
                 write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
-        self._last = key.digest()
+
+    def __getattr__(self, name: str) -> Any:
+        """Label, score and give bytes as the learner does."""
+        return getattr(self.learner, name)
 
     @property
-    def checkpoints(self) -> "CheckpointStore | None":
+    def checkpoints(self) -> Any:
         """Where the learner keeps the state of a training while it goes on."""
-        store: CheckpointStore | None = self.learner.checkpoints
-        return store
+        return self.learner.checkpoints
 
     @checkpoints.setter
-    def checkpoints(self, store: "CheckpointStore | None") -> None:
+    def checkpoints(self, store: Any) -> None:
         self.learner.checkpoints = store
 
     def _take(self, path: Path) -> float:
@@ -100,18 +88,3 @@ class SharedFits:
             _logger.warning("A network that runs share is trained again: %s", error)
             return 0.0
         return max(seconds, 0.0)
-
-    def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
-        """Label the source, as the learner does."""
-        predictions: Iterator[Prediction] = self.learner.predict(source, seed=seed)
-        return predictions
-
-    def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
-        """Return the probabilities of one deterministic pass, shape (N, C)."""
-        p: npt.NDArray[np.floating[Any]] = self.learner.predict_proba(source)
-        return p
-
-    def to_bytes(self) -> bytes:
-        """Return the network's weights."""
-        data: bytes = self.learner.to_bytes()
-        return data

@@ -36,8 +36,6 @@ SELECTED = ("none", "negative", "positive")
 _FLOATS = ("confidence", "uncertainty", "confidence_soft", "uncertainty_soft")
 _COLUMNS = ["id", "class", "label", *_FLOATS, "selected", "before_balancing", "truth"]
 _NEGATIVE_COLUMNS = ["id", "class", *_FLOATS[2:]]
-_KINDS = {"id": "numbers or text", "before_balancing": "bool"}
-"""Types of columns; others have a few values, or are floats."""
 _KEY = b"surelabel"
 
 
@@ -56,9 +54,10 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
         columns["id"] = ids.take(pa.array(np.repeat(np.arange(len(pool)), len(classes))))
         columns["class"] = _names(np.tile(np.arange(len(classes)), len(pool)), classes)
     columns["label"] = _label_column(pool.label, classes)
-    for name in _FLOATS:
-        columns[name] = _float_column(getattr(pool, name), pool.confidence)
-    columns["selected"] = _names(_selected(pool).ravel(), SELECTED)
+    columns |= {name: _float_column(getattr(pool, name), pool.confidence) for name in _FLOATS}
+    # A row with a positive counts as positive, whatever else it has.
+    negative = pool.negative[:] if multi else pool.negative.counts > 0
+    columns["selected"] = _names(np.where(pool.positive, 2, negative).ravel(), SELECTED)
     columns["before_balancing"] = pa.array(pool.positive_before.ravel())
     columns["truth"] = _label_column(np.full(pool.label.shape, -1) if truth is None else truth, classes)
     negatives = {
@@ -93,14 +92,8 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
     for name in names:
         _check_column(name, table[name], values.get(name))
     _check_ids(table["id"], about.get("ids"))
-    if negatives:
-        return
-    rows_per_sample = 1
-    if task == "multi":
-        _check_entries(table, classes)
-        rows_per_sample = len(classes)
-    if pc.count_distinct(table["id"]).as_py() * rows_per_sample < len(table):
-        raise ValueError("it has some ids more than once")
+    if not negatives:
+        _check_rows(table, classes if task == "multi" else None)
 
 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
@@ -129,10 +122,8 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
 
 def truth_codes(table: Table) -> Codes | None:
     """Return the truth column as class indices (N,), or 0 and 1, (N, C), with -1 where unknown; None: all unknown."""
-    about = json.loads(table.schema.metadata[_KEY])
-    if table["truth"].null_count == len(table):
-        return None
-    return _label_codes(table["truth"], about)
+    known = table["truth"].null_count < len(table)
+    return _label_codes(table["truth"], json.loads(table.schema.metadata[_KEY])) if known else None
 
 
 def ids_column(ids: Ids) -> Any:
@@ -143,10 +134,8 @@ def ids_column(ids: Ids) -> Any:
             raise TypeError("an id is missing")
         return column
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise InvalidInputError(
-            f"The samples' ids must be all integers or all strings, so that a run can keep them ({error}). Convert "
-            "them with astype(str)."
-        ) from error
+        problem = f"The samples' ids must be all integers or all strings ({error})"
+        raise InvalidInputError(f"{problem}; convert them with astype(str).") from error
 
 
 def table_bytes(table: Table) -> bytes:
@@ -183,34 +172,37 @@ def _check_size(data: bytes, size: int) -> None:
 
 def _check_column(name: str, column: Any, values: Sequence[str | int] | None) -> None:
     """Refuse a column of another type, with empty cells, or with values that it cannot have."""
-    kind, expected = column.type, _KINDS.get(name, "float")
+    kind = column.type
     if values is not None:
-        expected = "string" if isinstance(values[0], str) else "int8"
-    fits = {
-        "float": pa.types.is_floating(kind),
-        "numbers or text": pa.types.is_primitive(kind) or str(kind).removeprefix("large_") in ("string", "binary"),
-    }
-    if not fits.get(expected, str(kind) == expected):
-        raise ValueError(f"its column {name!r} must be {expected}; it is {shown(kind, quote=False)}")
+        fits = kind == (pa.string() if isinstance(values[0], str) else pa.int8())
+    elif name in _FLOATS:
+        fits = pa.types.is_floating(kind)
+    else:
+        fits = kind == pa.bool_() if name == "before_balancing" else not pa.types.is_nested(kind)
+    if not fits:
+        raise ValueError(f"its column {name!r} is of another type: {shown(kind, quote=False)}")
     nulls, there = column.null_count, column.drop_null()
     if nulls and name != "truth" and not (name.startswith("uncertainty") and nulls == len(column)):
         raise ValueError(f"its column {name!r} has {nulls} empty cells")
     if values is not None and not pc.all(pc.is_in(there, value_set=pa.array(values, kind)), min_count=0).as_py():
         raise ValueError(f"its column {name!r} has values other than {listed(values)}")
-    if expected == "float":
+    if name in _FLOATS:
         numbers = np.asarray(there.to_numpy(), dtype=np.float64)
         low, high = (-ROUNDING, 1 + ROUNDING) if name.startswith("confidence") else (0.0, math.inf)
         if not ((numbers >= low) & (numbers <= high)).all():
             raise ValueError(f"its column {name!r} has numbers that are no {name.partition('_')[0]}")
 
 
-def _check_entries(table: Table, classes: Sequence[str]) -> None:
-    """Refuse a table that does not have, for each sample, one row per class in their order."""
-    num_rows, rest = divmod(len(table), len(classes))
-    samples = pa.array(np.repeat(np.arange(num_rows) * len(classes), len(classes)))
-    in_order = not rest and table["class"].combine_chunks().equals(pa.array([*classes] * num_rows, pa.string()))
-    if not in_order or not table["id"].take(samples).equals(table["id"]):
-        raise ValueError("it has not, sample by sample, a row for each class")
+def _check_rows(table: Table, classes: Sequence[str] | None) -> None:
+    """Refuse a table that does not have one row a sample or, with classes, a row for each of them in their order."""
+    ids = table["id"]
+    if classes is not None:
+        ids = ids[:: len(classes)]
+        in_order = table["class"].combine_chunks().equals(pa.array([*classes] * len(ids), pa.string()))
+        if not in_order or not ids.take(pa.array(np.repeat(np.arange(len(ids)), len(classes)))).equals(table["id"]):
+            raise ValueError("it has not, sample by sample, a row for each class")
+    if pc.count_distinct(ids).as_py() < len(ids):
+        raise ValueError("it has some ids more than once")
 
 
 def _check_ids(column: Any, name: Any) -> None:
@@ -231,12 +223,6 @@ def _check_ids(column: Any, name: Any) -> None:
         fits = longest <= width <= max(longest, 4096)
     if not fits:
         raise ValueError(f"its metadata call its ids {shown(name)}; they are {column.type}")
-
-
-def _selected(pool: PoolLabels) -> npt.NDArray[np.int8]:
-    """Index into SELECTED of each row (entry); a row with a positive counts as positive, whatever else it has."""
-    negative = pool.negative.counts > 0 if pool.label.ndim == 1 else pool.negative[:]
-    return np.where(pool.positive, 2, np.where(negative, 1, 0)).astype(np.int8)
 
 
 def _label_column(codes: Codes, classes: Sequence[str]) -> Any:

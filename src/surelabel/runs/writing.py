@@ -46,12 +46,14 @@ class RunWriter:
     Attributes:
         path: the folder.
         settings: the run's settings.
+        learner: whose model each round keeps, if it has `to_bytes`.
         data: whose known labels the tables hold.
         entries: the rounds that are done.
     """
 
     path: Path
     settings: RunSettings
+    learner: Any
     data: RunData
     entries: list[Entry]
 
@@ -63,7 +65,7 @@ class RunWriter:
         write_json(path / HISTORY, {"rounds": []})
         write_json(path / layout.SPLIT, split)
         write_settings(path, settings)
-        return cls(path, settings, data, [])
+        return cls(path, settings, learner, data, [])
 
     @classmethod
     def go_on(cls, run: RunFolder, settings: RunSettings, learner: Any, data: RunData) -> Self:
@@ -71,13 +73,14 @@ class RunWriter:
         entries = [*run.environment, describe_environment(learner)]  # first: a damaged file leaves the run as it was
         settled = prepare(run, settings)
         write_json(run.path / ENVIRONMENT, {"entries": entries})
-        return cls(run.path, settings, data, settled)
+        return cls(run.path, settings, learner, data, settled)
 
-    def keep(self, records: Iterator[RoundRecord], learner: Any) -> Iterator[RoundRecord]:
+    def keep(self, records: Iterator[RoundRecord]) -> Iterator[RoundRecord]:
         """Yield each record once its round is safely on the disk.
 
         A network that trains meanwhile is kept in the folder from time to time.
         """
+        learner = self.learner
         minutes = self.settings.checkpoint_minutes if hasattr(learner, "checkpoints") else None
         while True:
             # Not between two records: another run with the same learner may train then.
@@ -90,31 +93,29 @@ class RunWriter:
                     learner.checkpoints = before
             if record is None:
                 return
-            self.commit(record, learner)
+            self.commit(record)
             yield record
 
-    def commit(self, record: RoundRecord, learner: Any) -> None:
+    def commit(self, record: RoundRecord) -> None:
         """Write a round's files, then history.json; then remove the model that it replaces."""
         make_folder(self.path / round_file(record.round, ""))
-        files = {}
-        for file, data in self._contents(record, learner):
-            name = round_file(record.round, file)
-            files[name] = write_file(self.path / name, data)
+        contents = ((round_file(record.round, file), data) for file, data in self._contents(record))
+        files = {name: write_file(self.path / name, data) for name, data in contents}
         earlier = self.entries if self.settings.keep_models == "all" else [_without_model(e) for e in self.entries]
         self.entries = [*earlier, {**record.numbers(), "files": files}]
         write_json(self.path / HISTORY, {"rounds": self.entries})
         remove_unneeded(self.path, self.entries)
 
-    def _contents(self, record: RoundRecord, learner: Any) -> Iterator[tuple[str, bytes]]:
+    def _contents(self, record: RoundRecord) -> Iterator[tuple[str, bytes]]:
         if record.pool is not None:
             tables = to_tables(record.pool, self.settings.classes, self._pool_truth(record.pool))
             yield from zip((layout.POOL, layout.NEGATIVES), map(table_bytes, tables), strict=True)
         if record.validation is not None and self.data.validation is not None:
             tables = to_tables(record.validation, self.settings.classes, to_numpy(self.data.validation[1]))
             yield from zip((layout.VALIDATION, layout.VALIDATION_NEGATIVES), map(table_bytes, tables), strict=True)
-        if hasattr(learner, "to_bytes"):
-            model = learner.to_bytes()
-            yield learner.model_file, canonical_skops(model) if learner.model_file.endswith(".skops") else model
+        if hasattr(self.learner, "to_bytes"):
+            name, model = self.learner.model_file, self.learner.to_bytes()
+            yield name, canonical_skops(model) if name.endswith(".skops") else model
 
     def _pool_truth(self, pool: PoolLabels) -> Codes | None:
         """The truth of each pool row; partly labeled rows come first and are not judged."""
@@ -134,7 +135,7 @@ def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) ->
 
 
 def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
-    """Clear away what a crash left behind and write settings that have changed (the limits).
+    """Bring a run up to date: clear away what a crash left behind, and write what new limits change.
 
     Return the history with the last round's stop as it is under these settings.
     """
@@ -143,25 +144,18 @@ def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
         # Other limits do not make the code that someone else's run names this user's own.
         write_settings(run.path, settings, signed=run.signed)
     stop = stop_of(run.records(), settings.config)
-    return [*run.entries[:-1], *({**entry, "stop": stop} for entry in run.entries[-1:])]
-
-
-def close(run: RunFolder, settings: RunSettings) -> None:
-    """Bring a finished run up to date: what a crash left behind, and new limits that end it where it is."""
-    entries = prepare(run, settings)
+    entries = [*run.entries[:-1], *({**entry, "stop": stop} for entry in run.entries[-1:])]
     if entries != run.entries:
         write_json(run.path / HISTORY, {"rounds": entries})
+    return entries
 
 
 def tidy(path: Path, entries: list[Entry]) -> None:
     """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
     rounds = [path / layout.ROUNDS, *(path / layout.ROUNDS).glob("*")]
-    links = [folder for folder in rounds if folder.is_symlink()]
-    if links:
-        raise RunError(
-            f"'{links[0]}' is a symbolic link, and a run is written in its own folder only. Put the folder that it "
-            "points to in its place."
-        )
+    for folder in rounds:
+        if folder.is_symlink():
+            raise RunError(f"'{folder}' is a symbolic link; put the folder that it points to in its place.")
     for folder in (path, *rounds):
         if folder.is_dir():
             for file in [file for file in folder.iterdir() if is_temporary(file)]:
@@ -215,11 +209,8 @@ class RunCheckpoints:
             make_folder(file.parent)
             write_file(file, hashlib.sha256(data).digest() + data)
         except RunError as error:
-            warnings.warn(
-                f"Round {round} trains on without a new checkpoint ({error.__cause__}). Free some space, or a crash "
-                "loses what it has done since the last one.",
-                stacklevel=2,
-            )
+            problem = f"Round {round} trains on without a new checkpoint ({error.__cause__})"
+            warnings.warn(f"{problem}. Free some space, or a crash loses more of the round.", stacklevel=2)
 
 
 def canonical_skops(data: bytes) -> bytes:
