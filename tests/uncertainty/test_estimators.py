@@ -113,7 +113,7 @@ def test_an_empty_batch_gives_empty_arrays_but_cannot_be_checked(make: Callable[
 def test_wrong_temperatures_and_tasks_are_refused(make: Callable[..., UncertaintyEstimator]) -> None:
     with pytest.raises(InvalidInputError, match=r"'temperature' argument must be a number in"):
         make(temperature=0.0)
-    with pytest.raises(InvalidInputError, match=r"'task' argument must be 'single'"):
+    with pytest.raises(InvalidInputError, match=r"'task' argument must be one of 'single'"):
         make(task="both")
 
 

@@ -480,7 +480,7 @@ def test_a_temperature_that_is_not_positive_is_refused(estimator, temperature):
 
 @pytest.mark.parametrize("estimator", [MCDropout, Deterministic])
 def test_an_unknown_task_is_refused(estimator):
-    with pytest.raises(InvalidInputError, match=r"'task' argument must be 'single'.* Got 'both' instead"):
+    with pytest.raises(InvalidInputError, match=r"'task' argument must be one of 'single'.* Got 'both' instead"):
         estimator(task="both")
 
 
