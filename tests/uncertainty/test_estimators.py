@@ -158,7 +158,7 @@ def test_layers_that_are_there_already_stay_unless_parameters_are_given(
 
 @pytest.mark.parametrize("estimator", [MCSpatialDropout(), MCDropBlock()])
 def test_networks_that_cannot_drop_maps_are_named(estimator: MCDropout) -> None:
-    with pytest.raises(InvalidInputError, match=r"takes maps \(N, channels, height, width\).* Got an input of shape"):
+    with pytest.raises(InvalidInputError, match=r"takes maps \(N, C, H, W\).* Got shape"):
         fitted(estimator, model=None)  # a table's network drops single features
     with pytest.raises(InvalidInputError, match=r"must have nn.Dropout.* Got Sequential without any"):
         fitted(estimator, model=lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))
