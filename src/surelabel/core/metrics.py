@@ -221,9 +221,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
         got = f"shapes {first.shape} and {second.shape}"
-        raise InvalidInputError(
-            f"'a' and 'b' must be paired, for at least two seeds. Got {got}; give one value a seed."
-        )
+        raise InvalidInputError(f"'a' and 'b' must be paired values of at least two seeds. Got {got}.")
     difference = first - second
     if not np.isfinite(difference).all():
         raise InvalidInputError(f"'a' and 'b' must be finite, but differ by {difference}; leave out unfinished runs.")

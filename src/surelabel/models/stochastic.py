@@ -106,7 +106,7 @@ def draws_for_each_row(layer: nn.Module) -> bool:
 
 def check_layer_types(extra_types: LayerTypes) -> None:
     """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
-    name, remedy = "stochastic_layers", "write stochastic_layers=(MyLayer,), with the class of the random layer"
+    name, remedy = "stochastic_layers", "write stochastic_layers=(MyLayer,), the class and not a layer made from it"
     are_classes = isinstance(extra_types, tuple) and all(isinstance(layer_type, type) for layer_type in extra_types)
     if not are_classes or not all(issubclass(layer_type, nn.Module) for layer_type in extra_types):
         raise bad_argument(name, "be a tuple of layer classes, derived from torch.nn.Module", repr(extra_types), remedy)
