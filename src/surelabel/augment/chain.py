@@ -102,7 +102,7 @@ class Augment:
         mean, std = self.settings.mean or (0.0,) * channels, self.settings.std or (1.0,) * channels
         for name, values in (("mean", mean), ("std", std)):
             if len(values) != channels:
-                raise bad_argument(name, f"have {channels} numbers, one per channel", values, "give the data's own")
+                raise bad_argument(name, f"have one number per channel, {channels}", values, "give the data's own")
         scale = per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
         shift = per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
         return levels * scale + shift

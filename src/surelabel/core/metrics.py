@@ -224,7 +224,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
         raise InvalidInputError(f"'a' and 'b' must be paired values of at least two seeds. Got {got}.")
     difference = first - second
     if not np.isfinite(difference).all():
-        raise InvalidInputError(f"'a' and 'b' must be finite, but differ by {difference}; leave out unfinished runs.")
+        raise InvalidInputError(f"'a' - 'b' must be finite. Got {difference.tolist()}; leave out unfinished runs.")
     from scipy.special import stdtrit
 
     mean = float(difference.mean())

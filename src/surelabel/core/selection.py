@@ -212,7 +212,8 @@ def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float
     for name, kappa in (("kappa_p", kappa_p), ("kappa_n", kappa_n)):
         require_number(name, kappa, 0, math.inf)
     if tau_n > tau_p:
-        raise bad_argument("tau_n", "not be above 'tau_p'", f"tau_n={tau_n} and tau_p={tau_p}", "lower or raise one")
+        got, remedy = f"tau_n={tau_n} and tau_p={tau_p}", "lower tau_n or raise tau_p"
+        raise bad_argument("tau_n", "not be above 'tau_p'", got, remedy)
 
 
 def checked_shares(shares: Array, num_classes: int) -> Array:

@@ -71,7 +71,7 @@ small_image_network = SmallImageNetwork
 
 
 def block_shapes(channels: int, width: int, blocks: int) -> Iterator[tuple[int, int, int]]:
-    """Give channels before, channels after, and stride of the blocks of three groups; each has twice the channels.
+    """Give channels before, channels after, and stride of each block of three groups, each twice as wide as the last.
 
     Example:
         >>> list(block_shapes(16, 32, 1))

@@ -145,7 +145,7 @@ class TableNetwork(nn.Module):
         wrong = torch.nonzero(~torch.isfinite(mean + squares)).flatten()
         if len(wrong):
             feature = f"Feature {int(wrong[0])} of the samples"
-            raise InvalidInputError(f"{feature} has missing, infinite or too large values; remove or replace them.")
+            raise InvalidInputError(f"{feature} has values that are missing, infinite or too large; replace them.")
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(shift + mean)
         # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.

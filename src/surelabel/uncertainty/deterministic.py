@@ -53,8 +53,9 @@ class UncertaintyEstimator(Protocol):
 def check_estimator(estimator: object, task: Task) -> None:
     """Refuse what is no estimator, or one for the other task, whose probabilities would mean something else."""
     if isinstance(estimator, type) or not isinstance(estimator, UncertaintyEstimator):
+        must = "be an estimator, such as MCDropout(), with 'estimate', 'prepare' and 'members'"
         remedy = "derive your own from surelabel.uncertainty.UncertaintyEstimator"
-        raise bad_argument("uncertainty", "be an estimator, such as MCDropout()", repr(estimator), remedy)
+        raise bad_argument("uncertainty", must, repr(estimator), remedy)
     name = type(estimator).__name__
     if type(estimator).estimate is UncertaintyEstimator.estimate:
         raise InvalidInputError(f"The estimator {name} has no 'estimate' of its own, which returns p and u; write it.")
