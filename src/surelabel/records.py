@@ -13,7 +13,7 @@ from pydantic import Field
 from surelabel.core.arrays import ROUNDING
 from surelabel.core.calibration import calibration_error
 from surelabel.core.labels import Task
-from surelabel.core.metrics import accuracy, class_average_precisions, mean_over_classes
+from surelabel.core.metrics import accuracy, class_average_precisions, mean_average_precision
 from surelabel.data.pool import PoolLabels
 
 Truth = npt.NDArray[np.int64]
@@ -154,7 +154,7 @@ def scores(
 def _mean_average_precision(
     place: int, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]
 ) -> float | None:
-    mean = mean_over_classes(class_average_precisions(p, y, g))
+    mean = mean_average_precision(p, y, g)
     return None if mean is None else mean[place]
 
 

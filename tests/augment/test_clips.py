@@ -173,14 +173,14 @@ def test_clips_can_be_mixed() -> None:
         (
             PAPER,
             (2, 3, 16, 16),
-            r"'window' setting \(4\) is for clips, .* Got images of shape \(2, 3, 16, 16\) instead",
+            r"'window' setting is for clips, .* Got window=4 and images of shape \(2, 3, 16, 16\); set it to 0",
         ),
-        (PAPER, (2, 3, 17, 16, 16), "must fit the clips, of 17 frames: .* Got passages=3 and window=4 instead"),
-        (PAPER, (2, 3, 9, 16, 16), "must fit the clips, of 9 frames: .* Got passages=3 and window=4 instead"),
-        (PAPER.replace(window=0), (2, 3, 18, 16, 16), "'window' setting must be above 0 where .* Got passages=3"),
-        (PAPER, (2, 3, 18, 16, 11), r"'side' setting must not be larger than the images' sides, \(16, 11\). Got 12"),
-        (AugmentSettings(side=17), (2, 3, 16, 16), "'side' setting must not be larger than the images' sides"),
-        (PAPER, (2, 3, 2, 18, 16, 16), r"must be uint8 of shape \(N, C, H, W\). .* Clips are \(N, C, T, H, W\)"),
+        (PAPER, (2, 3, 17, 16, 16), "Clips of 17 frames must be .* Got passages=3 and window=4"),
+        (PAPER, (2, 3, 9, 16, 16), "Clips of 9 frames must be .* Got passages=3 and window=4"),
+        (PAPER.replace(window=0), (2, 3, 18, 16, 16), "Got passages=3 and window=0; .* a window above 0"),
+        (PAPER, (2, 3, 18, 16, 11), r"'side' argument must be at most the images' sides, \(16, 11\). Got 12"),
+        (AugmentSettings(side=17), (2, 3, 16, 16), "'side' argument must be at most the images' sides"),
+        (PAPER, (2, 3, 2, 18, 16, 16), r"must be uint8 of shape \(N, C, H, W\) or \(N, C, T, H, W\)"),
     ],
 )
 def test_clips_that_do_not_fit_the_settings_are_named(

@@ -201,7 +201,7 @@ def test_low_precision_uncertainties_are_ranked(dtype):
         ([0, 2], r"'y' argument must hold values from 0 to 1. Got values from 0 to 2"),
         ([-1, 1], "'y' argument must hold values from 0 to 1.*from -1 to 1 instead; leave out"),
         ([0.0, 1.0], "'y' argument must hold one class index per sample.*float64"),
-        ([0], r"'y' argument must hold one class index per sample: integers of shape \(2,\).*\(1,\)"),
+        ([0], r"'y' argument must hold one class index per sample.*shape \(2,\).*\(1,\)"),
         ([[0, 1], [1, 0]], r"shape \(2, 2\) instead; pass class indices, not one-hot rows"),
         ([True, False], "'y' argument must hold one class index per sample.*bool"),
     ],

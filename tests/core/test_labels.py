@@ -86,7 +86,7 @@ def test_values_within_rounding_of_the_interval_are_accepted():
 @pytest.mark.parametrize(
     ("p", "message"),
     [
-        ([[0.5, 1.1]], r"'p' argument must hold probabilities in \[0, 1\].*to 1.1 instead; pass prob"),
+        ([[0.5, 1.1]], r"'p' argument must hold probabilities in \[0, 1\].*to 1.1 instead; take the softmax"),
         ([[-0.1, 0.5]], r"'p' argument must hold probabilities.*from -0.1"),
         ([[1.0 + 2e-6, 0.5]], "'p' argument must hold probabilities"),
         ([[float("nan"), 0.5]], "'p' argument must hold probabilities.*without NaN.*nan"),
@@ -103,7 +103,7 @@ def test_bad_probabilities_are_named(kind, p, message):
 
 
 def test_bad_settings_and_foreign_arrays_are_named():
-    with pytest.raises(ValueError, match=r"'task' argument must be 'single'.*or 'multi'.*Got 'both'"):
+    with pytest.raises(ValueError, match=r"'task' argument must be one of 'single', 'multi'.*Got 'both'"):
         pseudo_labels([[0.5]], task="both")
     for gamma in (0, 1, -0.5, float("nan"), "0.5", None):
         with pytest.raises(ValueError, match=r"'gamma' argument must be a number in \(0, 1\)"):

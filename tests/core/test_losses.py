@@ -366,7 +366,7 @@ MASK = np.array([[True, False]])
         (lambda a: learning_rule(a([[0.0, 0.0]]), a(MASK), a([[0.5, 1]])), "'g' argument must be boolean"),
         (
             lambda a: learning_rule(a([[0.0, 0.0]]), a(MASK), a(MASK), task="x"),
-            "'task' argument must be 'single'.*'multi'",
+            "'task' argument must be one of 'single', 'multi'",
         ),
     ],
 )

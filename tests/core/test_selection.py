@@ -333,7 +333,7 @@ NAN = float("nan")
         ({"kappa_p": -1}, r"'kappa_p' argument must be a number in \[0, inf\].*-1"),
         ({"kappa_n": NAN}, r"'kappa_n' argument must be a number in \[0, inf\].*nan"),
         ({"gamma": 1}, r"'gamma' argument must be a number in \(0, 1\)"),
-        ({"task": "many"}, "'task' argument must be 'single'.*or 'multi'.*'many'"),
+        ({"task": "many"}, "'task' argument must be one of 'single', 'multi'.*'many'"),
     ],
 )
 def test_bad_input_to_select_is_named(kind, changes, message):
@@ -422,14 +422,14 @@ def test_balancing_one_label_a_row_allocates_less_than_half_of_p_and_u():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_several_bad_arrays_the_first_is_named_with_its_extremes_whatever_the_block(kind):
-    p, u = np.full((300_000, 2), 0.5), np.zeros((300_000, 2))
-    p_soft = p.copy()
-    p_soft[0, 0], p[-1, 0], p[-2, 1] = 7.0, 3.0, -2.0
+def test_a_bad_value_is_named_with_its_array_in_whichever_block_it_is(kind):
+    good, u = np.full((300_000, 2), 0.5), np.zeros((300_000, 2))
+    early, late = good.copy(), good.copy()
+    early[0, 0], late[-1, 0], late[-2, 1] = 7.0, 3.0, -2.0
     with pytest.raises(InvalidInputError, match=r"'p' argument must hold probabilities.*values from -2\.0 to 3\.0"):
-        select(KINDS[kind](p), KINDS[kind](u), p_soft=KINDS[kind](p_soft))
+        select(KINDS[kind](late), KINDS[kind](u), p_soft=KINDS[kind](good))
     with pytest.raises(InvalidInputError, match=r"'p_soft' argument must hold probabilities.*values from 0\.5 to 7\.0"):
-        select(KINDS[kind](np.full_like(p, 0.5)), KINDS[kind](u), p_soft=KINDS[kind](p_soft))
+        select(KINDS[kind](good), KINDS[kind](u), p_soft=KINDS[kind](early))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -278,7 +278,7 @@ def test_the_pool_says_which_pairs_and_the_held_out_samples_whether_they_pass() 
         sl.thresholds(p, u, p.argmax(axis=1), pool=(p_pool, None))
     several = sl.thresholds(p, u, (p > 0.5).astype(int), task="multi", pool=(p_pool, u_pool))
     assert several.tau_p in p_pool
-    with pytest.raises(InvalidInputError, match="'pool' argument must have the classes of 'p'. Got 2 and 3"):
+    with pytest.raises(InvalidInputError, match="'pool' must have the classes of 'p'. Got 2 and 3"):
         sl.thresholds(p, u, (p > 0.5).astype(int), task="multi", pool=(p_pool[:, :2], u_pool[:, :2]))
 
 
@@ -414,16 +414,16 @@ GOOD = {"p": np.array([[0.9, 0.1]]), "u": np.array([[0.1, 0.1]]), "y": np.array(
         ({"y": np.array([0.0])}, r"'y' argument must hold one class index per sample.*Got float64 of shape \(1,\)"),
         (
             {"y": np.array([0, 1])},
-            r"must hold one class index.*of shape \(1,\).*Got int64 of shape \(2,\)",
+            r"must hold one class index.*in shape \(1,\).*Got int64 of shape \(2,\)",
         ),
         ({"y": np.array([-1])}, "'y' argument must hold values from 0 to 1. Got values from -1 to -1.*leave out"),
         ({"y": np.array([2])}, "'y' argument must hold values from 0 to 1. Got values from 2 to 2"),
-        ({"task": "multi"}, r"'y' argument must hold 0 and 1 for each sample and class, of shape \(1, 2\)"),
+        ({"task": "multi"}, r"'y' argument must hold 0 or 1 per sample and class, in shape \(1, 2\)"),
         (
             {"task": "multi", "y": np.array([[0, 2]])},
             "'y' argument must hold values from 0 to 1. Got values from 0 to 2",
         ),
-        ({"task": "many"}, "'task' argument must be 'single'"),
+        ({"task": "many"}, "'task' argument must be one of 'single'"),
         ({"gamma": 1.0}, r"'gamma' argument must be a number in \(0, 1\)"),
         ({"max_error": 0.0}, r"'max_error' argument must be a number in \(0, 1\). Got 0.0"),
         ({"delta": 1.0}, r"'delta' argument must be a number in \(0, 1\). Got 1.0"),

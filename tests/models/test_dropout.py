@@ -205,7 +205,7 @@ def test_bad_settings_are_named(call, message):
 @pytest.mark.parametrize("training", [True, False])
 def test_what_is_no_map_is_refused_by_name(kind, shape, training):
     layer = dropout_layer(kind, 0.3).train(training)
-    message = rf"{type(layer).__name__} takes maps .* Got an input of shape \({', '.join(map(str, shape))}\)"
+    message = rf"{type(layer).__name__} takes maps .* Got shape \({', '.join(map(str, shape))}\)"
     with pytest.raises(InvalidInputError, match=message):
         layer(torch.ones(shape))
 

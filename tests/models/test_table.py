@@ -177,5 +177,5 @@ def test_no_features_or_no_classes_are_refused():
 
 
 def test_rows_of_another_width_are_refused():
-    with pytest.raises(InvalidInputError, match=r"takes rows of 3 features. Got rows of 4 instead"):
+    with pytest.raises(InvalidInputError, match=r"takes rows of 3 features. Got rows of 4; pass the columns"):
         TableNetwork(3, 2)(torch.zeros(1, 4))

@@ -113,7 +113,7 @@ def test_an_empty_batch_gives_empty_arrays_but_cannot_be_checked(make: Callable[
 def test_wrong_temperatures_and_tasks_are_refused(make: Callable[..., UncertaintyEstimator]) -> None:
     with pytest.raises(InvalidInputError, match=r"'temperature' argument must be a number in"):
         make(temperature=0.0)
-    with pytest.raises(InvalidInputError, match=r"'task' argument must be 'single'"):
+    with pytest.raises(InvalidInputError, match=r"'task' argument must be one of 'single'"):
         make(task="both")
 
 
@@ -158,7 +158,7 @@ def test_layers_that_are_there_already_stay_unless_parameters_are_given(
 
 @pytest.mark.parametrize("estimator", [MCSpatialDropout(), MCDropBlock()])
 def test_networks_that_cannot_drop_maps_are_named(estimator: MCDropout) -> None:
-    with pytest.raises(InvalidInputError, match=r"takes maps \(N, channels, height, width\).* Got an input of shape"):
+    with pytest.raises(InvalidInputError, match=r"takes maps \(N, C, H, W\).* Got shape"):
         fitted(estimator, model=None)  # a table's network drops single features
     with pytest.raises(InvalidInputError, match=r"must have nn.Dropout.* Got Sequential without any"):
         fitted(estimator, model=lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))
@@ -265,7 +265,7 @@ def test_dropout_is_off_and_views_keep_the_memory_format() -> None:
     [
         ({"crop": -1}, "'crop' argument must be a whole number of at least 0. Got -1"),
         ({"crop": 0.5}, "'crop' argument must be a whole number of at least 0. Got 0.5"),
-        ({"crop": 0, "flip": False}, "all views of a picture would be the same"),
+        ({"crop": 0, "flip": False}, "all views would be the same"),
         ({"passes": 1}, "'passes' argument must be a whole number of at least 2"),
     ],
 )
@@ -281,7 +281,7 @@ def test_what_cannot_be_flipped_or_shifted_is_refused() -> None:
         RandomAugmentation().estimate(nn.Linear(4, 3), torch.zeros(5, 4))
     with pytest.raises(InvalidInputError, match=r"smaller than the pictures' sides, \(8, 8\). Got 8"):
         RandomAugmentation(crop=8).estimate(nn.Flatten(), torch.zeros(5, 1, SIDE, SIDE))
-    with pytest.raises(NotStochasticError, match=r"All 10 views of 5 pictures gave the same output"):
+    with pytest.raises(NotStochasticError, match=r"All 10 views of each picture gave the same output"):
         RandomAugmentation().estimate(nn.Flatten(), torch.zeros(5, 1, SIDE, SIDE), check=True)
 
 
@@ -303,7 +303,7 @@ def test_an_estimator_of_ones_own_needs_one_method() -> None:
 
 @each
 def test_an_estimator_for_the_other_task_is_refused(make: Callable[..., UncertaintyEstimator]) -> None:
-    with pytest.raises(InvalidInputError, match=r"is for task='single', and the learner for task='multi'; make it as"):
+    with pytest.raises(InvalidInputError, match=r"must be for task='multi'. Got 'single' instead; make it as"):
         learner(make(), task="multi")
 
 

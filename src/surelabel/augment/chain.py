@@ -11,6 +11,7 @@ from surelabel.augment.draws import Draws
 from surelabel.augment.geometry import flip_and_crop, hole
 from surelabel.augment.randaugment import rand_augment
 from surelabel.augment.settings import AugmentSettings
+from surelabel.core.arrays import bad_argument
 from surelabel.errors import InvalidInputError
 
 
@@ -32,11 +33,8 @@ class Augment:
 
     def __init__(self, settings: AugmentSettings) -> None:
         if settings.magnitude is not None and settings.operations == 0:
-            warnings.warn(
-                f"'magnitude' ({settings.magnitude}) is ignored, because 'operations' is 0 and RandAugment is off.",
-                UserWarning,
-                stacklevel=2,
-            )
+            message = f"'magnitude' ({settings.magnitude}) is ignored: 'operations' is 0, and RandAugment off."
+            warnings.warn(message, UserWarning, stacklevel=2)
         self.settings = settings
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
@@ -78,26 +76,20 @@ class Augment:
 
     def _check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or images.ndim not in (4, 5):
-            raise InvalidInputError(
-                f"The 'images' argument must be uint8 of shape (N, C, H, W). Got {images.dtype} of shape "
-                f"{tuple(images.shape)} instead; keep images as they were read, normalizing is a part of the chain. "
-                "Clips are (N, C, T, H, W)."
-            )
+            got = f"{images.dtype} of shape {tuple(images.shape)}"
+            remedy = "pass images as they were read, the chain normalizes them"
+            raise bad_argument("images", "be uint8 of shape (N, C, H, W) or (N, C, T, H, W)", got, remedy)
         if images.ndim == 4 and self.settings.window:
-            raise InvalidInputError(
-                f"The 'window' setting ({self.settings.window}) is for clips, of shape (N, C, T, H, W). Got images of "
-                f"shape {tuple(images.shape)} instead; set it to 0."
-            )
+            got = f"window={self.settings.window} and images of shape {tuple(images.shape)}"
+            raise InvalidInputError(f"The 'window' setting is for clips, (N, C, T, H, W). Got {got}; set it to 0.")
 
     def _flip_and_crop(self, levels: Tensor, draws: Draws) -> Tensor:
         crop = self.settings.crop
         if not (self.settings.flip or crop):
             return levels
         if crop >= min(levels.shape[2:]):
-            raise InvalidInputError(
-                f"The 'crop' setting must be smaller than the images' sides, {tuple(levels.shape[2:])}. Got {crop} "
-                "instead; an eighth of a side is usual."
-            )
+            must = f"be smaller than the images' sides, {tuple(levels.shape[2:])}"
+            raise bad_argument("crop", must, crop, "an eighth of a side is usual")
         flipped = torch.zeros(draws.count, dtype=torch.bool, device=levels.device)
         if self.settings.flip:
             flipped = draws.uniform("flip") < 0.5
@@ -110,10 +102,7 @@ class Augment:
         mean, std = self.settings.mean or (0.0,) * channels, self.settings.std or (1.0,) * channels
         for name, values in (("mean", mean), ("std", std)):
             if len(values) != channels:
-                raise InvalidInputError(
-                    f"The '{name}' setting must have one number for each channel, {channels}. Got {values} instead; "
-                    "give the data's own."
-                )
+                raise bad_argument(name, f"have one number per channel, {channels}", values, "give the data's own")
         scale = per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
         shift = per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
         return levels * scale + shift

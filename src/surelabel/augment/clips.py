@@ -9,6 +9,7 @@ from torch import Tensor
 
 from surelabel.augment.draws import Draws
 from surelabel.augment.settings import AugmentSettings
+from surelabel.core.arrays import bad_argument
 from surelabel.errors import InvalidInputError
 
 Place = tuple[Tensor, Tensor, Tensor]
@@ -48,22 +49,14 @@ def cut_size(shape: torch.Size, settings: AugmentSettings) -> tuple[int, int, in
     """
     frames, height, width = shape[2:]
     passages, window, side = settings.passages, settings.window, settings.side
-    if frames % passages or window > frames // passages:
+    if frames % passages or window > frames // passages or (passages > 1 and not window):
         raise InvalidInputError(
-            f"The 'passages' and 'window' settings must fit the clips, of {frames} frames: so many stretches of equal "
-            f"length, none shorter than a window. Got passages={passages} and window={window} instead; give the "
-            "'passages' that the clips were stored with."
-        )
-    if passages > 1 and not window:
-        raise InvalidInputError(
-            f"The 'window' setting must be above 0 where clips are stored in several passages. Got passages={passages} "
-            "and window=0 instead; 16 frames are usual."
+            f"Clips of {frames} frames must be 'passages' stretches of equal length, each with room for a 'window'. "
+            f"Got passages={passages} and window={window}; give the passages that the clips were stored with, and a "
+            "window above 0 where there are several (16 is usual)."
         )
     if side > min(height, width):
-        raise InvalidInputError(
-            f"The 'side' setting must not be larger than the images' sides, {(height, width)}. Got {side} instead; 112 "
-            "of 128 is usual."
-        )
+        raise bad_argument("side", f"be at most the images' sides, {(height, width)}", side, "112 of 128 is usual")
     return window or frames, side or height, side or width
 
 

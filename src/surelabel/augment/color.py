@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from surelabel.augment.draws import Draws
-from surelabel.errors import InvalidInputError
+from surelabel.core.arrays import bad_argument
 
 LARGEST = 255.0
 """The brightest grey level."""
@@ -54,10 +54,8 @@ def whole(values: Tensor) -> Tensor:
 def check_color(images: Tensor, what: str) -> None:
     """Refuse images that are neither grey nor red, green and blue: only for operations that need to know."""
     if images.shape[1] not in (1, 3):
-        raise InvalidInputError(
-            f"The 'images' argument must have 1 (grey) or 3 (red, green, blue) channels for {what}. Got "
-            f"{images.shape[1]} channels instead; leave {what} out (flip, crop and hole take any number of channels)."
-        )
+        must, got = f"have 1 (grey) or 3 (red, green, blue) channels for {what}", f"{images.shape[1]} channels"
+        raise bad_argument("images", must, got, f"leave {what} out")
 
 
 def grey_levels(images: Tensor) -> Tensor:

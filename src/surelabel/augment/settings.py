@@ -52,21 +52,13 @@ class AugmentSettings(Settings):
     test_windows: int = Field(1, ge=1, le=_MOST_FRAMES)
 
     @model_validator(mode="after")
-    def _check_channels(self) -> Self:
+    def _check_together(self) -> Self:
         if self.std is not None and min(self.std, default=0.0) <= 0:
             raise ValueError(f"The 'std' setting must be above 0 for every channel. Got {self.std} instead")
         if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
-            raise ValueError(
-                "The 'mean' and 'std' settings must have one number for each channel. "
-                f"Got {len(self.mean)} and {len(self.std)} instead"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_windows(self) -> Self:
+            got = f"{len(self.mean)} and {len(self.std)}"
+            raise ValueError(f"The 'mean' and 'std' settings must have one number for each channel. Got {got} instead")
         if self.test_windows > self.passages:
-            raise ValueError(
-                "The 'test_windows' setting must not be larger than 'passages': a test takes one window of a passage. "
-                f"Got {self.test_windows} and {self.passages} instead"
-            )
+            got = f"{self.test_windows} and {self.passages}"
+            raise ValueError(f"The 'test_windows' setting must not be larger than 'passages'. Got {got} instead")
         return self

@@ -22,16 +22,18 @@ ROUNDING = 1e-6
 """Probabilities this far outside [0, 1] are rounding, not a mistake."""
 
 
+def bad_argument(name: str, must: str, got: object, remedy: str) -> InvalidInputError:
+    """Return the error for an argument that cannot be used, in the words that all such messages share."""
+    return InvalidInputError(f"The '{name}' argument must {must}. Got {got} instead; {remedy}.")
+
+
 def as_array(name: str, value: Any) -> Array:
     """Return `value` as it is when it is a numpy array or torch tensor; lists become numpy arrays."""
     if is_torch(value) or isinstance(value, (np.ndarray, np.generic)):
         return value
     if isinstance(value, (list, tuple, float, int)):
         return np.asarray(value)
-    raise InvalidInputError(
-        f"The '{name}' argument must be a numpy array or a torch tensor. Got {type(value).__name__} instead; "
-        f"convert it with numpy.asarray."
-    )
+    raise bad_argument(name, "be a numpy array or a torch tensor", type(value).__name__, "convert it by numpy.asarray")
 
 
 def is_torch(value: Any) -> bool:
@@ -48,9 +50,7 @@ def namespace(**arrays: Array) -> Any:
     }
     if len(set(kinds.values())) > 1:
         described = ", ".join(f"'{name}' is a {kind}" for name, kind in kinds.items())
-        raise InvalidInputError(
-            f"All arrays must be of one kind and on one device: {described}. Convert them before the call."
-        )
+        raise InvalidInputError(f"All arrays must be of one kind and on one device: {described}; convert them.")
     if any(is_torch(value) for value in present.values()):
         import array_api_compat.torch as torch_namespace
 
@@ -75,19 +75,14 @@ def as_floating(name: str, value: Any) -> Array:
         return array
     if xp.isdtype(array.dtype, ("bool", "integral")):
         return xp.astype(array, xp.asarray(0.0).dtype)
-    raise InvalidInputError(
-        f"The '{name}' argument must hold real numbers. Got dtype {array.dtype} instead; convert it to a float."
-    )
+    raise bad_argument(name, "hold real numbers", f"dtype {array.dtype}", "convert it to a float")
 
 
 def as_boolean(name: str, value: Any) -> Array:
     """Return `value` as a boolean array; numbers are refused: masks of 0 and 1 look like class indices."""
     array = as_array(name, value)
     if not namespace(array=array).isdtype(array.dtype, "bool"):
-        raise InvalidInputError(
-            f"The '{name}' argument must be boolean. Got dtype {array.dtype} instead; "
-            f"pass '{name} == 1' for values of 0 and 1."
-        )
+        raise bad_argument(name, "be boolean", f"dtype {array.dtype}", f"pass '{name} == 1' for values of 0 and 1")
     return array
 
 
@@ -101,38 +96,40 @@ def as_values(name: str, value: Any, ndim: int = 2) -> Array:
 def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
     array = as_values(name, value, ndim)
-    low, high = float(array.min()), float(array.max())  # NaN where the array holds NaN
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        raise InvalidInputError(
-            f"The '{name}' argument must hold probabilities in [0, 1], without NaN. Got values from {low} to "
-            f"{high} instead; pass probabilities (softmax or sigmoid of the logits), never logits."
-        )
+    require_probabilities(name, array)
     return array
 
 
 def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
     """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
     array = as_values(name, value, ndim)
+    require_uncertainties(name, array)
+    return array
+
+
+def require_probabilities(name: str, array: Array) -> None:
+    """Refuse an array of floats that holds a value outside [0, 1], up to `ROUNDING`, or NaN."""
+    low, high = float(array.min()), float(array.max())  # NaN where the array holds NaN
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        must, remedy = "hold probabilities in [0, 1], without NaN", "take the softmax or sigmoid of logits"
+        raise bad_argument(name, must, f"values from {low} to {high}", remedy)
+
+
+def require_uncertainties(name: str, array: Array) -> None:
+    """Refuse an array of floats that holds a value below 0, or NaN."""
     low = float(array.min())
     if not low >= 0:  # as it is with NaN
-        raise InvalidInputError(
-            f"The '{name}' argument must hold uncertainties of at least 0, without NaN. Got a smallest value "
-            f"of {low} instead; pass standard deviations, e.g. over at least two stochastic passes."
-        )
-    return array
+        must, remedy = "hold uncertainties of at least 0, without NaN", "pass standard deviations"
+        raise bad_argument(name, must, f"a smallest value of {low}", remedy)
 
 
 def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) -> None:
     """Refuse an array that has other than `ndim` dimensions or is empty; with `no_rows`, N may be 0."""
     shape = tuple(array.shape)
     if len(shape) != ndim:
-        expected = {1: "(N,)", 2: "(N, C)"}[ndim]
-        raise InvalidInputError(f"The '{name}' argument must have shape {expected}. Got {shape} instead; reshape it.")
+        raise bad_argument(name, f"have shape {'(N,)' if ndim == 1 else '(N, C)'}", shape, "reshape it")
     if 0 in (shape[1:] if no_rows else shape):
-        raise InvalidInputError(
-            f"The '{name}' argument must not be empty. Got shape {shape} instead; leave the call out when "
-            f"there is nothing to look at."
-        )
+        raise bad_argument(name, "not be empty", f"shape {shape}", "pass at least one sample and class")
 
 
 def alike(**arrays: Array) -> Any:
@@ -141,9 +138,7 @@ def alike(**arrays: Array) -> Any:
     shapes = {name: tuple(value.shape) for name, value in arrays.items() if value is not None}
     if len(set(shapes.values())) > 1:
         described = ", ".join(f"'{name}' has {shape}" for name, shape in shapes.items())
-        raise InvalidInputError(
-            f"All arrays must have one shape: {described}. Pass the same samples and classes in each."
-        )
+        raise InvalidInputError(f"All arrays must have one shape: {described}; pass the same samples and classes.")
     return xp
 
 
@@ -157,10 +152,7 @@ def require_number(
     below = number <= high if ends[1] == "]" else number < high
     if above and below:
         return number
-    raise InvalidInputError(
-        f"The '{name}' argument must be a number in {ends[0]}{low:g}, {high:g}{ends[1]}. Got {value!r} "
-        f"instead; {remedy}."
-    )
+    raise bad_argument(name, f"be a number in {ends[0]}{low:g}, {high:g}{ends[1]}", repr(value), remedy)
 
 
 def require_count(name: str, value: Any, low: int, high: int | None = None, *, remedy: str = "choose one") -> int:
@@ -171,19 +163,14 @@ def require_count(name: str, value: Any, low: int, high: int | None = None, *, r
         count = low - 1
     if count < low or (high is not None and count > high):
         limits = f"at least {low}" if high is None or count < low else f"at most {high}"
-        raise InvalidInputError(
-            f"The '{name}' argument must be a whole number of {limits}. Got {value!r} instead; {remedy}."
-        )
+        raise bad_argument(name, f"be a whole number of {limits}", repr(value), remedy)
     return count
 
 
 def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse a value that is none of the choices."""
     if value not in choices:
-        raise InvalidInputError(
-            f"The '{name}' argument must be one of {', '.join(map(repr, choices))}. Got {value!r} instead; choose one "
-            "of them."
-        )
+        raise bad_argument(name, f"be one of {', '.join(map(repr, choices))}", repr(value), "choose one of them")
 
 
 def rounded_to(array: Array, value: float) -> Array:

@@ -14,12 +14,12 @@ from surelabel.core.arrays import (
     as_boolean,
     as_probabilities,
     as_uncertainties,
+    bad_argument,
     namespace,
     require_count,
     widened,
 )
 from surelabel.core.labels import as_truth
-from surelabel.errors import InvalidInputError
 
 
 class ReliabilityBins(NamedTuple):
@@ -132,10 +132,8 @@ def uncertainty_auroc(u: Any, wrong: Any) -> float:
     u_wrong, u_right = u[wrong], xp.sort(u[~wrong])
     num_wrong, num_right = int(u_wrong.shape[0]), int(u_right.shape[0])
     if num_wrong == 0 or num_right == 0:
-        raise InvalidInputError(
-            f"The 'wrong' argument must hold both wrong and right labels. Got {num_wrong} wrong and "
-            f"{num_right} right instead; the AUROC is undefined then, so leave it out."
-        )
+        got = f"{num_wrong} wrong and {num_right} right"
+        raise bad_argument("wrong", "hold both wrong and right labels", got, "leave the AUROC out, it is undefined")
     # Of the right labels, those below count twice and ties once, so that the sum stays in whole numbers.
     below_twice = xp.searchsorted(u_right, u_wrong, side="left") + xp.searchsorted(u_right, u_wrong, side="right")
     return int(xp.sum(below_twice)) / (2 * num_wrong * num_right)

@@ -6,8 +6,16 @@ several labels a sample, gamma is a constant (0.5 in the paper).
 
 from typing import Any, Literal, TypeAlias, get_args
 
-from surelabel.core.arrays import Array, as_array, as_probabilities, namespace, require_number, rounded_to
-from surelabel.errors import InvalidInputError
+from surelabel.core.arrays import (
+    Array,
+    as_array,
+    as_probabilities,
+    bad_argument,
+    namespace,
+    require_choice,
+    require_number,
+    rounded_to,
+)
 
 Task: TypeAlias = Literal["single", "multi"]
 """One label a sample, or several."""
@@ -37,11 +45,7 @@ def pseudo_labels(p: Any, task: Task = "single", gamma: float = 0.5) -> Array:
 
 def check_task(task: Any) -> None:
     """Refuse an unknown task."""
-    if task not in get_args(Task):
-        raise InvalidInputError(
-            f"The 'task' argument must be 'single' (one label a sample) or 'multi' (several). Got {task!r} "
-            f"instead; choose one of the two."
-        )
+    require_choice("task", task, get_args(Task))
 
 
 def as_truth(y: Any, p: Array, task: Task = "single") -> Array:
@@ -51,18 +55,13 @@ def as_truth(y: Any, p: Array, task: Task = "single") -> Array:
     single = task == "single"
     shape, largest = (tuple(p.shape)[:1], p.shape[1] - 1) if single else (tuple(p.shape), 1)
     if not xp.isdtype(y.dtype, "integral" if single else ("bool", "integral")) or tuple(y.shape) != shape:
-        what = "one class index per sample: integers" if single else "0 and 1 for each sample and class,"
+        must = f"hold {'one class index per sample' if single else '0 or 1 per sample and class'}, in shape {shape}"
         remedy = "pass class indices, not one-hot rows" if single else "pass one column per class"
-        raise InvalidInputError(
-            f"The 'y' argument must hold {what} of shape {shape} for task '{task}'. Got {y.dtype} of shape "
-            f"{tuple(y.shape)} instead; {remedy}."
-        )
+        raise bad_argument("y", must, f"{y.dtype} of shape {tuple(y.shape)}", remedy)
     low, high = int(y.min()), int(y.max())
     if low < 0 or high > largest:
-        raise InvalidInputError(
-            f"The 'y' argument must hold values from 0 to {largest}. Got values from {low} to {high} instead; leave "
-            "out samples whose label is unknown."
-        )
+        remedy = "leave out samples whose label is unknown"
+        raise bad_argument("y", f"hold values from 0 to {largest}", f"values from {low} to {high}", remedy)
     return y
 
 

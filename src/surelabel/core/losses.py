@@ -12,15 +12,7 @@ compile and never make the host wait for the device.
 import math
 from typing import Any
 
-from surelabel.core.arrays import (
-    Array,
-    alike,
-    as_boolean,
-    as_floating,
-    namespace,
-    require_number,
-    require_shape,
-)
+from surelabel.core.arrays import Array, alike, as_boolean, as_floating, namespace, require_number, require_shape
 from surelabel.core.labels import Task, check_task
 from surelabel.errors import InvalidInputError
 
@@ -186,7 +178,4 @@ def _checked(logits: Any, **masks: Any) -> tuple[Array, ...]:
 
 def _require_two_classes(logits: Array) -> None:
     if logits.shape[1] < 2:
-        raise InvalidInputError(
-            "The 'logits' argument must have at least two classes. Got one instead; for a yes/no question "
-            "use masked_binary_cross_entropy."
-        )
+        raise InvalidInputError("'logits' must have at least two classes; with one, use masked_binary_cross_entropy.")

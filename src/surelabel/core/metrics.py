@@ -16,6 +16,9 @@ import numpy.typing as npt
 
 from surelabel.errors import InvalidInputError
 
+Floats = npt.NDArray[np.floating]
+Mask = npt.NDArray[np.bool_]
+
 RESAMPLES = 500
 """How many times `map_change` draws the samples anew."""
 _BLOCK = 1 << 22
@@ -30,7 +33,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def accuracy(p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_]) -> float:
+def accuracy(p: Floats, y: Mask) -> float:
     """Return the share of rows whose largest p is at the true class.
 
     Args:
@@ -52,7 +55,7 @@ class AveragePrecision(NamedTuple):
     """VOC2007's: the mean over t = 0, 0.1, ..., 1 of the largest P where R >= t."""
 
 
-def average_precision(score: npt.NDArray[np.floating], present: npt.NDArray[np.bool_]) -> AveragePrecision:
+def average_precision(score: Floats, present: Mask) -> AveragePrecision:
     """Return the average precision of a ranking: sum_n (R_n - R_{n-1}) P_n, and VOC2007's over eleven points.
 
     Args:
@@ -74,9 +77,7 @@ def average_precision(score: npt.NDArray[np.floating], present: npt.NDArray[np.b
     return AveragePrecision(float(uninterpolated), float(best_from_here_on[first_that_reaches].mean()))
 
 
-def class_average_precisions(
-    p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]
-) -> list[AveragePrecision | None]:
+def class_average_precisions(p: Floats, y: Mask, g: Mask) -> list[AveragePrecision | None]:
     """Return the average precision of each of the C classes; None for a class without a known positive.
 
     Args:
@@ -88,9 +89,7 @@ def class_average_precisions(
     return [average_precision(score, present) if present.any() else None for score, present in known]
 
 
-def mean_average_precision(
-    p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]
-) -> AveragePrecision | None:
+def mean_average_precision(p: Floats, y: Mask, g: Mask) -> AveragePrecision | None:
     """Return the mean over the classes that have a known positive, by both definitions; None when none has.
 
     Args:
@@ -102,12 +101,7 @@ def mean_average_precision(
     >>> mean_average_precision(p, y, np.ones_like(y))
     AveragePrecision(uninterpolated=1.0, eleven_point=1.0)
     """
-    return mean_over_classes(class_average_precisions(p, y, g))
-
-
-def mean_over_classes(classes: list[AveragePrecision | None]) -> AveragePrecision | None:
-    """Return the mean of those that are there, None of none."""
-    scored = [one for one in classes if one is not None]
+    scored = [one for one in class_average_precisions(p, y, g) if one is not None]
     return AveragePrecision(*np.mean(scored, axis=0).tolist()) if scored else None
 
 
@@ -126,7 +120,7 @@ def share_interval(right: int, number: int) -> Interval:
     return Interval(right / number, low, high)
 
 
-def paired_change(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> Interval:
+def paired_change(before: Mask, after: Mask) -> Interval:
     """Return by how much the share of right labels of the same samples changed (Newcombe, 1998, method 10).
 
     change - sqrt(a² - 2 phi a b + b²) to change + sqrt(c² - 2 phi c d + d²), where a and c are the distances of the
@@ -158,7 +152,7 @@ def _wilson(right: int, number: int) -> Interval:
     return Interval(share, middle - half, middle + half)
 
 
-def _correlation(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) -> float:
+def _correlation(before: Mask, after: Mask) -> float:
     """Newcombe's phi: a positive correlation is corrected for continuity, and 0 where one share is 0 or 1."""
     number, first, last = len(before), int(before.sum()), int(after.sum())
     spread = math.sqrt(first * (number - first) * last * (number - last))
@@ -169,10 +163,10 @@ def _correlation(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]) ->
 
 
 def map_change(
-    before: npt.NDArray[np.floating],
-    after: npt.NDArray[np.floating],
-    y: npt.NDArray[np.bool_],
-    g: npt.NDArray[np.bool_],
+    before: Floats,
+    after: Floats,
+    y: Mask,
+    g: Mask,
     seed: int = 0,
 ) -> Interval:
     """Return by how much the mean average precision of the same samples changed, with a paired bootstrap's interval.
@@ -197,9 +191,7 @@ def map_change(
     return Interval(float(change[0]), float(low), float(high))
 
 
-def _resampled_means(
-    p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_], times: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64]:
+def _resampled_means(p: Floats, y: Mask, g: Mask, times: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Return the mean average precision of R resamples, in which sample i is there times[r, i] times; NaN of none."""
     total, scored = np.zeros(len(times)), np.zeros(len(times))
     for code in np.flatnonzero((y & g).any(axis=0)):
@@ -228,16 +220,11 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
-        raise InvalidInputError(
-            f"The 'a' and 'b' arguments must be paired values of at least two seeds. Got shapes {first.shape} and "
-            f"{second.shape} instead; give one value for each seed, in the same order."
-        )
+        got = f"shapes {first.shape} and {second.shape}"
+        raise InvalidInputError(f"'a' and 'b' must be paired values of at least two seeds. Got {got}.")
     difference = first - second
     if not np.isfinite(difference).all():
-        raise InvalidInputError(
-            f"The 'a' and 'b' arguments must be finite. Got the differences {difference.tolist()} instead; "
-            "leave out runs that did not finish."
-        )
+        raise InvalidInputError(f"'a' - 'b' must be finite. Got {difference.tolist()}; leave out unfinished runs.")
     from scipy.special import stdtrit
 
     mean = float(difference.mean())

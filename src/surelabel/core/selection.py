@@ -14,18 +14,20 @@ from surelabel.core.arrays import (
     alike,
     as_boolean,
     as_floating,
-    as_probabilities,
     as_uncertainties,
+    as_values,
+    bad_argument,
     namespace,
     require_count,
     require_number,
+    require_probabilities,
     require_shape,
+    require_uncertainties,
     rounded_to,
     row_blocks,
     widened,
 )
 from surelabel.core.labels import Task, check_task, hard_labels, top_entries
-from surelabel.errors import InvalidInputError
 
 
 class Selection(NamedTuple):
@@ -78,16 +80,28 @@ def select(
     check_task(task)
     gamma = require_number("gamma", gamma, 0, 1, ends="()")
     _check_thresholds(tau_p, tau_n, kappa_p, kappa_n)
-    p, u = as_probabilities("p", p), None if u is None else as_uncertainties("u", u)
-    p_soft = p if p_soft is None else as_probabilities("p_soft", p_soft)
-    u_soft = u if u_soft is None else as_uncertainties("u_soft", u_soft)
-    xp = alike(p=p, u=u, p_soft=p_soft, u_soft=u_soft)
-    _require_uncertainty("u", u, "kappa_p", kappa_p)
-    _require_uncertainty("u_soft", u_soft, "kappa_n", kappa_n)
+    probabilities = {"p": as_values("p", p)}
+    if p_soft is not None:
+        probabilities["p_soft"] = as_values("p_soft", p_soft)
+    uncertainties = {
+        name: as_values(name, value) for name, value in (("u", u), ("u_soft", u_soft)) if value is not None
+    }
+    xp = alike(**probabilities, **uncertainties)
+    p, u = probabilities["p"], uncertainties.get("u")
+    p_soft, u_soft = probabilities.get("p_soft", p), uncertainties.get("u_soft", u)
+    for name, values, kappa_name, kappa in (("u", u, "kappa_p", kappa_p), ("u_soft", u_soft, "kappa_n", kappa_n)):
+        if values is None and kappa < math.inf:
+            got, remedy = f"None and {kappa_name}={kappa}", f"pass it, or {kappa_name}=math.inf"
+            raise bad_argument(name, f"be given while '{kappa_name}' is finite", got, remedy)
 
     tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
     positive, negative = (xp.zeros(p.shape, dtype=xp.bool, device=p.device) for _ in range(2))
     for rows in row_blocks(p):
+        # Values are checked where they are compared: a large array is read from memory once.
+        for name, values in probabilities.items():
+            require_probabilities(name, values[rows])
+        for name, values in uncertainties.items():
+            require_uncertainties(name, values[rows])
         negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
         if task == "single":
             # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
@@ -127,14 +141,9 @@ def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Select
     """
     floor = require_count("floor", floor, 0)
     if not isinstance(s, tuple) or len(s) != 2:
-        raise InvalidInputError(
-            f"The 's' argument must be a Selection(positive, negative). Got {type(s).__name__} instead; pass what "
-            "select returned."
-        )
+        raise bad_argument("s", "be a Selection(positive, negative)", type(s).__name__, "pass what select returned")
     if u is None:
-        raise InvalidInputError(
-            "The 'u' argument must hold uncertainties (N, C). Got None instead; pass 1 - p to rank by confidence."
-        )
+        raise bad_argument("u", "hold uncertainties (N, C)", None, "pass 1 - p to rank by confidence")
     positive, negative = as_boolean("s.positive", s[0]), as_boolean("s.negative", s[1])
     require_shape("s.positive", positive, 2)
     u = as_uncertainties("u", u)
@@ -203,33 +212,17 @@ def _check_thresholds(tau_p: float, tau_n: float, kappa_p: float, kappa_n: float
     for name, kappa in (("kappa_p", kappa_p), ("kappa_n", kappa_n)):
         require_number(name, kappa, 0, math.inf)
     if tau_n > tau_p:
-        raise InvalidInputError(
-            f"The 'tau_n' argument must not be above 'tau_p'. Got tau_n={tau_n} and tau_p={tau_p} instead; "
-            f"lower tau_n or raise tau_p."
-        )
-
-
-def _require_uncertainty(name: str, u: Array | None, kappa_name: str, kappa: float) -> None:
-    if u is None and kappa < math.inf:
-        raise InvalidInputError(
-            f"The '{name}' argument must be given while '{kappa_name}' is finite. Got None and "
-            f"{kappa_name}={kappa} instead; pass the uncertainties, or {kappa_name}=math.inf to select by "
-            f"confidence alone."
-        )
+        got, remedy = f"tau_n={tau_n} and tau_p={tau_p}", "lower tau_n or raise tau_p"
+        raise bad_argument("tau_n", "not be above 'tau_p'", got, remedy)
 
 
 def checked_shares(shares: Array, num_classes: int) -> Array:
     """Return the shares of the classes (C,), widened, or say what is wrong with them."""
     shares = widened(as_floating("shares", shares))
     if tuple(shares.shape) != (num_classes,):
-        raise InvalidInputError(
-            f"The 'shares' argument must have shape ({num_classes},). Got {tuple(shares.shape)} instead; "
-            f"pass one share per class."
-        )
+        raise bad_argument("shares", f"have shape ({num_classes},)", tuple(shares.shape), "pass one per class")
     low, high = float(shares.min()), float(shares.max())
     if not (low >= 0 and 0 < high < math.inf):
-        raise InvalidInputError(
-            f"The 'shares' argument must hold finite numbers of at least 0, one of them above 0. Got values "
-            f"from {low} to {high} instead; pass class frequencies."
-        )
+        must = "hold finite numbers of at least 0, one of them above 0"
+        raise bad_argument("shares", must, f"values from {low} to {high}", "pass class frequencies")
     return shares

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.core.arrays import alike, as_probabilities, as_uncertainties, require_number, to_numpy
+from surelabel.core.arrays import alike, as_probabilities, as_uncertainties, bad_argument, require_number, to_numpy
 from surelabel.core.labels import Task, as_truth, check_task, hard_labels, top_entries
 from surelabel.errors import InvalidInputError
 
@@ -62,9 +62,8 @@ class Thresholds(NamedTuple):
                 f"{self.num_samples} held-out samples ({self.coverage:.1%}), {self.num_wrong} of them wrong "
                 f"({self.num_wrong / self.num_selected:.2%}): {promise}."
             )
-        if self.more_labels is None:
-            remedy = "More samples would not show it either, unless a smaller share of the surest were wrong."
-        else:
+        remedy = "More samples would not show it either, unless a smaller share of the surest were wrong."
+        if self.more_labels is not None:
             remedy = f"About {self.more_labels} more samples would, if the share of wrong ones stays as it is."
         return (
             f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy} A smaller "
@@ -171,14 +170,12 @@ def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> 
 def _of_pool(pool: Any, num_classes: int, with_uncertainty: bool, task: Task, gamma: float) -> HeldOutLabels:
     """Return the positive labels of a pool; none is called wrong."""
     if not isinstance(pool, tuple | list) or len(pool) != 2:
-        raise InvalidInputError(f"The 'pool' argument must be a pair (p, u). Got {type(pool).__name__} instead.")
+        raise bad_argument("pool", "be a pair (p, u)", type(pool).__name__, "pass both")
     p, u = as_probabilities("pool", pool[0]), None if pool[1] is None else as_uncertainties("pool", pool[1])
     if (u is not None) != with_uncertainty:
         raise InvalidInputError("The 'pool' argument must have uncertainties if 'u' is given, and only then.")
     if p.shape[1] != num_classes:
-        raise InvalidInputError(
-            f"The 'pool' argument must have the classes of 'p'. Got {p.shape[1]} and {num_classes}."
-        )
+        raise InvalidInputError(f"The 'pool' must have the classes of 'p'. Got {p.shape[1]} and {num_classes}.")
     truth = hard_labels(p, task, gamma) if task == "multi" else top_entries(p)[1]
     return judge(p, u, truth, task, gamma)
 

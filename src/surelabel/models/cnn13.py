@@ -7,19 +7,16 @@ Every convolution is followed by BatchNorm and LeakyReLU(0.1), and has no bias o
 For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M multiply-adds.
 """
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrizations
 
-from surelabel.models.image import check_pictures, check_sizes, draw_weights
+from surelabel.models.image import PictureNetwork, draw_weights
 
 SLOPE = 0.1
 """Of LeakyReLU below 0."""
 
-SMALLEST_SIDE = 12
-"""Halved twice, a smaller picture leaves nothing for the 3 x 3 convolution without padding."""
 
-
-class CNN13(nn.Module):
+class CNN13(PictureNetwork):
     """Logits from pictures, by CNN-13.
 
     Convolutions start as He et al. (2015) propose: normal, with standard deviation sqrt(2 / ((1 + 0.1²) fan_in)), which
@@ -39,6 +36,9 @@ class CNN13(nn.Module):
         torch.Size([4, 10])
     """
 
+    smallest_side = 12
+    """Halved twice, a smaller picture leaves nothing for the 3 x 3 convolution without padding."""
+
     def __init__(
         self,
         sample_shape: tuple[int, ...],
@@ -48,9 +48,7 @@ class CNN13(nn.Module):
         dropout: float = 0.3,
         weight_norm: bool = False,
     ) -> None:
-        super().__init__()
-        check_pictures(sample_shape, SMALLEST_SIDE)
-        check_sizes(num_classes, width, dropout)
+        super().__init__(sample_shape, num_classes, width, dropout)
         self.layers = nn.Sequential(
             *_convolution(sample_shape[0], width, 3),
             *_convolution(width, width, 3),
@@ -74,11 +72,6 @@ class CNN13(nn.Module):
             for layer in self.layers:
                 if isinstance(layer, (nn.Conv2d, nn.Linear)):
                     parametrizations.weight_norm(layer)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
-        logits: Tensor = self.layers(x)
-        return logits
 
 
 cnn13 = CNN13

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.core.arrays import require_choice, require_count, require_number
+from surelabel.core.arrays import bad_argument, require_choice, require_count, require_number
 from surelabel.errors import InvalidInputError
 
 DropoutKind: TypeAlias = Literal["dropout", "spatial", "dropblock"]
@@ -156,11 +156,8 @@ def replace_dropout(
                 new[layer] = dropout_layer(kind, layer.p if rate is None else rate, block_size).train(layer.training)
             model.set_submodule(name, new[layer])
     if not new:
-        raise InvalidInputError(
-            f"The 'model' argument must have nn.Dropout, nn.Dropout2d or DropBlock2d layers within it, in whose place "
-            f"'{kind}' layers can stand. Got {type(model).__name__} without any instead; add dropout where the network "
-            f"is to be random."
-        )
+        got, remedy = f"{type(model).__name__} without any", "add dropout where the network is to be random"
+        raise bad_argument("model", "have nn.Dropout, nn.Dropout2d or DropBlock2d layers to replace", got, remedy)
     return len(new)
 
 
@@ -173,7 +170,5 @@ def _blocks(corners: Tensor, rows: int, columns: int) -> Tensor:
 
 def _check_maps(layer: nn.Module, x: Tensor) -> None:
     if x.ndim != 4:
-        raise InvalidInputError(
-            f"{type(layer).__name__} takes maps (N, channels, height, width). Got an input of shape {tuple(x.shape)} "
-            f'instead; use it before maps are flattened or averaged, or the kind "dropout", which takes any shape.'
-        )
+        name, shape = type(layer).__name__, tuple(x.shape)
+        raise InvalidInputError(f"{name} takes maps (N, C, H, W). Got shape {shape}; use nn.Dropout after flattening.")

@@ -1,16 +1,34 @@
 """What networks for pictures share, and a small one for small pictures, with dropout before each linear layer."""
 
+from collections.abc import Iterator
+
 from torch import Tensor, nn
 
-from surelabel.core.arrays import require_count, require_number
-from surelabel.errors import InvalidInputError
+from surelabel.core.arrays import bad_argument, require_count, require_number
 from surelabel.models.dropout import Dropout
 
-SMALLEST_SIDE = 5
-"""Two convolutions of 3 x 3 without padding, the second with a stride of 2, leave nothing of a smaller picture."""
+
+class PictureNetwork(nn.Module):
+    """What networks for pictures have in common: layers that run one after another, and checks of their sizes."""
+
+    smallest_side: int
+    """Of a picture, in pixels."""
+    layers: nn.Sequential
+
+    def __init__(self, sample_shape: tuple[int, ...], num_classes: int, width: int, dropout: float) -> None:
+        super().__init__()
+        if len(sample_shape) != 3 or min(sample_shape[1:]) < self.smallest_side:
+            must = f"be (channels, height, width) with at least {self.smallest_side} pixels a side"
+            raise bad_argument("sample_shape", must, tuple(sample_shape), "reshape or enlarge the samples")
+        check_sizes(num_classes, width, dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        logits: Tensor = self.layers(x)
+        return logits
 
 
-class SmallImageNetwork(nn.Module):
+class SmallImageNetwork(PictureNetwork):
     """Logits from pictures: `convolution -> convolution of stride 2 -> dropout, linear -> dropout, linear`, with ReLUs.
 
     Args:
@@ -25,12 +43,13 @@ class SmallImageNetwork(nn.Module):
         torch.Size([4, 10])
     """
 
+    smallest_side = 5
+    """Two convolutions of 3 x 3 without padding, the second with a stride of 2, leave nothing of a smaller picture."""
+
     def __init__(
         self, sample_shape: tuple[int, ...], num_classes: int, *, width: int = 16, dropout: float = 0.3
     ) -> None:
-        super().__init__()
-        check_pictures(sample_shape, SMALLEST_SIDE, "reshape the samples, or use a network for tables")
-        check_sizes(num_classes, width, dropout)
+        super().__init__(sample_shape, num_classes, width, dropout)
         channels, *sides = sample_shape
         rows, columns = ((side - 3) // 2 for side in sides)
         self.layers = nn.Sequential(
@@ -46,27 +65,22 @@ class SmallImageNetwork(nn.Module):
             nn.Linear(4 * width, num_classes),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
-        logits: Tensor = self.layers(x)
-        return logits
-
 
 small_image_network = SmallImageNetwork
 """A model factory by reference."""
 
 
-def check_pictures(
-    sample_shape: tuple[int, ...],
-    smallest: int,
-    remedy: str = "reshape or enlarge the pictures, or use SmallImageNetwork",
-) -> None:
-    """Refuse samples that are no pictures (channels, height, width), or have fewer than `smallest` pixels a side."""
-    if len(sample_shape) != 3 or min(sample_shape[1:]) < smallest:
-        raise InvalidInputError(
-            f"The 'sample_shape' argument must be (channels, height, width) with at least {smallest} pixels a "
-            f"side. Got {tuple(sample_shape)} instead; {remedy}."
-        )
+def block_shapes(channels: int, width: int, blocks: int) -> Iterator[tuple[int, int, int]]:
+    """Give channels before, channels after, and stride of each block of three groups, each twice as wide as the last.
+
+    Example:
+        >>> list(block_shapes(16, 32, 1))
+        [(16, 32, 1), (32, 64, 2), (64, 128, 2)]
+    """
+    for group in range(3):
+        for block in range(blocks):
+            yield channels, width * 2**group, 2 if group > 0 and block == 0 else 1
+            channels = width * 2**group
 
 
 def check_sizes(num_classes: int, width: int, dropout: float) -> None:

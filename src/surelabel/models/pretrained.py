@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.text import check_size
+from surelabel.core.arrays import bad_argument
 from surelabel.errors import DataError, InvalidInputError
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
@@ -67,10 +68,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     .pth, .pt). Got 'weights.onnx' instead; save the weights as one, or leave it out.
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path).endswith(SUFFIXES):
-        raise InvalidInputError(
-            f"The 'pretrained' argument must be the path of a weights file ({', '.join(SUFFIXES)}). Got {path!r} "
-            "instead; save the weights as one, or leave it out."
-        )
+        must = f"be the path of a weights file ({', '.join(SUFFIXES)})"
+        raise bad_argument("pretrained", must, repr(path), "save the weights as one, or leave it out")
     try:
         if os.fspath(path).endswith(".safetensors"):
             content: Any = safetensors.torch.load_file(path)
@@ -90,10 +89,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ) from error
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         held = _listed(list(content)) if isinstance(content, Mapping) else type(content).__name__
-        raise InvalidInputError(
-            f"The 'pretrained' file '{path}' must hold tensors by their names, and nothing else. Got {held} instead; "
-            "save the network's state_dict() alone."
-        )
+        raise InvalidInputError(f"'{path}' must hold tensors by their names. Got {held}; save state_dict() alone.")
     return dict(content)
 
 
@@ -116,8 +112,7 @@ def _check_fit(path: str | os.PathLike[str], mine: Mapping[str, Tensor], given: 
     problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
     if problems:
         raise InvalidInputError(
-            f"The weights of the 'pretrained' file '{path}' do not fit the network: {'; '.join(problems)}. Use the "
-            "weights of this very network, named as torchvision names them."
+            f"The weights of '{path}' do not fit the network: {'; '.join(problems)}. Use weights of this very network."
         )
 
 

@@ -16,17 +16,14 @@ import os
 from torch import Tensor, nn
 
 from surelabel.core.arrays import require_count
-from surelabel.models.image import check_pictures, check_sizes
+from surelabel.models.image import PictureNetwork
 from surelabel.models.pretrained import load_pretrained
-
-SMALLEST_SIDE = 32
-"""The network halves a picture five times: of a smaller one, less than one value would be left."""
 
 EXPANSION = 4
 """A block has so many times the channels of its 3 x 3 convolution."""
 
 
-class ResNet(nn.Module):
+class ResNet(PictureNetwork):
     """Logits from pictures, by a residual network of bottleneck blocks.
 
     Weights start as torchvision's do: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
@@ -47,6 +44,9 @@ class ResNet(nn.Module):
         torch.Size([4, 20])
     """
 
+    smallest_side = 32
+    """The network halves a picture five times: of a smaller one, less than one value would be left."""
+
     def __init__(
         self,
         sample_shape: tuple[int, ...],
@@ -57,9 +57,7 @@ class ResNet(nn.Module):
         dropout: float = 0.3,
         pretrained: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__()
-        check_pictures(sample_shape, SMALLEST_SIDE)
-        check_sizes(num_classes, width, dropout)
+        super().__init__(sample_shape, num_classes, width, dropout)
         first, second, third, fourth = blocks
         self.conv1 = nn.Conv2d(sample_shape[0], width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)

@@ -19,8 +19,7 @@ from typing import Literal, TypeAlias, get_args
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.core.arrays import require_choice
-from surelabel.errors import InvalidInputError
+from surelabel.core.arrays import bad_argument, require_choice
 from surelabel.models.image import check_sizes
 from surelabel.models.pretrained import load_pretrained
 from surelabel.models.resnet import draw_residual_weights
@@ -156,8 +155,6 @@ def _around(channels: int, wider: int, stride: int, shortcut: Shortcut) -> list[
 def _check_clips(sample_shape: tuple[int, ...], stem: Stem) -> None:
     frames, side = SMALLEST[stem]
     if len(sample_shape) != 4 or sample_shape[1] < frames or min(sample_shape[2:]) < side:
-        raise InvalidInputError(
-            f"The 'sample_shape' argument must be (channels, frames, height, width) with at least {frames} frames of "
-            f"{side} x {side} pixels for the stem '{stem}'. Got {tuple(sample_shape)} instead; take longer or larger "
-            "clips, or for pictures use resnet50."
-        )
+        must = f"be (channels, frames, height, width), at least {frames} frames of {side} x {side} for stem '{stem}'"
+        remedy = "take longer or larger clips, or for pictures use resnet50"
+        raise bad_argument("sample_shape", must, tuple(sample_shape), remedy)

@@ -13,17 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from surelabel.errors import InvalidInputError
-from surelabel.models.image import check_pictures, check_sizes, draw_weights
+from surelabel.core.arrays import bad_argument
+from surelabel.models.image import PictureNetwork, block_shapes, draw_weights
 
 BLOCKS = 4
 """In each of the three groups: with two convolutions each, the first one and the linear layer they are 26 layers."""
 
-SMALLEST_SIDE = 5
-"""Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
 
-
-class ShakeShake(nn.Module):
+class ShakeShake(PictureNetwork):
     """Logits from pictures, by Shake-Shake with 26 layers.
 
     Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
@@ -41,42 +38,26 @@ class ShakeShake(nn.Module):
         torch.Size([4, 10])
     """
 
+    smallest_side = 5
+    """Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+
     def __init__(
-        self,
-        sample_shape: tuple[int, ...],
-        num_classes: int,
-        *,
-        width: int = 96,
-        dropout: float = 0.3,
+        self, sample_shape: tuple[int, ...], num_classes: int, *, width: int = 96, dropout: float = 0.3
     ) -> None:
-        super().__init__()
-        check_pictures(sample_shape, SMALLEST_SIDE)
-        check_sizes(num_classes, width, dropout)
+        super().__init__(sample_shape, num_classes, width, dropout)
         if width % 2 != 0:
-            raise InvalidInputError(
-                f"The 'width' argument must be even: half of a shortcut's channels come from each of two places. "
-                f"Got {width!r} instead; the published width is 96."
-            )
-        channels = 16
-        layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
-        layers.append(nn.BatchNorm2d(channels))
-        for group in range(3):
-            for block in range(BLOCKS):
-                stride = 2 if group > 0 and block == 0 else 1
-                wider = width * 2**group
-                first, second = (_branch(channels, wider, stride, dropout) for _ in range(2))
-                around = nn.Identity() if channels == wider else _Shortcut(channels, wider, stride)
-                layers.append(_Block(first, second, around))
-                channels = wider
+            # Half of a shortcut's channels come from each of two places.
+            raise bad_argument("width", "be even", repr(width), "the published width is 96")
         self.layers = nn.Sequential(
-            *layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)
+            nn.Conv2d(sample_shape[0], 16, 3, padding=1, bias=False),
+            nn.BatchNorm2d(16),
+            *(_Block(*shape, dropout) for shape in block_shapes(16, width, BLOCKS)),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4 * width, num_classes),
         )
         draw_weights(self)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
-        logits: Tensor = self.layers(x)
-        return logits
 
 
 def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
@@ -105,9 +86,10 @@ def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
 class _Block(nn.Module):
     """Return shortcut(x) + shake(branch 1(x), branch 2(x)) for x (N, C, H, W)."""
 
-    def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module) -> None:
+    def __init__(self, channels: int, wider: int, stride: int, dropout: float) -> None:
         super().__init__()
-        self.first, self.second, self.shortcut = first, second, shortcut
+        self.first, self.second = (_branch(channels, wider, stride, dropout) for _ in range(2))
+        self.shortcut = nn.Identity() if channels == wider else _Shortcut(channels, wider, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.shortcut(x) + shake(self.first(x), self.second(x), self.training)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from torch import nn
 
-from surelabel.errors import InvalidInputError
+from surelabel.core.arrays import bad_argument
 from surelabel.models.dropout import DropBlock2d, Dropout, SpatialDropout2d
 
 LayerTypes: TypeAlias = tuple[type[nn.Module], ...]
@@ -106,19 +106,14 @@ def draws_for_each_row(layer: nn.Module) -> bool:
 
 def check_layer_types(extra_types: LayerTypes) -> None:
     """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
+    name, remedy = "stochastic_layers", "write stochastic_layers=(MyLayer,), the class and not a layer made from it"
     are_classes = isinstance(extra_types, tuple) and all(isinstance(layer_type, type) for layer_type in extra_types)
     if not are_classes or not all(issubclass(layer_type, nn.Module) for layer_type in extra_types):
-        raise InvalidInputError(
-            f"The 'stochastic_layers' argument must be a tuple of layer classes, derived from torch.nn.Module. Got "
-            f"{extra_types!r} instead; write stochastic_layers=(MyLayer,), with the class and not a layer made from it."
-        )
+        raise bad_argument(name, "be a tuple of layer classes, derived from torch.nn.Module", repr(extra_types), remedy)
     for layer_type in extra_types:
         if issubclass(layer_type, _RUNNING_STATISTICS) or issubclass(_RUNNING_STATISTICS, layer_type):
-            raise InvalidInputError(
-                f"The 'stochastic_layers' argument must not take in normalization layers, which would "
-                f"overwrite their running statistics. Got {layer_type.__name__} instead; name the class of "
-                f"the random layer."
-            )
+            must = "not take in normalization layers, which would overwrite their running statistics"
+            raise bad_argument(name, must, layer_type.__name__, remedy)
 
 
 def _set_mode(module: nn.Module, training: bool) -> None:

@@ -84,10 +84,8 @@ class TableNetwork(nn.Module):
         """Return logits (N, C) for rows (N, F), or (N, ...) with F values a row."""
         x = x.flatten(1)
         if x.shape[1] != self.num_features:
-            raise InvalidInputError(
-                f"The network takes rows of {self.num_features} features. Got rows of {x.shape[1]} "
-                f"instead; pass the columns it was trained on, in the same order."
-            )
+            got = f"{x.shape[1]}; pass the columns it was trained on, in the same order"
+            raise InvalidInputError(f"The network takes rows of {self.num_features} features. Got rows of {got}.")
         standardized = self._standardized(x)
         if self.training and self.noise > 0:
             draws = torch.randn(len(x), len(self.directions), dtype=standardized.dtype, device=x.device)
@@ -146,10 +144,8 @@ class TableNetwork(nn.Module):
         mean = total / count
         wrong = torch.nonzero(~torch.isfinite(mean + squares)).flatten()
         if len(wrong):
-            raise InvalidInputError(
-                f"Feature {int(wrong[0])} of the samples has values that are missing, infinite or too large to square; "
-                "remove or replace them."
-            )
+            feature = f"Feature {int(wrong[0])} of the samples"
+            raise InvalidInputError(f"{feature} has values that are missing, infinite or too large; replace them.")
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(shift + mean)
         # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.

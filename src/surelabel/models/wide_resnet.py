@@ -14,17 +14,13 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
-from surelabel.core.arrays import require_choice, require_count, require_number
-from surelabel.errors import InvalidInputError
-from surelabel.models.image import check_pictures, check_sizes, draw_weights
+from surelabel.core.arrays import bad_argument, require_choice, require_count, require_number
+from surelabel.models.image import PictureNetwork, block_shapes, draw_weights
 
 Activation: TypeAlias = Literal["relu", "mish"]
 
-SMALLEST_SIDE = 5
-"""Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
 
-
-class WideResNet(nn.Module):
+class WideResNet(PictureNetwork):
     """Logits from pictures, by a Wide ResNet.
 
     Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
@@ -51,6 +47,9 @@ class WideResNet(nn.Module):
         torch.Size([4, 10])
     """
 
+    smallest_side = 5
+    """Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+
     def __init__(
         self,
         sample_shape: tuple[int, ...],
@@ -63,39 +62,28 @@ class WideResNet(nn.Module):
         norm_momentum: float = 0.1,
         norm_bias: float = 0.0,
     ) -> None:
-        super().__init__()
-        check_pictures(sample_shape, SMALLEST_SIDE)
-        check_sizes(num_classes, width, dropout)
-        _check_depth(depth)
+        super().__init__(sample_shape, num_classes, width, dropout)
+        remedy = "choose 10, 16, 22 or 28, for example"
+        if require_count("depth", depth, 10, remedy=remedy) % 6 != 4:
+            raise bad_argument("depth", "be 6 n + 4, for n blocks in each of three groups", repr(depth), remedy)
         require_choice("activation", activation, get_args(Activation))
         make_activation = nn.ReLU if activation == "relu" else nn.Mish
         momentum = require_number("norm_momentum", norm_momentum, 0, 1, ends="(]")
         require_number("norm_bias", norm_bias, -math.inf, math.inf, ends="()")
-        channels = 16
-        layers: list[nn.Module] = [nn.Conv2d(sample_shape[0], channels, 3, padding=1, bias=False)]
-        for group in range(3):
-            for block in range((depth - 4) // 6):
-                stride = 2 if group > 0 and block == 0 else 1
-                wider = 16 * width * 2**group
-                layers.append(_Block(channels, wider, stride, dropout, make_activation(), momentum))
-                channels = wider
+        shapes = block_shapes(16, 16 * width, (depth - 4) // 6)
         self.layers = nn.Sequential(
-            *layers,
-            nn.BatchNorm2d(channels, momentum=momentum),
+            nn.Conv2d(sample_shape[0], 16, 3, padding=1, bias=False),
+            *(_Block(*shape, dropout, make_activation(), momentum) for shape in shapes),
+            nn.BatchNorm2d(64 * width, momentum=momentum),
             make_activation(),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            nn.Linear(channels, num_classes),
+            nn.Linear(64 * width, num_classes),
         )
         draw_weights(self)
         for layer in self.modules():
             if isinstance(layer, nn.BatchNorm2d):
                 nn.init.constant_(layer.bias, norm_bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
-        logits: Tensor = self.layers(x)
-        return logits
 
 
 class _Block(nn.Module):
@@ -124,12 +112,3 @@ class _Block(nn.Module):
 
 wide_resnet = WideResNet
 """A model factory by reference: WRN-28-2 unless told otherwise."""
-
-
-def _check_depth(depth: int) -> None:
-    remedy = "choose 10, 16, 22 or 28, for example"
-    if require_count("depth", depth, 10, remedy=remedy) % 6 != 4:
-        raise InvalidInputError(
-            f"The 'depth' argument must be 6 n + 4, for n blocks in each of three groups. Got {depth!r} instead; "
-            f"{remedy}."
-        )

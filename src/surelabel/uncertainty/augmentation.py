@@ -9,18 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.augment.geometry import flip_and_crop
-from surelabel.core.arrays import require_count
-from surelabel.core.labels import Task, check_task
-from surelabel.errors import InvalidInputError, NotStochasticError
+from surelabel.core.arrays import bad_argument, require_count
+from surelabel.core.labels import Task
+from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
-from surelabel.uncertainty.deterministic import (
-    Uncertainty,
-    UncertaintyEstimator,
-    check_not_empty,
-    check_passes,
-    check_temperature,
-    logits,
-)
+from surelabel.uncertainty.deterministic import Uncertainty, UncertaintyEstimator, check_settings, logits
 from surelabel.uncertainty.moments import summarize
 
 
@@ -58,14 +51,10 @@ class RandomAugmentation(UncertaintyEstimator):
     flip: bool = True
 
     def __post_init__(self) -> None:
-        check_passes(self.passes)
-        check_temperature(self.temperature)
-        check_task(self.task)
+        check_settings(self.temperature, self.task, self.passes)
         require_count("crop", self.crop, 0)
         if not (self.crop or self.flip):
-            raise InvalidInputError(
-                "The 'crop' argument is 0 and 'flip' is False: all views of a picture would be the same; set one."
-            )
+            raise InvalidInputError("'crop' is 0 and 'flip' is False: all views would be the same; set one of them.")
 
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
@@ -77,19 +66,11 @@ class RandomAugmentation(UncertaintyEstimator):
             check: raise NotStochasticError when the logits of all views are identical, and u silently 0.
         """
         self._check_pictures(batch)
-        if check:
-            check_not_empty(batch)
         with evaluation_mode(model):
             passes = (logits(model, self.view(batch)).unsqueeze(0) for _ in range(self.passes))
             found = summarize(passes, self.task, self.temperature)
-        estimate = found.uncertainty()
-        if check and not found.differs.any():
-            raise NotStochasticError(
-                f"All {self.passes} views of {len(batch)} pictures gave the same output: flips and shifts must change "
-                f"what the network says, and the uncertainty would be 0 everywhere. Look for pictures that are blank, "
-                f"or use another estimator, such as uncertainty='mc-dropout'."
-            )
-        return estimate
+        remedy = "Look for blank pictures, or use another estimator, such as uncertainty='mc-dropout'."
+        return found.checked(f"{self.passes} views of each picture", remedy) if check else found.uncertainty()
 
     def view(self, batch: Tensor) -> Tensor:
         """Return the pictures (N, channels, height, width) or clips, each flipped and shifted by draws of its own."""
@@ -104,13 +85,8 @@ class RandomAugmentation(UncertaintyEstimator):
 
     def _check_pictures(self, batch: Tensor) -> None:
         if batch.ndim not in (4, 5):
-            raise InvalidInputError(
-                f"The 'batch' argument must be pictures (N, channels, height, width) or clips (N, channels, frames, "
-                f"height, width), which can be flipped and shifted. Got shape {tuple(batch.shape)} instead; use "
-                f"another estimator, such as uncertainty='mc-dropout'."
-            )
+            must = "be pictures (N, channels, height, width) or clips (N, channels, frames, height, width)"
+            raise bad_argument("batch", must, f"shape {tuple(batch.shape)}", "use uncertainty='mc-dropout'")
         if self.crop >= min(batch.shape[-2:]):
-            raise InvalidInputError(
-                f"The 'crop' argument must be smaller than the pictures' sides, {tuple(batch.shape[-2:])}. Got "
-                f"{self.crop} instead; an eighth of a side is usual."
-            )
+            must = f"be smaller than the pictures' sides, {tuple(batch.shape[-2:])}"
+            raise bad_argument("crop", must, self.crop, "an eighth of a side is usual")

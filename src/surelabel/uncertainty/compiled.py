@@ -8,7 +8,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,6 @@ from surelabel.uncertainty.plan import Way, shared_logits
 BACKEND = "inductor"
 """The compiler that `torch.compile` is asked for."""
 
-Function: TypeAlias = Callable[[nn.Module, Tensor, int, Way, Task, float], Summary]
-
 
 class CompiledPasses:
     """The compiled function of one network, and the affine maps that take the place of its norms."""
@@ -29,7 +27,7 @@ class CompiledPasses:
     def __init__(self) -> None:
         # Else all networks would share a limit: torch counts recompilations by code object.
         function = with_code_of_its_own(shared_summary)
-        self.function: Function = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
+        self.function: Callable[..., Summary] = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
         self._affine: dict[tuple[object, ...], _Affine] = {}
 
     @contextmanager

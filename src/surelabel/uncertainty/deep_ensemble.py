@@ -10,18 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.settings import MOST_PASSES
-from surelabel.core.arrays import require_count
-from surelabel.core.labels import Task, check_task
-from surelabel.errors import InvalidInputError, NotStochasticError
+from surelabel.core.arrays import bad_argument, require_count
+from surelabel.core.labels import Task
 from surelabel.models.ensemble import Ensemble
 from surelabel.models.stochastic import evaluation_mode
-from surelabel.uncertainty.deterministic import (
-    Uncertainty,
-    UncertaintyEstimator,
-    check_not_empty,
-    check_temperature,
-    logits,
-)
+from surelabel.uncertainty.deterministic import Uncertainty, UncertaintyEstimator, check_settings, logits
 from surelabel.uncertainty.moments import summarize
 
 
@@ -50,8 +43,7 @@ class DeepEnsemble(UncertaintyEstimator):
 
     def __post_init__(self) -> None:
         require_count("members", self.members, 2, MOST_PASSES)
-        check_temperature(self.temperature)
-        check_task(self.task)
+        check_settings(self.temperature, self.task)
 
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
@@ -64,20 +56,10 @@ class DeepEnsemble(UncertaintyEstimator):
         """
         if not isinstance(model, Ensemble) or len(model.networks) != self.members:
             given = f"one of {len(model.networks)}" if isinstance(model, Ensemble) else type(model).__name__
-            raise InvalidInputError(
-                f"The 'model' argument must be an Ensemble of {self.members} networks. Got {given} instead; train the "
-                f"learner with this estimator before it labels."
-            )
-        if check:
-            check_not_empty(batch)
+            must = f"be an Ensemble of {self.members} networks"
+            raise bad_argument("model", must, given, "train the learner with this estimator before it labels")
         with evaluation_mode(model):
             passes = (logits(network, batch).unsqueeze(0) for network in model.networks)
             found = summarize(passes, self.task, self.temperature)
-        estimate = found.uncertainty()
-        if check and not found.differs.any():
-            raise NotStochasticError(
-                f"All {self.members} networks gave the same output for {len(batch)} samples, and the uncertainty would "
-                f"be 0 everywhere. The 'model' function must return a new network, with newly drawn weights, each time "
-                f"it is called."
-            )
-        return estimate
+        remedy = "The 'model' function must return a new network, with newly drawn weights, each time it is called."
+        return found.checked(f"{self.members} networks", remedy) if check else found.uncertainty()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.settings import MOST_PASSES, TEMPERATURES
-from surelabel.core.arrays import require_count, require_number
+from surelabel.core.arrays import bad_argument, require_count, require_number
 from surelabel.core.labels import Task, check_task
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
@@ -53,21 +53,16 @@ class UncertaintyEstimator(Protocol):
 def check_estimator(estimator: object, task: Task) -> None:
     """Refuse what is no estimator, or one for the other task, whose probabilities would mean something else."""
     if isinstance(estimator, type) or not isinstance(estimator, UncertaintyEstimator):
-        raise InvalidInputError(
-            "The 'uncertainty' argument must be an estimator, such as MCDropout(), with 'estimate', 'prepare' and "
-            f"'members'. Got {estimator!r} instead; derive your own from surelabel.uncertainty."
-            "UncertaintyEstimator, which has all but the first."
-        )
+        must = "be an estimator, such as MCDropout(), with 'estimate', 'prepare' and 'members'"
+        remedy = "derive your own from surelabel.uncertainty.UncertaintyEstimator"
+        raise bad_argument("uncertainty", must, repr(estimator), remedy)
     name = type(estimator).__name__
     if type(estimator).estimate is UncertaintyEstimator.estimate:
         raise InvalidInputError(f"The estimator {name} has no 'estimate' of its own, which returns p and u; write it.")
     require_count(f"members of {name}", estimator.members, 1)
     its_task = getattr(estimator, "task", task)
     if its_task != task:
-        raise InvalidInputError(
-            f"The 'uncertainty' argument is for task={its_task!r}, and the learner for task={task!r}; make it as "
-            f"{name}(task={task!r})."
-        )
+        raise bad_argument("uncertainty", f"be for task={task!r}", repr(its_task), f"make it as {name}(task={task!r})")
 
 
 @dataclass(frozen=True)
@@ -89,8 +84,7 @@ class Deterministic(UncertaintyEstimator):
     task: Task = "single"
 
     def __post_init__(self) -> None:
-        check_temperature(self.temperature)
-        check_task(self.task)
+        check_settings(self.temperature, self.task)
 
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
@@ -121,15 +115,11 @@ def logits(model: nn.Module, batch: Tensor, rows: int | None = None) -> Tensor:
     # A copy: a first layer with inplace=True would write into the caller's data and into the next pass.
     z = model(batch.clone())
     if not isinstance(z, Tensor):
-        raise InvalidInputError(
-            f"The network's output must be one tensor of logits (N, C). Got {type(z).__name__} instead; wrap "
-            f"the network in a module that returns its logits alone."
-        )
+        got = type(z).__name__
+        raise InvalidInputError(f"The network must return one tensor of logits (N, C). Got {got}; return logits alone.")
     if z.ndim != 2 or z.shape[0] != rows or z.shape[1] < 1 or not z.is_floating_point():
-        raise InvalidInputError(
-            f"The network's output must be floating-point logits (N, C), here ({rows}, C). "
-            f"Got shape {tuple(z.shape)} of {z.dtype} instead; return one row of logits for each sample."
-        )
+        got = f"shape {tuple(z.shape)} of {z.dtype}"
+        raise InvalidInputError(f"The network must return floating-point logits (N, C), here ({rows}, C). Got {got}.")
     return z if z.dtype == torch.float64 else z.float()
 
 
@@ -144,25 +134,15 @@ def check_finite(finite: Tensor) -> None:
     """Refuse a batch in which not every sample (N,) had finite logits."""
     if not finite.all():
         raise InvalidInputError(
-            f"The network's output is not finite for {int((~finite).sum())} of {finite.numel()} samples. "
-            f"If its training diverged, lower the learning rate; otherwise look for missing or infinite "
-            f"values in the data."
+            f"The network's output is not finite for {int((~finite).sum())} of {finite.numel()} samples; lower the "
+            f"learning rate if training diverged, or look for missing or infinite values in the data."
         )
 
 
-def check_not_empty(batch: Tensor) -> None:
-    """Refuse a batch without samples, on which nothing can be checked."""
-    if len(batch) == 0:
-        raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
-
-
-def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that no probability survives."""
+def check_settings(temperature: float, task: Task, passes: int = 2) -> None:
+    """Refuse a temperature that no probability survives, an unknown task, and passes that have no spread."""
     remedy = "1 leaves probabilities as they are, the paper softens them by 2"
     require_number("temperature", temperature, *TEMPERATURES, remedy=remedy)
-
-
-def check_passes(passes: int) -> None:
-    """Refuse a number of passes that has no spread, or takes for ever."""
+    check_task(task)
     remedy = "a single pass has no spread, the paper uses 10, and Deterministic() does without uncertainty"
     require_count("passes", passes, 2, MOST_PASSES, remedy=remedy)

@@ -15,19 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.core.arrays import require_count, require_number
-from surelabel.core.labels import Task, check_task
-from surelabel.errors import NotStochasticError
+from surelabel.core.labels import Task
 from surelabel.models.dropout import BLOCK_SIZE, DropBlock2d, replace_dropout
 from surelabel.models.stochastic import LayerTypes, check_layer_types, stochastic_mode
 from surelabel.uncertainty.compiled import compiled_passes, filled, shared_summary
-from surelabel.uncertainty.deterministic import (
-    Uncertainty,
-    UncertaintyEstimator,
-    check_not_empty,
-    check_passes,
-    check_temperature,
-    logits,
-)
+from surelabel.uncertainty.deterministic import Uncertainty, UncertaintyEstimator, check_settings, logits
 from surelabel.uncertainty.moments import Summary, summarize
 from surelabel.uncertainty.plan import PassPlan, block_rows, generators_restored, make_plan, repeating, summary
 
@@ -84,10 +76,8 @@ class MCDropout(UncertaintyEstimator):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        check_passes(self.passes)
-        check_temperature(self.temperature)
+        check_settings(self.temperature, self.task, self.passes)
         check_layer_types(self.stochastic_layers)
-        check_task(self.task)
         if self.rows is not None:
             require_count("rows", self.rows, 1, remedy="None takes those of each batch")
 
@@ -106,16 +96,21 @@ class MCDropout(UncertaintyEstimator):
             batch: samples, on the network's device. It is not changed.
             check: raise NotStochasticError when the logits of all passes are identical, and u silently 0.
         """
-        if check:
-            check_not_empty(batch)
         with stochastic_mode(model, self.stochastic_layers) as layers:
             found, plan = self._run(model, layers, batch)
             estimate = found.uncertainty()
             # Only now: a caller's mistake, or a network that diverged, says nothing about the next one like it.
             self._remember(model, layers, batch, plan)
-            if check and not self._differs(model, batch, found, plan):
-                raise NotStochasticError(self._why_silent(layers, len(batch)))
-        return estimate
+            if check and plan.way != "one by one" and found.differs.any() and float(found.u.max()) < ROUNDING:
+                found = found._replace(differs=self._differs(model, batch))
+        if not check:
+            return estimate
+        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in layers.items()) or "none"
+        remedy = (
+            f"Layers switched on: {names}. Use nn.Dropout layers instead of torch.nn.functional.dropout, with a rate "
+            "above 0 and below 1, or name the classes of your own layers with stochastic_layers=(MyLayer,)."
+        )
+        return found.checked(f"{self.passes} passes over {len(batch)} samples", remedy)
 
     @torch.no_grad()
     def plan(self, model: nn.Module, batch: Tensor) -> PassPlan:
@@ -189,23 +184,11 @@ class MCDropout(UncertaintyEstimator):
     def _compiles(self, batch: Tensor) -> bool:
         return batch.is_cuda if self.compile is None else self.compile
 
-    def _differs(self, model: nn.Module, batch: Tensor, found: Summary, plan: PassPlan) -> bool:
-        differs = bool(found.differs.any())
-        if not differs or float(found.u.max()) >= ROUNDING or plan.way == "one by one":
-            return differs
+    def _differs(self, model: nn.Module, batch: Tensor) -> Tensor:
+        """Return whether plain passes over the batch differ, as a tensor of one value."""
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
-            return any(not torch.equal(logits(model, batch), first) for _ in range(self.passes - 1))
-
-    def _why_silent(self, layers: Mapping[str, nn.Module], rows: int) -> str:
-        names = ", ".join(f"'{name}' ({type(layer).__name__})" for name, layer in layers.items()) or "none"
-        return (
-            f"All {self.passes} passes over {rows} samples gave the same output: MC-dropout needs a "
-            f"network that is random with dropout on, and the uncertainty would be 0 everywhere. Layers "
-            f"switched on: {names}. Use nn.Dropout layers instead of torch.nn.functional.dropout; give "
-            f"dropout a rate above 0 and below 1; or name the classes of your own layers with "
-            f"stochastic_layers=(MyLayer,), in which F.dropout(x, p, self.training) works too."
-        )
+            return torch.tensor(any(not torch.equal(logits(model, batch), first) for _ in range(self.passes - 1)))
 
 
 @dataclass(frozen=True)

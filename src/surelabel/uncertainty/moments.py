@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from surelabel.core.labels import Task
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.uncertainty.deterministic import Uncertainty, check_finite, probabilities
 
 
@@ -43,10 +43,8 @@ class RunningMoments:
         if self.count == 0:
             self._mean, self._squares = x.clone(), torch.zeros_like(x)
         elif x.shape != self._mean.shape:
-            raise InvalidInputError(
-                f"Every pass must have the shape of the first, {tuple(self._mean.shape)}. Got "
-                f"{tuple(x.shape)} instead; give each pass the same batch."
-            )
+            shapes = f"{tuple(self._mean.shape)} and {tuple(x.shape)}"
+            raise InvalidInputError(f"All passes must have one shape. Got {shapes}; give each pass the same batch.")
         self.count += 1
         before = x - self._mean
         self._mean += before / self.count
@@ -61,9 +59,7 @@ class RunningMoments:
     def std(self) -> Tensor:
         """The standard deviation so far (n - 1), at least 0; needs at least two tensors."""
         if self.count < 2:
-            raise InvalidInputError(
-                f"The spread over fewer than two passes is undefined. Got {self.count} instead; add at least two."
-            )
+            raise InvalidInputError(f"The spread over fewer than two passes is undefined. Got {self.count}; add more.")
         return (self._squares / (self.count - 1)).sqrt()
 
 
@@ -83,6 +79,15 @@ class Summary(NamedTuple):
         """Return p, u, p_soft and u_soft (N, C); raise where logits were not finite."""
         check_finite(self.finite)
         return Uncertainty(self.p, self.u, self.p_soft, self.u_soft)
+
+    def checked(self, passes: str, remedy: str) -> Uncertainty:
+        """Return p, u, p_soft and u_soft; raise where the passes do not differ, and u would be 0 everywhere."""
+        estimate = self.uncertainty()
+        if len(self.p) == 0:
+            raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
+        if not self.differs.any():
+            raise NotStochasticError(f"All {passes} gave the same output: the uncertainty would be 0. {remedy}")
+        return estimate
 
 
 def summarize(passes: Iterable[Tensor], task: Task, temperature: float) -> Summary:

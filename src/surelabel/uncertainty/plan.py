@@ -62,14 +62,14 @@ def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, 
     if not layers:
         return PassPlan("one by one", "it has no stochastic layer that could be switched on")
     reasons = []
-    trials: dict[Way, Callable[[], None]] = {
-        "repeated": lambda: _try_repeated(model, layers, batch),
-        "vectorized": lambda: _try_vectorized(model, batch),
-    }
-    for way, attempt in trials.items():
+    ways: tuple[Way, ...] = ("repeated", "vectorized")
+    for way in ways:
         with generators_restored(batch.device):
             try:
-                attempt()
+                if way == "repeated":
+                    _try_repeated(model, layers, batch)
+                else:
+                    _try_vectorized(model, batch)
                 _try_blocks(model, batch)
                 return PassPlan(way, growth=growth_of(model, layers.values(), batch), compiled=compiled)
             # Whatever a network's code may raise when it meets a batch that is not what it expects.
