@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cifar_support import cifar10_binary, cifar10_python, packed, small_set, write_folder
+from cifar_support import cifar10_python, packed, small_set, write_folder
 from cli_support import Command
 from loopback import Server, serving
 
@@ -55,7 +55,7 @@ def test_only_what_was_compared_with_a_checksum_is_said_to_be(command: Command, 
     """CIFAR-100's arrays have no known checksum, its archive has one."""
     without = dataclasses.replace(DATASETS["cifar10"], sha256=None)
     (tmp_path / "official.tar.gz").write_bytes(ARCHIVE)
-    folder = write_folder(tmp_path / "mine", cifar10_binary(IMAGES))
+    folder = write_folder(tmp_path / "mine", cifar10_python(IMAGES))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(DATASETS, "cifar10", without)
         counted = command("data", "get", "cifar10", "--from", folder).out

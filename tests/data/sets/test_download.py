@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cifar_support import cifar10_binary, cifar10_python, npm_package, packed, same, small_set, write_folder
+from cifar_support import cifar10_python, npm_package, packed, same, small_set, write_folder
 from loopback import Server, nobody, serving, write_npm
 
 from surelabel.data.images import VARIABLE, ImageSet, open_stored, store
@@ -253,7 +253,7 @@ def test_files_on_this_machine_are_read_and_verified_too(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(monkeypatch, nobody())
-    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(IMAGES))
+    write_folder(tmp_path / "cifar-10-batches-py", cifar10_python(IMAGES))
     write_folder(folder / "cifar10", {f"{NAME}.part": ARCHIVE[:1000]})
     assert same(get_dataset("cifar10", source=tmp_path).images, IMAGES)
     assert get_dataset("cifar10").was_there
@@ -272,7 +272,7 @@ def test_pictures_that_are_not_the_official_ones_are_refused(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = small_set(seed=1)
-    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(other))
+    write_folder(tmp_path / "cifar-10-batches-py", cifar10_python(other))
     offer(monkeypatch, nobody())
     should, is_ = array_hashes(IMAGES)["train pictures"], array_hashes(other)["train pictures"]
     with pytest.raises(DataError, match=rf"the SHA-256 of its train pictures should be {should} and is {is_}"):
@@ -288,7 +288,7 @@ def test_names_of_classes_belong_to_the_data_set(
 ) -> None:
     offer(monkeypatch, server.url(NAME))
     turned = dataclasses.replace(IMAGES, classes=IMAGES.classes[::-1])
-    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(turned))
+    write_folder(tmp_path / "cifar-10-batches-py", cifar10_python(turned))
     with pytest.raises(DataError, match="as its classes 'airplane', 'automobile', .* Got 'truck', 'ship', .* again"):
         get_dataset("cifar10", source=tmp_path)
     about = get_dataset("cifar10").path / "dataset.json"
@@ -298,13 +298,13 @@ def test_names_of_classes_belong_to_the_data_set(
             assert same(get_dataset("cifar10").images, IMAGES)
     offer(monkeypatch, nobody(), classes=None)
     twins = dataclasses.replace(IMAGES, classes=("cat", *IMAGES.classes[1:]))
-    write_folder(tmp_path / "cifar-10-batches-bin", cifar10_binary(twins))
+    write_folder(tmp_path / "cifar-10-batches-py", cifar10_python(twins))
     with pytest.raises(DataError, match="must have as its classes 10 different ones. Got 'cat', 'automobile'"):
         get_dataset("cifar10", source=tmp_path)
 
 
 def test_a_name_that_is_not_known_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="'name' argument must be one of 'cifar10', 'cifar100'. Got 'tin100'"):
+    with pytest.raises(InvalidInputError, match="name must be one of 'cifar10', 'cifar100'; got 'tin100'"):
         get_dataset("tin100")
 
 
