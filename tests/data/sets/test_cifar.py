@@ -200,7 +200,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ),
         ({"batches.meta": python2_pickle({"label_names": "cat"})}, "python", r"'label_names' must be a list of names"),
         ({"test_batch.png": npm["test_batch.png"][:9000]}, "npm", r"test_batch.png' is damaged or not really a PNG"),
-        ({"test_batch.png": png(64, 64)}, "npm", r"test_batch.png' must be a color picture of 1024 x .* Got 64 x 64"),
+        ({"test_batch.png": png(64, 64)}, "npm", r"test_batch.png' must be a color picture, 1024 x .* got 64 x 64"),
         ({"test_lables.json": b"[1, 2"}, "npm", r"test_lables.json' is damaged or not really a JSON list"),
         ({"test_lables.json": b"[" * 100_000}, "npm", r"test_lables.json' is damaged or not really a JSON list"),
         ({"test_lables.json": b"[1, true]"}, "npm", r"test_lables.json' must have a list of 20 labels .* got 2"),
