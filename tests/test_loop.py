@@ -289,7 +289,7 @@ def test_a_learner_that_shuffles_its_predictions_is_refused() -> None:
         run(Shuffled([SURE], [CERTAIN]), config())
     with pytest.raises(ValueError, match="end after 4 of 6 samples"):
         run(Short([SURE], [CERTAIN]), config())
-    with pytest.raises(ValueError, match=r"a column for each class, \(4, 2\). Got \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"the shape \(ids, classes\), \(4, 2\); got \(4, 1\)"):
         run(Scripted([SURE[:, :1]], [CERTAIN[:, :1]]), config())
 
 

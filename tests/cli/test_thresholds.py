@@ -273,7 +273,7 @@ def test_a_small_file_of_many_equal_rows_does_not_fill_the_memory(command, monke
         ({"y": np.zeros(99, dtype=int)}, "p, u and y must have as many rows as each other"),
         ({"y": np.full(100, -1)}, "File 'a.npz' has no sample whose true label is known"),
         ({"y": np.array(["a"] * 100)}, "array 'y' must hold a row of numbers for each sample. Got <U1 of shape (100,)"),
-        ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which are not read"),
+        ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which could run code"),
         ({"p": np.array(0.5)}, "array 'p' must hold a row of numbers for each sample. Got float64 of shape ()"),
         ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
     ],
