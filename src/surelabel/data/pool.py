@@ -256,9 +256,8 @@ def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
     """Refuse a chunk that is not of these samples, in order: labels would go to the wrong ones."""
     shape = (len(ids), num_classes)
     if tuple(prediction.p.shape) != shape:
-        raise InvalidInputError(
-            f"The learner's p must have the shape (ids, classes), {shape}; got {prediction.p.shape}."
-        )
+        got = tuple(prediction.p.shape)
+        raise InvalidInputError(f"The learner's p must have the shape (ids, classes), {shape}; got {got}.")
     if not np.array_equal(ids, np.asarray(prediction.ids)):
         raise InvalidInputError("The learner's predictions do not follow the source: give its ids, in order.")
 
