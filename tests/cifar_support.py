@@ -88,14 +88,6 @@ def cifar10_python(images: ImageSet, order: str = "C") -> dict[str, bytes]:
     return {**files, "batches.meta": python2_pickle(meta), "readme.html": b"<html>"}
 
 
-def cifar10_binary(images: ImageSet) -> dict[str, bytes]:
-    files = {
-        f"{name}.bin": np.hstack([part.y[:, None].astype(np.uint8), rows(part)]).tobytes()
-        for name, part in batches(images).items()
-    }
-    return {**files, "batches.meta.txt": ("\n".join(images.classes) + "\n\n").encode()}
-
-
 def cifar100_python(images: ImageSet) -> dict[str, bytes]:
     files = {
         name: python2_pickle(
@@ -111,15 +103,6 @@ def cifar100_python(images: ImageSet) -> dict[str, bytes]:
     }
     names = {"fine_label_names": list(images.classes), "coarse_label_names": list(SUPERCLASSES)}
     return {**files, "meta": python2_pickle(names)}
-
-
-def cifar100_binary(images: ImageSet) -> dict[str, bytes]:
-    files = {
-        f"{name}.bin": np.hstack([np.stack([part.y // 5, part.y], axis=1).astype(np.uint8), rows(part)]).tobytes()
-        for name, part in (("train", images.train), ("test", images.test))
-    }
-    lists = {"fine_label_names.txt": images.classes, "coarse_label_names.txt": SUPERCLASSES}
-    return {**files, **{name: ("\n".join(names) + "\n").encode() for name, names in lists.items()}}
 
 
 def npm_package(images: ImageSet) -> dict[str, bytes]:

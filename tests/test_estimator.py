@@ -252,7 +252,7 @@ def test_labels_drawn_apart_change_what_later_rounds_learn_and_not_the_first() -
 
 
 def test_two_columns_of_class_indices_are_not_taken_for_several_labels() -> None:
-    with pytest.raises(ValueError, match=r"each entry must be 0, 1 or unlabeled. Got 2"):
+    with pytest.raises(ValueError, match=r"each entry of several .* must be 0, 1 or unlabeled; got 2"):
         quick().fit(X, np.stack([Y, Y], axis=1))
 
 
@@ -494,18 +494,18 @@ def as_objects(values: list) -> np.ndarray:
         (np.full(150, -1), {}, "no label at all"),
         (np.where(LABELED, 1, -1), {}, r"one class only .*135 entries count as unlabeled.*unlabeled=None"),
         (Y[:10], {}, r"inconsistent numbers of samples: \[150, 10\]"),
-        (np.linspace(0, 1, 150), {}, "Unknown label type: continuous. y holds 0.0067.*sort the values into ranges"),
-        (np.where(LABELED, Y / 2, np.nan), {"unlabeled": None}, "y holds 0.5, which measures something"),
-        (np.where(LABELED, np.inf, 0.0), {}, "y holds inf, which measures something"),
+        (np.linspace(0, 1, 150), {}, "Unknown label type: continuous. y holds 0.0067.*sort values into ranges"),
+        (np.where(LABELED, Y / 2, np.nan), {"unlabeled": None}, "continuous. y holds 0.5; sort values into ranges"),
+        (np.where(LABELED, np.inf, 0.0), {}, "continuous. y holds inf; sort values into ranges"),
         ([2**63, 2**63 + 1, 3] * 50, {}, r"continuous. y holds 9.22337e\+18"),
-        ([10**5000, 2] * 75, {}, "Unknown label type: y holds int; make the labels strings, or whole numbers of 64"),
-        (Y.astype(complex), {}, "Unknown label type: y holds complex128; make the labels strings"),
-        (Y.astype("S1"), {}, r"Unknown label type: y holds \|S1; make the labels strings"),
+        ([10**5000, 2] * 75, {}, "Unknown label type: y holds int; give a string or a whole number of 64"),
+        (Y.astype(complex), {}, "Unknown label type: y holds complex128; give a string"),
+        (Y.astype("S1"), {}, r"Unknown label type: y holds \|S1; give a string"),
         (np.array([b"a", b"b"] * 75, dtype=object), {}, r"Unknown label type: y holds \|S1"),
         (
             as_objects([(1,), (2,)] * 75),
             {},
-            "Unknown label type: y holds tuple; give one string or whole number a sample",
+            "Unknown label type: y holds tuple; give a string or a whole number",
         ),
         (as_objects([np.zeros(2), np.ones(2)] * 75), {}, "y holds ndarray; give one string"),
         (np.ma.masked_array(Y, mask=~LABELED), {}, r"y is a masked array with 135 masked entries; .*y.filled\(-1\)"),

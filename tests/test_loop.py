@@ -266,9 +266,9 @@ def test_bad_input_is_refused_before_anything_is_trained() -> None:
     learner = Scripted([SURE], [CERTAIN])
     with pytest.raises(ValueError, match="'unlabeled' argument is empty"):
         sl.self_train(learner, (X, Y), POOL[:0], config())
-    with pytest.raises(ValueError, match="'test' argument has 6 samples and 5 labels"):
+    with pytest.raises(ValueError, match="test must have samples with a label each; got 6 and 5 labels"):
         sl.self_train(learner, (X, Y), POOL, config(), test=(POOL, np.zeros(5, dtype=int)))
-    with pytest.raises(ValueError, match="for each of the 6 unlabeled samples. Got 2"):
+    with pytest.raises(ValueError, match="for each of the 6 unlabeled samples; got 2"):
         sl.self_train(learner, (X, Y), POOL, config(), truth=np.array([0, 1]))
     with pytest.raises(ValueError, match="'resume_from' argument must hold the records of rounds 0, 1, 2"):
         sl.self_train(learner, (X, Y), POOL, config(), resume_from=run(Scripted([SURE], [CERTAIN]), config())[1:])
@@ -289,7 +289,7 @@ def test_a_learner_that_shuffles_its_predictions_is_refused() -> None:
         run(Shuffled([SURE], [CERTAIN]), config())
     with pytest.raises(ValueError, match="end after 4 of 6 samples"):
         run(Short([SURE], [CERTAIN]), config())
-    with pytest.raises(ValueError, match=r"a column for each class, \(4, 2\). Got \(4, 1\)"):
+    with pytest.raises(ValueError, match=r"the shape \(ids, classes\), \(4, 2\); got \(4, 1\)"):
         run(Scripted([SURE[:, :1]], [CERTAIN[:, :1]]), config())
 
 

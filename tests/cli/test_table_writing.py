@@ -75,14 +75,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     [
         ("t.txt", {"a": [1]}, "cannot be written; end its name in .csv or .parquet"),
         ("no/t.csv", {"a": [1]}, "no' does not exist; make it first"),
-        ("t.csv", {}, "must hold at least one column, and as many values in each. Got none"),
-        ("t.csv", {"a": [1], "b": [1, 2]}, "as many values in each. Got 1 in 'a', 2 in 'b'"),
-        ("t.csv", {"a": np.eye(2)}, r"values of one kind, shape \(N,\). Got for 'a': "),
-        ("t.csv", {"a": [[1], [2]]}, r"values of one kind, shape \(N,\). Got for 'a': list"),
-        ("t.csv", {"a": [1, "x"]}, r"values of one kind, shape \(N,\). Got for 'a': "),
-        ("t.csv", {"a": ["x", "\ud800"]}, r"values of one kind, shape \(N,\). Got for 'a': .*surrogates not allowed"),
-        ("t.parquet", {"\udcff": [1]}, r"Got for '\\udcff': .*surrogates not allowed"),
-        ("t.parquet", {"a": [2**70]}, r"values of one kind, shape \(N,\). Got for 'a': "),
+        ("t.csv", {}, "at least one, with as many values in each; got none"),
+        ("t.csv", {"a": [1], "b": [1, 2]}, "as many values in each; got 1 in 'a', 2 in 'b'"),
+        ("t.csv", {"a": np.eye(2)}, r"column 'a' must have values of one kind, shape \(N,\); got "),
+        ("t.csv", {"a": [[1], [2]]}, r"column 'a' must have values of one kind, shape \(N,\); got list"),
+        ("t.csv", {"a": [1, "x"]}, r"column 'a' must have values of one kind, shape \(N,\); got "),
+        (
+            "t.csv",
+            {"a": ["x", "\ud800"]},
+            r"column 'a' must have values of one kind, shape \(N,\); got .*surrogates not allowed",
+        ),
+        ("t.parquet", {"\udcff": [1]}, r"column '\\udcff' must .*surrogates not allowed"),
+        ("t.parquet", {"a": [2**70]}, r"column 'a' must have values of one kind, shape \(N,\); got "),
     ],
 )
 def test_what_cannot_be_written_is_named(tmp_path, name, columns, message):

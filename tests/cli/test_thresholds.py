@@ -289,7 +289,7 @@ def test_labels_of_several_row_groups_are_compared_by_their_text():
             {"y": np.array(["a"] * 100)},
             "array 'y' must hold numbers, a row a sample; convert it. Got <U1 of shape (100,)",
         ),
-        ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which are not read"),
+        ({"y": np.array([None] * 100)}, "array 'y' holds Python objects, which could run code"),
         ({"p": np.array(0.5)}, "array 'p' must hold numbers, a row a sample; convert it. Got float64 of shape ()"),
         ({"p": np.ones((100, 2)) * 2}, "'p' argument must hold probabilities"),
     ],

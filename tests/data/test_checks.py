@@ -106,7 +106,7 @@ def test_text_behind_a_closing_quote_is_found_whatever_the_blocks(monkeypatch, b
     monkeypatch.setattr(_arrow_files, "_BLOCK", block)
     for shift in range(20):
         path = save("t.csv", f'a{"a" * shift},y\n1,"u\n2,v\n3,"w\n4,x\n')
-        assert "row 1: a quoted cell is not closed or goes on after its closing quote, in line 4" in fault(path)
+        assert "row 1: a quoted cell is not closed or goes on after its quote, in line 4" in fault(path)
 
 
 def test_line_ends_within_quotes_stay_whole_whatever_the_blocks(monkeypatch):
@@ -290,7 +290,7 @@ def test_dropped_columns_of_arrays_keep_their_places(command):
 def test_held_out_pictures_have_the_shape_of_the_others():
     arrays("a.npz", x=np.random.default_rng(0).normal(size=(40, 2, 2)))
     arrays("b.npz", x=np.zeros((40, 3, 3)))
-    with pytest.raises(DataError, match=r"'b.npz' has samples of shape \(3, 3\), and 'a.npz' of \(2, 2\)"):
+    with pytest.raises(DataError, match=r"'b.npz' has samples of shape \(3, 3\); give \(2, 2\)"):
         TableData(path=Path("a.npz"), test_path=Path("b.npz")).load()
 
 

@@ -249,9 +249,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_decoded(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1, 1, 1000))
-    with pytest.raises(
-        DataError, match=r"needs 0.0 GB for 7 decoded clips, and the disk has 0.0 GB free; name a folder"
-    ):
+    with pytest.raises(DataError, match=r"needs 0.0 GB for 7 decoded clips, and 0.0 GB are free; name another folder"):
         decode_files(videos, tmp_path / "cache", CLIPS)
 
 
@@ -291,11 +289,11 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, videos: Files)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"on_error": "ignore"}, "'on_error' argument must be 'stop' or 'skip'. Got 'ignore' instead"),
-        ({"workers": -1}, "'workers' argument must be at least 0. Got -1 instead"),
-        ({"names": ["v1", "v2"]}, "name each sample once, all those of 'files' among them. Check 'v0', 'v3'"),
-        ({"names": [*"aab", "v0"]}, "Check 'v1', 'v2'"),
-        ({"names": [*(f"v{i}" for i in range(7)), "v0"]}, "Check 'v0'"),
+        ({"on_error": "ignore"}, "on_error must be 'stop' or 'skip'; got 'ignore'"),
+        ({"workers": -1}, "workers must be at least 0, .* got -1"),
+        ({"names": ["v1", "v2"]}, "name each sample once, all of files among them; check 'v0', 'v3'"),
+        ({"names": [*"aab", "v0"]}, "check 'v1', 'v2'"),
+        ({"names": [*(f"v{i}" for i in range(7)), "v0"]}, "check 'v0'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -315,7 +313,7 @@ def test_space_is_needed_for_what_is_decoded_and_not_for_what_is_listed(
 
 
 def test_no_files_and_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="'files' argument must have at least one file"):
+    with pytest.raises(InvalidInputError, match="files must have at least one file"):
         decode_files({}, tmp_path / "cache", CLIPS)
     with pytest.raises(DataError, match=r"1 of 1 files do not exist, '.*gone.avi' first; check the paths"):
         decode_files({"gone": tmp_path / "gone.avi"}, tmp_path / "cache", CLIPS)

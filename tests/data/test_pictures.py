@@ -164,7 +164,7 @@ def test_more_pixels_than_the_limit_are_refused_before_they_are_read(size: tuple
 
 def test_the_limit_can_be_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    with pytest.raises(DataError, match=r"MAX_IMAGE_PIXELS, 10 .*raise that limit"):
+    with pytest.raises(DataError, match=r"MAX_IMAGE_PIXELS, 10 .*raise it"):
         decode_picture(saved(Image.new("RGB", (9, 7))), SIDE)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     assert decode_picture(saved(Image.new("RGB", (9, 7), RED)), SIDE)[0].min() == 255
@@ -241,7 +241,7 @@ def test_what_is_no_fault_of_the_picture_is_not_skipped(fault: Exception, monkey
 
 def test_a_program_that_lets_pillow_fill_in_gray_is_told_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
-    with pytest.raises(InvalidInputError, match="LOAD_TRUNCATED_IMAGES is switched on, .*; switch it off"):
+    with pytest.raises(InvalidInputError, match="LOAD_TRUNCATED_IMAGES .*; switch it off"):
         decode_picture(saved(photograph()), SIDE)
 
 

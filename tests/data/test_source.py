@@ -38,13 +38,13 @@ def test_a_data_frame_is_a_source() -> None:
 
 
 def test_bad_samples_are_named() -> None:
-    with pytest.raises(ValueError, match=r"The 'unlabeled' argument: Samples must be .* Got ndarray of shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"unlabeled: Samples must be .* got ndarray of shape \(3,\)"):
         as_source("unlabeled", np.zeros(3))
-    with pytest.raises(ValueError, match="Got str instead"):
+    with pytest.raises(ValueError, match="got str"):
         as_source("unlabeled", "data.csv")
-    with pytest.raises(ValueError, match=r"must name each of the 6 samples once. Got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"must name each of the 6 samples; got shape \(2,\)"):
         ArraySource(ROWS, ids=[1, 2])
-    with pytest.raises(ValueError, match=r"must have one shape. Got \(2,\) and \(3,\)"):
+    with pytest.raises(ValueError, match=r"must have one shape; got \(2,\) and \(3,\)"):
         Concatenation(ArraySource(ROWS), ArraySource(np.zeros((2, 3))))
 
 

@@ -86,14 +86,14 @@ def test_the_hash_is_of_the_sorted_ids_a_line_each() -> None:
         (
             1005,
             0,
-            r"'labels' argument must be a multiple of the number of classes, 10, .* Got 1005 .* take 1000 or 1010",
+            r"labels must be a multiple of the 10 classes; got 1005. Take 1000 or 1010",
         ),
         (0, 0, r"'labels' argument must be a whole number of at least 10. Got 0 instead; take a multiple of 10, the n"),
         (-10, 0, r"'labels' argument .* Got -10 instead; take a multiple of 10"),
         (100.0, 0, r"'labels' argument .* Got 100.0 instead; take a multiple of 10"),
         (None, 0, r"'labels' argument .* Got None instead; take a multiple of 10"),
         ("x", 0, r"'labels' argument .* Got 'x' instead; take a multiple of 10"),
-        (100, 7, r"'num_validation' argument .* Got 7 instead; take 0 or 10"),
+        (100, 7, r"num_validation must .* got 7. Take 0 or 10"),
         (6000, 0, r"Class 0 has 500 samples; 600 were to be drawn for labels. Ask for fewer"),
         (4000, 2000, r"Class 0 has 100 samples; 200 were to be drawn for validation. Ask for fewer"),
     ],
@@ -202,10 +202,10 @@ def test_draws_of_groups_and_of_several_labels_stay_what_they_were() -> None:
 def test_groups_that_do_not_fit_the_samples_are_refused() -> None:
     y = np.array([0, 0, 1, 1])
     for groups, problem in (
-        ([1, 2, 3], r"'groups' argument must name one for each of the 4 samples. Got shape \(3,\) instead"),
-        ([[1], [2], [3], [4]], r"Got shape \(4, 1\) instead"),
-        (["a", None, "b", "c"], r"Got none for sample 1; give a sample that belongs to no other a name of its own"),
-        ([1.0, 2.0, np.nan, 4.0], r"Got none for sample 2"),
+        ([1, 2, 3], r"groups must have shape \(4,\), .* got \(3,\)"),
+        ([[1], [2], [3], [4]], r"groups must have shape \(4,\), .* got \(4, 1\)"),
+        (["a", None, "b", "c"], r"groups has none for sample 1; give it one of its own"),
+        ([1.0, 2.0, np.nan, 4.0], r"groups has none for sample 2"),
     ):
         with pytest.raises(InvalidInputError, match=problem):
             few_labels(y, 1, seed=0, groups=groups)
@@ -307,18 +307,18 @@ def test_splits_of_several_labels_that_cannot_be_are_refused() -> None:
     for options, problem in (
         ({"labels": 0}, r"'labels' argument must be a whole number of at least 1. Got 0"),
         ({"labels": None}, r"'labels' argument must be a whole number of at least 1. Got None"),
-        ({"labels": 41}, r"'labels' argument must be from 1 to the number of samples, 40. Got 41"),
-        ({"labels": 1}, r"'labels' argument must be at least \d for seed 0, so that each of the 2 classes has a pos"),
-        ({"labels": 30, "num_validation": 11}, r"'num_validation' argument must be at most 10, .* Got 11"),
+        ({"labels": 41}, r"labels must be at most the number of samples, 40; got 41"),
+        ({"labels": 1}, r"labels must be at least \d for each of the 2 classes to have a positive .* got 1"),
+        ({"labels": 30, "num_validation": 11}, r"num_validation must be at most 10, .* got 11"),
         ({"labels": 30, "num_validation": -1}, r"'num_validation' argument must be .* at least 0. Got -1"),
         (
             {"labels": 30, "ids": np.arange(39)},
-            r"'ids' argument must name one for each of the 40 samples. Got shape",
+            r"ids must have shape \(40,\), .* got",
         ),
-        ({"labels": 30, "y": y[:, 0]}, r"'y' argument must hold 1, 0 and -1 .* Got int64 of shape \(40,\)"),
-        ({"labels": 30, "y": y * 2}, r"'y' argument must hold 1, 0 and -1 \(unknown\), shape \(N, C\)"),
-        ({"labels": 30, "y": y * [1, 0]}, r"Class 1 has no known positive among the 40 samples.*leave the class out"),
-        ({"labels": 30, "y": y - (y == 0)}, r"Class 0 has no known negative among the 40 samples"),
+        ({"labels": 30, "y": y[:, 0]}, r"y must hold 1, 0 and -1 .* got int64 of shape \(40,\)"),
+        ({"labels": 30, "y": y * 2}, r"y must hold 1, 0 and -1 \(unknown\), shape \(N, C\)"),
+        ({"labels": 30, "y": y * [1, 0]}, r"Class 1 has no known positive in 40 samples; leave it out"),
+        ({"labels": 30, "y": y - (y == 0)}, r"Class 0 has no known negative in 40 samples"),
     ):
         with pytest.raises(InvalidInputError, match=problem):
             multi_label_split(**{"y": y, "seed": 0, **options})
@@ -355,6 +355,6 @@ def test_folds_of_several_labels_keep_groups_too() -> None:
 def test_more_folds_than_groups_are_refused() -> None:
     y = np.array([0, 1, 0, 1, -1])
     with pytest.raises(
-        InvalidInputError, match=r"'n_splits' argument must be at most the number of groups that have a labeled row, 2"
+        InvalidInputError, match=r"n_splits must be at most 2, the number of groups that have a labeled row"
     ):
         list(LabeledKFold(3).split(y[:, None], y, ["a", "a", "b", "b", "c"]))

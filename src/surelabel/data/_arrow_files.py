@@ -132,16 +132,14 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
                 if record and len(record) != len(header):
                     ragged = ragged or (rows, record)
         except csv.Error as error:
-            raise DataError(
-                f"File '{path}', row {rows + 1}: a quoted cell is not closed or goes on after its closing quote, in "
-                f"line {records.line_num} ({error}); correct the quotes."
-            ) from error
+            where = (
+                f"row {rows + 1}: a quoted cell is not closed or goes on after its quote, in line {records.line_num}"
+            )
+            raise DataError(f"File '{path}', {where} ({error}); correct the quotes.") from error
     if ragged is not None:  # told at the end, where it is known that a packed file is whole
         row, record = ragged
-        raise DataError(
-            f"File '{path}', row {row} has {len(record)} cells where the header has {len(header)}; correct the row (a "
-            f"cell with {_delimiter(path)!r} in it must be quoted). It starts {shown(record[0])}."
-        )
+        problem = f"has {len(record)} cells where the header has {len(header)}, and starts {shown(record[0])}"
+        raise DataError(f"File '{path}', row {row} {problem}; correct it, and quote cells with {_delimiter(path)!r}.")
     return Survey(header, header_record, rows, lines.longest)
 
 
@@ -221,9 +219,7 @@ class _Lines:
             # Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
             if b"\0" in block:
                 number += next(place for place, line in enumerate(lines, 1) if "\0" in line)
-                raise DataError(
-                    f"File '{self._path}', line {number} holds a NUL character; save the file as UTF-8 text."
-                )
+                raise DataError(f"File '{self._path}', line {number} holds a NUL character; save it as UTF-8 text.")
             # The last line may go on, and so may its line end.
             rest = lines.pop()
             number += len(lines)
@@ -233,11 +229,9 @@ class _Lines:
             records, largest = self.records, max(largest, len(block))
             self.longest = max(self.longest, within + 2 * largest)
             if within > self._most_in_record:
-                raise DataError(
-                    f"File '{self._path}', line {number + 1} is longer than {self._most_in_record:,} bytes; if no line "
-                    f"end or quote is missing, set {MAX_BYTES} to 256 times its length (above 2^30 bytes no row is "
-                    "read)."
-                )
+                where = f"line {number + 1} is longer than {self._most_in_record:,} bytes"
+                remedy = f"if no line end or quote is missing, set {MAX_BYTES} to 256 times its length, 2^30 at most"
+                raise DataError(f"File '{self._path}', {where}; {remedy}.")
         yield [rest] if rest else []
 
 
@@ -282,10 +276,9 @@ def _checked_header(path: Path, cells: list[str], asked: Collection[str]) -> lis
     found = next((mark for mark in ",;\t|" if mark in header[0] and mark != expected), None)
     if len(header) == 1 and found is not None and header[0] not in asked:
         ending = ", or end its name in .tsv" if found == "\t" else ""
-        raise DataError(
-            f"File '{path}' has {found!r} between its cells, not {expected!r}: {shown(header[0])} is its header; write "
-            f"it with {expected!r}, and numbers with a decimal point{ending}."
-        )
+        remedy = f"write it with {expected!r}, and numbers with a decimal point{ending}"
+        problem = f"{found!r} between its cells, not {expected!r}, in the header {shown(header[0])}"
+        raise DataError(f"File '{path}' has {problem}; {remedy}.")
     return header
 
 

@@ -76,15 +76,15 @@ class LabelMarks:
     def check(self, labels: Sequence[str]) -> None:
         """Refuse a separator, or a mark of none of the classes, that could not be told from something else."""
         separator, none, problem = self.separator, self.none, ""
-        if separator is None and none is not None:
+        if none is not None and separator is None:
             problem = f"A mark of none of the classes ({none!r}) needs a separator; give one too."
         elif separator == "":
             problem = "The separator between several labels in a cell is empty; give one, such as '|'."
         elif separator is not None and len(labels) > 1:
-            problem = f"A separator ({separator!r}) is for one label column. Got {len(labels)}; leave it out."
+            problem = f"A separator ({separator!r}) is for one label column; got {len(labels)}. Leave it out."
         elif separator is not None and not separator.strip() and none is None:
             problem = (
-                f"The separator {separator!r} is blank, as an unlabeled cell is; mark none of the classes (--none)."
+                f"A blank separator ({separator!r}) looks like an unlabeled cell; mark none of the classes (--none)."
             )
         elif none is not None and (none.strip() in ("", (self.unlabeled or "").strip()) or str(separator) in none):
             problem = f"The mark {none!r} is empty, holds the separator or means unlabeled; choose another."
@@ -105,10 +105,8 @@ class LabelMarks:
         name = self.class_of(cell)
         state = -1 if name is None else _STATES.get(name.lower())
         if state is None:
-            raise DataError(
-                f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as each of several label columns must be; "
-                "correct it, name the mark of an unknown cell with --unlabeled, or give one label column."
-            )
+            problem = f"{shown(str(cell))} is not 0, 1, -1 (unknown) or empty, as several label columns must be"
+            raise DataError(f"{problem}; correct it, name its mark with --unlabeled, or give one label column.")
         return state
 
     def classes_of(self, cell: object) -> tuple[str, ...] | None:
@@ -127,12 +125,12 @@ class LabelMarks:
         marks = {class_name(self.unlabeled or ""), class_name(self.none or "")} - {""}
         beside = [mark for mark in marks if mark in names or UNKNOWN + mark in names]
         if beside:
-            text = shown(str(cell))
-            raise DataError(f"{text} has the mark {beside[0]!r} beside labels; a mark stands alone in its cell.")
+            raise DataError(f"{shown(str(cell))} has the mark {beside[0]!r} beside labels; write it alone in its cell.")
         lone = [name for name in names if name == UNKNOWN or name.startswith(2 * UNKNOWN)]
         if lone:
-            remedy = "write ?cat for a cat that may be there, or say --unlabeled '?' if it means unlabeled"
-            raise DataError(f"{shown(lone[0])} is no class; {remedy}.")
+            raise DataError(
+                f"{shown(lone[0])} is no class; write ?cat for a cat that may be there, or --unlabeled '?'."
+            )
         twice = [name for name in names if UNKNOWN + name in names]
         if twice:
             raise DataError(f"it has {twice[0]!r} with and without a question mark; leave out one of them.")
@@ -221,8 +219,7 @@ def text_in(place: Place, cells: Cells) -> Cells:
     try:
         text = cells.cast(pa.large_string())
     except pa.ArrowException as error:
-        problem = f"its type {kind} cannot hold labels or ids; store it as text or whole numbers."
-        raise place.problem(0, problem) from error
+        raise place.problem(0, f"its type {kind} cannot hold labels or ids; store text or whole numbers.") from error
     check_text(place, text)
     return pc.if_else(pc.equal(text, "-0"), pa.scalar("0", text.type), text) if pa.types.is_floating(kind) else text
 
@@ -258,8 +255,7 @@ def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
     unique = pc.count_distinct(column).as_py() == len(column)
     for row, value in enumerate([] if unique else column.to_pylist()):
         if first.setdefault(value, row) != row:
-            problem = f"the id {shown(value)} is that of row {first[value] + 1} too; give every row an id of its own"
-            raise place.problem(row, f"{problem}, or read the file without ids.")
+            raise place.problem(row, f"the id {shown(value)} is that of row {first[value] + 1} too; make it unique.")
     if not pa.types.is_integer(column.type):
         return np.array(column.to_pylist(), dtype=object)
     ids: Array = column.to_numpy()
@@ -322,10 +318,7 @@ def _joined_labels(place: Place, cells: Cells) -> Cells:
     for row, found in enumerate(cells.to_pylist()):
         names = [] if found is None else ["" if name is None else str(name).strip() for name in found]
         if not all(names) or len(set(names)) < len(names) or BETWEEN_LABELS in "".join(names):
-            raise place.problem(
-                row,
-                f"{shown(found)} must name each of its classes once, without a NUL; correct it (0 and 1 for each class "
-                "go into a column each).",
-            )
+            problem = f"{shown(found)} must name each of its classes once, without a NUL"
+            raise place.problem(row, f"{problem}; correct it (0 and 1 go into a column for each class).")
         texts.append(None if found is None else BETWEEN_LABELS.join(names) or BETWEEN_LABELS)
     return pa.array(texts, pa.large_string())

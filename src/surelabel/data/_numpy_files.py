@@ -28,9 +28,7 @@ _NAME = 200
 def read_npz(path: Path, request: Request) -> Table:
     """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
     if len(request.labels) > 1 and not request.labels_if_there:
-        raise DataError(
-            f"File '{path}': an .npz file keeps all labels in one array; name one, not {len(request.labels)}."
-        )
+        raise DataError(f"File '{path}' has all labels in one array; name one, not {len(request.labels)}.")
 
     def choose(members: Sequence[str]) -> dict[str, str]:
         asked = {"x": None, "y": next(iter(request.labels), None), "ids": request.id_column}
@@ -42,15 +40,13 @@ def read_npz(path: Path, request: Request) -> Table:
     return _table(path, read_arrays(path, choose), request)
 
 
-def read_npy(path: Path, labels_path: Path | None, request: Request) -> Table:
+def read_npy(path: Path, request: Request) -> Table:
     """Return the samples in one .npy file, with the labels of another."""
     if (request.labels and not request.labels_if_there) or request.id_column is not None:
-        raise DataError(
-            f"File '{path}': an .npy file has no label or id column; give the labels as a second .npy file "
-            "(--labels-file), or save x, y and ids together with numpy.savez."
-        )
+        remedy = "give the labels as a second .npy file (--labels-file), or save x, y and ids with numpy.savez"
+        raise DataError(f"File '{path}': an .npy file has no label or id column; {remedy}.")
     parts = {}
-    for part, file in (("x", path), ("y", labels_path)):
+    for part, file in (("x", path), ("y", request.labels_path)):
         if file is not None:
             check_file(file)
             with damage_named(file, "a .npy array"), file.open("rb") as stream:
@@ -84,10 +80,8 @@ def _find_array(path: Path, members: Sequence[str], part: str, asked: str | None
         raise unknown_name(path, "array", asked, members)
     found = asked or next((name for name in (part, part.upper()) if name in members), None)
     if found is None and part == "x":
-        raise DataError(
-            f"File '{path}' has no array 'x'; it has {listed(members)}. Call the samples x, the labels y and "
-            "names of the rows ids: numpy.savez(file, x=..., y=...) makes such a file."
-        )
+        remedy = "save samples, labels and names of rows with numpy.savez(file, x=..., y=..., ids=...)"
+        raise DataError(f"File '{path}' has no array 'x', but {listed(members)}; {remedy}.")
     return found
 
 
@@ -102,14 +96,11 @@ def _load(path: Path, name: str, stream: IO[bytes], size: int) -> Array:
         if not all(type(length) is int and length >= 0 for length in shape):
             raise ValueError(f"shape {shape}")
     if kind.hasobject:
-        raise DataError(
-            f"File '{path}': array {name!r} holds Python objects, which are not read because they can run code; save "
-            "it as numbers, or as strings with astype(str)."
-        )
+        problem = f"array {name!r} holds Python objects, which could run code"
+        raise DataError(f"File '{path}': {problem}; save it as numbers, or as strings with astype(str).")
     expected = stream.tell() + math.prod(shape) * kind.itemsize
     if expected != size:
-        problem = f"by its header array {name!r} should take {expected} bytes, and it takes {size}"
-        raise damaged(path, "a numpy file", problem)
+        raise damaged(path, "a numpy file", f"array {name!r} should take {expected} bytes, and it takes {size}")
     if kind.kind == "U":
         check_size(path, _COPIES * size)
     stream.seek(0)
@@ -122,8 +113,8 @@ def _table(path: Path, parts: Mapping[str, Array], request: Request) -> Table:
     x, features = _features(path, parts["x"], request)
     for name, array in parts.items():
         if array.ndim == 0 or len(array) != len(x):
-            shape = array.shape
-            raise DataError(f"File '{path}': x has {len(x)} rows and {name} has shape {shape}; give one entry a row.")
+            shapes = f"x has {len(x)} rows and {name} has shape {array.shape}"
+            raise DataError(f"File '{path}': {shapes}; give one entry a row.")
     ids = _ids(path, parts["ids"]) if "ids" in parts else np.arange(len(x))
     if "y" not in parts:
         return Table(path, x, None, ids, features, ())
@@ -147,10 +138,8 @@ def _features(path: Path, x: Array, request: Request) -> tuple[Array, tuple[str,
         # Without names columns go by their place, which may be another one in a wider array.
         known = {*(request.features or all_names), *request.drop}
         if not set(all_names) <= known:
-            raise DataError(
-                f"File '{path}': x has {len(all_names)} columns, and the model was trained on arrays of {len(known)}; "
-                f"give the same {len(known)} columns, in the same order."
-            )
+            problem = f"x has {len(all_names)} columns, and the model was trained on arrays of {len(known)}"
+            raise DataError(f"File '{path}': {problem}; give the same columns, in the same order.")
         x = x if names == all_names else x[:, list(columns.features)]
     elif request.features or request.drop:
         raise _wrong_kind(path, "to choose or drop columns, x must have some, shape (N, F)", x)
@@ -167,10 +156,10 @@ def _ids(path: Path, ids: Array) -> Array:
 
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         raise _wrong_kind(path, "ids must be integers or strings, shape (N,)", ids)
-    if ids.dtype.kind != "U":
-        return ids_in(Place(path, "ids"), [pa.array(ids)])
-    _check_text(Place(path, "ids"), ids)
-    return ids_in(Place(path, "ids"), [pa.array(ids.tolist(), pa.large_string())])
+    place = Place(path, "ids")
+    if ids.dtype.kind == "U":
+        _check_text(place, ids)
+    return ids_in(place, [pa.array(ids.tolist(), pa.large_string()) if ids.dtype.kind == "U" else pa.array(ids)])
 
 
 def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, ...]]:

@@ -23,7 +23,8 @@ _EXACT = 1 << 24
 class Request:
     """What the caller asks of a table; `features` is None when every other column is a feature.
 
-    With `labels_if_there` the labels are left out where the file lacks one of their columns.
+    With `labels_if_there` the labels are left out where the file lacks one of their columns. `labels_path` is the .npy
+    file with the labels of another.
     """
 
     labels: tuple[str, ...]
@@ -32,6 +33,7 @@ class Request:
     features: tuple[str, ...] | None
     marks: LabelMarks
     labels_if_there: bool
+    labels_path: Path | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,7 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
         named = [*taken, *features]
     if len(set(named)) < len(named):
         twice = next(position for position in named if named.count(position) > 1)
-        parts = "label, id, feature and dropped columns"
-        raise DataError(f"File '{path}': column {names[twice]!r} is named twice among the {parts}; name it once.")
+        raise DataError(f"File '{path}': column {names[twice]!r} is named twice, for two parts; name it once.")
     return Columns(tuple(names), features, labels, id_position, request.features is None)
 
 
@@ -225,9 +226,8 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         first = seen.setdefault(name, position)
         # Columns without a name may be many: they can only be dropped, so that they are never confused.
         if first != position and name:
-            raise DataError(
-                f"File '{path}': columns {first + 1} and {position + 1} are both named {name!r}; rename one."
-            )
+            both = f"columns {first + 1} and {position + 1}"
+            raise DataError(f"File '{path}': {both} are both named {name!r}; rename one.")
 
 
 def _other_columns(path: Path, names: Sequence[str], taken: set[str]) -> tuple[int, ...]:
@@ -235,14 +235,10 @@ def _other_columns(path: Path, names: Sequence[str], taken: set[str]) -> tuple[i
     unnamed = next((position for position in features if not names[position]), None)
     if unnamed is not None:
         # A column without a name is most often a data frame's index; it must not be learned from by accident.
-        raise DataError(
-            f"File '{path}': column {unnamed + 1} has no name; name it in the header, or drop it with --drop "
-            "'' (pandas writes its index so; use index=False)."
-        )
+        remedy = "name it, or drop it with --drop '' (pandas writes its index so; use index=False)"
+        raise DataError(f"File '{path}': column {unnamed + 1} has no name; {remedy}.")
     if not features:
-        raise DataError(
-            f"File '{path}' has no features beside labels, ids and dropped columns; it has {listed(names)}."
-        )
+        raise DataError(f"File '{path}' has no features beside labels, ids and dropped columns: {listed(names)}.")
     return features
 
 
@@ -250,10 +246,8 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
     position = {name: index for index, name in enumerate(names)}
     missing = [name for name in features if name not in position]
     if missing:
-        raise DataError(
-            f"File '{path}' lacks {len(missing)} of the {len(features)} feature columns that the model was "
-            f"trained on: {listed(missing)}; add them. It has {listed(names)}."
-        )
+        lacks = f"{len(missing)} of the {len(features)} feature columns that the model was trained on"
+        raise DataError(f"File '{path}' lacks {lacks}: {listed(missing)}; add them. It has {listed(names)}.")
     if not features:
         raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     return tuple(position[name] for name in features)

@@ -127,11 +127,8 @@ def decode_files(
         first = next(iter(faults.values()))
         if len(faults) == len(files):
             raise DataError(f"None of the {len(files)} {settings.kind} can be decoded. {first}")
-        warnings.warn(
-            f"{len(faults)} of {len(files)} {settings.kind} cannot be decoded and are left out: "
-            f"{listed(list(faults))}. {first}",
-            stacklevel=2,
-        )
+        found = f"{len(faults)} of {len(files)} {settings.kind} cannot be decoded and are left out"
+        warnings.warn(f"{found}: {listed(list(faults))}. {first}", stacklevel=2)
     kept = [row for row, name in enumerate(names) if name in files and name not in faults]
     return Decoded(Subset(MappedSource(cache.array, np.array(names)), np.array(kept, dtype=np.int64)), faults)
 
@@ -190,10 +187,8 @@ class _Cache:
         """Refuse a disk that has no space for so many more samples."""
         needed, free = number * math.prod(self.settings.shape), shutil.disk_usage(self.path).free
         if needed > free:
-            raise DataError(
-                f"'{self.path}' needs {needed / 1e9:.1f} GB for {number} decoded {self.settings.kind}, and the disk "
-                f"has {free / 1e9:.1f} GB free; name a folder on a larger one for the cache, or keep less of each."
-            )
+            sizes = f"{needed / 1e9:.1f} GB for {number} decoded {self.settings.kind}, and {free / 1e9:.1f} GB are free"
+            raise DataError(f"'{self.path}' needs {sizes}; name another folder for the cache, or keep less of each.")
 
     def _read_lines(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each decoded sample; what follows a line that was cut off is not."""
@@ -226,16 +221,14 @@ class _Cache:
 
 def _check(files: Mapping[str, Path], names: tuple[str, ...], on_error: str, workers: int | None) -> None:
     if not files:
-        raise InvalidInputError("The 'files' argument must have at least one file. Got none; check the folder.")
+        raise InvalidInputError("files must have at least one file; check the folder.")
     wrong = sorted(files.keys() - set(names)) or [name for name, count in Counter(names).items() if count > 1]
     if wrong:
-        raise InvalidInputError(
-            f"The 'names' argument must name each sample once, all those of 'files' among them. Check {listed(wrong)}."
-        )
+        raise InvalidInputError(f"names must name each sample once, all of files among them; check {listed(wrong)}.")
     if on_error not in ("stop", "skip"):
-        raise InvalidInputError(f"The 'on_error' argument must be 'stop' or 'skip'. Got {on_error!r} instead.")
+        raise InvalidInputError(f"on_error must be 'stop' or 'skip'; got {on_error!r}.")
     if workers is not None and workers < 0:
-        raise InvalidInputError(f"The 'workers' argument must be at least 0. Got {workers} instead; None: all cores.")
+        raise InvalidInputError(f"workers must be at least 0, or None for all cores; got {workers}.")
     gone = [path for path in files.values() if not path.is_file()]
     if gone:
         raise DataError(f"{len(gone)} of {len(files)} files do not exist, '{gone[0]}' first; check the paths.")
@@ -263,9 +256,8 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(
-            f"Decoded files cannot be written to '{path}' ({error.strerror}); name another folder for the cache."
-        ) from error
+        reason = f"Decoded files cannot be written to '{path}' ({error.strerror})"
+        raise DataError(f"{reason}; name another folder for the cache.") from error
 
 
 def _in_threads(jobs: Jobs, workers: int) -> Iterator[tuple[str, str | None]]:

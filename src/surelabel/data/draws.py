@@ -61,9 +61,7 @@ def sample_keys(ids: npt.NDArray[np.generic]) -> UInt64Array:
     try:
         digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in ids]
     except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"The id {error.object!r} holds a lone surrogate, which is no character and cannot be written; correct it."
-        ) from None
+        raise InvalidInputError(f"The id {error.object!r} holds a lone surrogate, no character; correct it.") from None
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 

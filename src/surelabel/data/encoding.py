@@ -67,10 +67,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     missing = _where(values, _missing)
     if unlabeled is not None:
         if missing.any():
-            raise InvalidInputError(
-                "Input y contains NaN or None. To mark unlabeled samples that way, use unlabeled=None; "
-                f"now {unlabeled!r} marks them."
-            )
+            raise InvalidInputError(f"Input y contains NaN or None, not {unlabeled!r}; use unlabeled=None for these.")
         # "-1" is not -1.
         missing = _where(values, lambda v: isinstance(v, str) == isinstance(unlabeled, str) and v == unlabeled)
     if values.ndim == 2:
@@ -164,10 +161,8 @@ def nearly_unique(num_classes: int, num_labels: int) -> str | None:
     most, all_but_few = 2 * num_classes > num_labels, 10 * num_classes >= 9 * num_labels
     if not (num_classes > 20 and most) and not (num_classes > 10 and all_but_few):
         return None
-    return (
-        f"There are {num_classes} classes for {num_labels} labels; if the labels measure something, sort them into "
-        "ranges, and if they name the rows, choose others."
-    )
+    remedy = "if the labels measure something, sort them into ranges, and if they name the rows, choose others"
+    return f"There are {num_classes} classes for {num_labels} labels; {remedy}."
 
 
 def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabeled: Any) -> npt.NDArray[Any]:
@@ -208,16 +203,13 @@ def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list
 def _check_kind(values: npt.NDArray[Any]) -> None:
     several = [value for value in values.flat if hasattr(value, "__len__")] if values.dtype == object else []
     if wrong := [value for value in several if not isinstance(value, str | bytes)]:
-        raise InvalidInputError(
-            f"Unknown label type: y holds {type(wrong[0]).__name__}; give one string or whole number a sample, or an "
-            "array of 0 and 1 with a column for each class."
-        )
+        raise _unknown_type(type(wrong[0]).__name__)
     if values.dtype.kind not in "biufUOMm":
         raise _unknown_type(str(values.dtype))
 
 
 def _unknown_type(name: str) -> InvalidInputError:
-    remedy = "make the labels strings, or whole numbers of 64 bits at most"
+    remedy = "give a string or a whole number of 64 bits a sample, or 0 and 1 in a column for each class"
     return InvalidInputError(f"Unknown label type: y holds {name}; {remedy}.")
 
 
@@ -231,11 +223,10 @@ def _check_classes(values: npt.NDArray[Any]) -> None:
         # Of larger floats a whole number cannot be told from the next.
         wrong = numbers[(numbers != np.floor(numbers)) | (np.abs(numbers) >= 2**53)]
         if len(wrong):
-            raise InvalidInputError(
-                f"Unknown label type: continuous. y holds {wrong[0]:g}, which measures something and names no class; "
-                "sort the values into ranges, as numpy.digitize does, or make them strings if each is a class "
-                "(y.astype(str))."
+            remedy = (
+                "sort values into ranges (numpy.digitize), or, if each is a class, make them strings (y.astype(str))"
             )
+            raise InvalidInputError(f"Unknown label type: continuous. y holds {wrong[0]:g}; {remedy}.")
 
 
 def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> EncodedLabels:
@@ -244,10 +235,8 @@ def _encode_multi(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> E
     values_present = np.unique(_plain(known) if known.dtype == object else known).tolist()
     wrong = [value for value in values_present if value not in (0, 1)]
     if wrong:
-        raise InvalidInputError(
-            f"With several label columns each entry must be 0, 1 or unlabeled. Got {wrong[0]!r} instead; for one label "
-            "per sample pass a 1-D y."
-        )
+        problem = f"each entry of several label columns must be 0, 1 or unlabeled; got {wrong[0]!r}"
+        raise InvalidInputError(f"In y {problem}. For one label per sample pass a 1-D y.")
     codes[~missing] = known.astype(np.int64)
     return EncodedLabels(codes, np.arange(values.shape[1]), "multi")
 

@@ -150,10 +150,8 @@ def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int
         # Asked before the pixels are read: a damaged header may claim any size.
         if image.mode == "RGB" and image.width == width and image.height <= most_rows:
             return np.asarray(image)
-    raise DataError(
-        f"File '{name}' must be a color picture of {width} x {most_rows} pixels at most. Got "
-        f"{image.width} x {image.height}, {image.mode}; get it again."
-    )
+    got = f"{image.width} x {image.height}, {image.mode}"
+    raise DataError(f"File '{name}' must be a color picture, {width} x {most_rows} at most; got {got}. Get it again.")
 
 
 def _caches() -> Path:

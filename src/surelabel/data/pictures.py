@@ -110,10 +110,7 @@ def _load(name: str, file: Path | BinaryIO, side: int) -> "Image.Image":
     from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise InvalidInputError(
-            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is switched on, so that the missing part of a truncated picture would "
-            "be read as gray without a word; switch it off."
-        )
+        raise InvalidInputError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES hides truncated pictures; switch it off.")
     try:
         with Image.open(file, formats=FORMATS) as image:
             # Asked before the pixels are read: a damaged header may claim any size.
@@ -124,19 +121,15 @@ def _load(name: str, file: Path | BinaryIO, side: int) -> "Image.Image":
             ImageOps.exif_transpose(image, in_place=True)
             return image
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(
-            f"Picture '{name}' has more pixels than PIL.Image.MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS} "
-            f"({shown(error, quote=False, limit=120)}); make it smaller, or raise that limit."
-        ) from error
+        limit = f"PIL.Image.MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS} ({shown(error, quote=False, limit=120)})"
+        raise DataError(f"Picture '{name}' has more pixels than {limit}; make it smaller, or raise it.") from error
     except (FileNotFoundError, IsADirectoryError) as error:
         raise DataError(f"Picture '{name}' is not a file; check the path.") from error
     except PermissionError as error:
         raise DataError(f"Picture '{name}' may not be read; ask for permission to read it.") from error
     except UnidentifiedImageError as error:
-        kinds = ", ".join(FORMATS)
-        raise DataError(
-            f"Picture '{name}' is empty, truncated, damaged or none of {kinds}; get it again or convert it."
-        ) from error
+        problem = f"is empty, truncated, damaged or none of {', '.join(FORMATS)}"
+        raise DataError(f"Picture '{name}' {problem}; get it again or convert it.") from error
     except MemoryError:
         raise
     except Exception as error:  # A damaged file makes Pillow raise almost anything.
@@ -158,7 +151,5 @@ def _rgb(name: str, image: "Image.Image") -> "Image.Image":
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
     elif image.mode in _PLAIN:
         return image.convert("RGB")
-    raise DataError(
-        f"Picture '{name}' has pixels of the kind {image.mode!r}, whose black and white are not known; save it with 8 "
-        "or 16 bits a channel."
-    )
+    problem = f"has pixels of the kind {image.mode!r}, whose black and white are not known"
+    raise DataError(f"Picture '{name}' {problem}; save it with 8 or 16 bits a channel.")

@@ -57,9 +57,8 @@ class Entries:
     @classmethod
     def of(cls, mask: Mask) -> Self:
         """Return the marked entries of a mask (N, C)."""
-        num_classes = mask.shape[1]
-        every_class = np.arange(num_classes, dtype=np.min_scalar_type(num_classes))
-        return cls(_starts(mask.sum(axis=1)), np.broadcast_to(every_class, mask.shape)[mask], num_classes)
+        rows, classes = np.nonzero(mask)
+        return cls.at(rows, classes, mask.shape)
 
     @classmethod
     def at(cls, rows: Index, classes: Index, shape: tuple[int, int]) -> Self:
@@ -257,14 +256,10 @@ def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
     """Refuse a chunk that is not of these samples, in order: labels would go to the wrong ones."""
     shape = (len(ids), num_classes)
     if tuple(prediction.p.shape) != shape:
-        raise InvalidInputError(
-            f"The learner's p must have a row for each id and a column for each class, {shape}. Got "
-            f"{tuple(prediction.p.shape)} instead."
-        )
+        got = tuple(prediction.p.shape)
+        raise InvalidInputError(f"The learner's p must have the shape (ids, classes), {shape}; got {got}.")
     if not np.array_equal(ids, np.asarray(prediction.ids)):
-        raise InvalidInputError(
-            "The learner's predictions do not follow the source: each chunk's ids must be the source's ids, in order."
-        )
+        raise InvalidInputError("The learner's predictions do not follow the source: give its ids, in order.")
 
 
 def _starts(counts: npt.NDArray[np.integer]) -> Index:

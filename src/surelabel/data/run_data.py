@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -118,9 +118,8 @@ class TableData(Settings):
             raise ValueError(f"{lone[0]} is given without the file that it is the hash of.")
         LabelMarks(self.unlabeled, self.separator, self.none).check(self.labels)
         if self.validation and self.validation_path is not None:
-            raise ValueError(
-                f"Give either validation ({self.validation}) or validation_path ('{self.validation_path}'), not both."
-            )
+            both = f"validation ({self.validation}) or validation_path ('{self.validation_path}')"
+            raise ValueError(f"Give either {both}, not both.")
         return self
 
     def references(self) -> Iterator[Reference]:
@@ -156,10 +155,8 @@ class TableData(Settings):
                 continue
             if not path.is_file():  # a pipe or a device would be read for ever
                 problem = "is not a plain file" if path.exists() else "is not there any more"
-                raise DataError(
-                    f"File '{path}', which the run began with, {problem}. Put it back, or name the place of the data: "
-                    "surelabel resume RUN --data FILE."
-                )
+                remedy = "put it back, or name its new place: surelabel resume RUN --data FILE"
+                raise DataError(f"File '{path}', which the run began with, {problem}; {remedy}.")
             if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)
 
@@ -168,59 +165,50 @@ class TableData(Settings):
         self._check_content()
         table = self._read(self.path, labels_path=self.labels_path)
         if table.y is None:
-            in_a_file = self.path.suffix.lower() == ".npy"
-            remedy = "give another .npy file with --labels-file" if in_a_file else "name its label column with --label"
+            remedy = "name its label column with --label, or an .npy file of labels with --labels-file"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
         classes = _classes(table, table.y)
         codes = _codes(table, table.y, classes)
-        task: Task = "single" if table.y.ndim == 1 and not table.several else "multi"
         table, left_out = without_counts(table, self.use)
-        settled = self.replace(drop=(*self.drop, *left_out))
-        return replace(settled._assemble(table, codes, classes, task), left_out=left_out)
-
-    def _read(self, path: Path, **options: Any) -> Table:
-        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
-        return read_table(path, **{name: getattr(self, name) for name in names}, **options)
-
-    def _assemble(self, table: Table, codes: Codes, classes: list[str], task: Task) -> RunData:
-        known = _has_label(codes)
-        labeled, unlabeled = np.flatnonzero(known), np.flatnonzero(~known)
+        labeled, unlabeled = np.flatnonzero(_has_label(codes)), np.flatnonzero(~_has_label(codes))
         if not len(labeled):
             raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
-        validation = self._held_out_file("validation_path", table, labeled, classes, task)
+        settled = self.replace(drop=(*self.drop, *left_out))
+        validation = settled._held_out_file(self.validation_path, table, labeled, classes)
         if self.validation:
             held_out = _held_out_rows(table, codes, labeled, self.validation, self.validation_seed)
             validation = _part(table, codes, held_out)
             labeled = np.setdiff1d(labeled, held_out)
         return RunData(
             labeled=_part(table, codes, labeled),
-            unlabeled=ArraySource(table.x[unlabeled], ids=table.ids[unlabeled]) if len(unlabeled) else None,
+            unlabeled=_part(table, codes, unlabeled)[0] if len(unlabeled) else None,
             classes=classes,
-            task=task,
+            task="single" if codes.ndim == 1 else "multi",
             validation=validation,
-            test=self._held_out_file("test_path", table, labeled, classes, task),
+            test=settled._held_out_file(self.test_path, table, labeled, classes),
             feature_names=list(table.feature_names) or None,
+            left_out=left_out,
         )
 
+    def _read(self, path: Path, **options: Any) -> Table:
+        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
+        return read_table(path, **{name: getattr(self, name) for name in names}, **options)
+
     def _held_out_file(
-        self, name: str, table: Table, labeled: Index, classes: list[str], task: Task
+        self, path: Path | None, table: Table, labeled: Index, classes: list[str]
     ) -> tuple[ArraySource, Codes] | None:
-        path = getattr(self, name)
         if path is None:
             return None
         other = self._read(path, features=table.feature_names or None)
         if other.x.shape[1:] != table.x.shape[1:]:
-            shapes = f"{other.x.shape[1:]}, and '{self.path}' of {table.x.shape[1:]}"
-            raise DataError(f"File '{path}' has samples of shape {shapes}; give samples of one shape.")
+            raise DataError(f"File '{path}' has samples of shape {other.x.shape[1:]}; give {table.x.shape[1:]}.")
         assert table.y is not None
-        if other.y is None or (other.y.ndim, other.several) != (table.y.ndim, table.several):
-            raise DataError(f"File '{path}' must have labels of the kind that '{self.path}' has; add them.")
+        if other.y is None or (other.y.shape[1:], other.several) != (table.y.shape[1:], table.several):
+            raise DataError(f"File '{path}' must have labels of the kind and number that '{self.path}' has; add them.")
         codes = _codes(other, other.y, classes)
         rows = np.flatnonzero(_has_label(codes))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
-        if task == "multi" and codes.shape[1] != len(classes):
-            raise DataError(f"File '{path}' has {codes.shape[1]} label columns; '{self.path}' has {len(classes)}.")
         _warn_of_learned_rows(path, other.x[rows], self.path, table.x[labeled])
         return _part(other, codes, rows)
 
@@ -259,8 +247,7 @@ class FunctionData(Settings):
         with failing(made, "Correct the arguments."):
             data = function(**self.arguments)
         if not isinstance(data, RunData):
-            got = type(data).__name__
-            raise InvalidInputError(f"The function {self.function!r} must return a RunData. Got {got} instead.")
+            raise InvalidInputError(f"{self.function!r} must return a RunData; got {type(data).__name__}.")
         return data
 
 
@@ -274,11 +261,10 @@ def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, le
     same = sum(features(row) in known for row in held_out)
     # Where labeled samples share their features anyway, these say little about which sample it is.
     if same and len(known) > 0.9 * len(learned):
-        warnings.warn(
-            f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of "
-            f"'{data}'; if they are the same samples, remove them: a model cannot be judged by what it learned from.",
-            stacklevel=2,
+        found = (
+            f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of '{data}'"
         )
+        warnings.warn(f"{found}; if they are the same samples, remove them: scores would be too good.", stacklevel=2)
 
 
 def _classes(table: Table, y: npt.NDArray[Any]) -> list[str]:
@@ -303,10 +289,8 @@ def _codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
     index = {name: code for code, name in enumerate(classes)}
     unknown = sorted(_named(table, y) - set(classes))
     if unknown:
-        raise DataError(
-            f"File '{table.path}' has the label {unknown[0]!r}, which no labeled training row has; label some rows so, "
-            "or remove these rows."
-        )
+        problem = f"the label {unknown[0]!r}, which no labeled training row has"
+        raise DataError(f"File '{table.path}' has {problem}; label some rows so, or remove these rows.")
     if not table.several:
         return np.array([-1 if label is None else index[label] for label in y.tolist()], dtype=np.int64)
     check_size(table.path, 8 * len(y) * len(classes))
@@ -341,10 +325,8 @@ def _held_out_rows(
         chosen.append(labeled[rows[np.argsort(drawn[rows], kind="stable")[:count]]])
     held_out = np.sort(np.concatenate(chosen))
     if not len(held_out):
-        raise DataError(
-            f"File '{table.path}': a validation share of {share} of {len(labeled)} labeled rows is no row of any "
-            "class; raise the share or label more rows."
-        )
+        problem = f"a validation share of {share} of {len(labeled)} labeled rows is no row of any class"
+        raise DataError(f"File '{table.path}': {problem}; raise the share or label more rows.")
     return held_out
 
 

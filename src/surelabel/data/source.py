@@ -43,15 +43,11 @@ class ArraySource:
         shape = getattr(x, "shape", None)
         if shape is None or len(shape) < 2:
             got = type(x).__name__ if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
-            raise InvalidInputError(
-                f"Samples must be an array with one row a sample, shape (N, ...). Got {got} instead."
-            )
+            raise InvalidInputError(f"Samples must be an array, shape (N, ...), with a row each; got {got}.")
         self.x = x.tocsr() if hasattr(x, "tocsr") else native(x) if isinstance(x, np.ndarray) else x
         self.ids: Ids = np.arange(first_id, first_id + shape[0]) if ids is None else native(to_numpy(ids))
         if self.ids.shape != (shape[0],):
-            raise InvalidInputError(
-                f"The 'ids' argument must name each of the {shape[0]} samples once. Got shape {self.ids.shape}."
-            )
+            raise InvalidInputError(f"ids must name each of the {shape[0]} samples; got shape {self.ids.shape}.")
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -84,10 +80,8 @@ class Concatenation:
 
     def __init__(self, first: Source, second: Source) -> None:
         if first.sample_shape != second.sample_shape:
-            raise InvalidInputError(
-                f"Labeled and unlabeled samples must have one shape. Got {first.sample_shape} and "
-                f"{second.sample_shape}."
-            )
+            shapes = f"{first.sample_shape} and {second.sample_shape}"
+            raise InvalidInputError(f"Labeled and unlabeled samples must have one shape; got {shapes}.")
         self.first, self.second, self.sample_shape = first, second, first.sample_shape
         parts = [first.ids, second.ids]
         if {part.dtype.kind for part in parts} == {"i", "u"} and min(part.min(initial=0) for part in parts) >= 0:
@@ -116,7 +110,7 @@ def as_source(name: str, value: Any, first_id: int = 0) -> Source:
     try:
         return ArraySource(value, first_id=first_id)
     except InvalidInputError as error:
-        raise InvalidInputError(f"The '{name}' argument: {error}") from None
+        raise InvalidInputError(f"{name}: {error}") from None
 
 
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -131,22 +125,16 @@ def check_unique_ids(ids: Ids) -> None:
     try:
         values, counts = np.unique(ids, return_counts=True)
     except TypeError as error:
-        raise InvalidInputError(
-            f"The samples' ids must be all integers or all strings ({error}); convert them with astype(str)."
-        ) from None
+        raise InvalidInputError(f"ids must be all integers or all strings ({error}); use astype(str).") from None
     if (counts > 1).any():
-        raise InvalidInputError(
-            f"Every sample needs an id of its own; {values[counts > 1][0]!r} names {int(counts.max())} samples. Give "
-            "unique ids to the labeled and the unlabeled samples, or to neither."
-        )
+        twice = f"The id {values[counts > 1][0]!r} names {int(counts.max())} samples"
+        raise InvalidInputError(f"{twice}; give unique ids to labeled and unlabeled samples, or to neither.")
 
 
 def _stack(first: Any, second: Any) -> Any:
     if type(first) is not type(second):
-        raise InvalidInputError(
-            "Labeled and unlabeled samples must be of one kind. Got "
-            f"{type(first).__name__} and {type(second).__name__}."
-        )
+        kinds = f"{type(first).__name__} and {type(second).__name__}"
+        raise InvalidInputError(f"Labeled and unlabeled samples must be of one kind; got {kinds}.")
     if hasattr(first, "tocsr"):
         from scipy.sparse import vstack
 

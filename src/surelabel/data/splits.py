@@ -107,10 +107,8 @@ def share_split(
     """
     require_shape("y", np.asarray(y), 1)
     if not (0 < share <= 1 and 0 <= validation_share <= 1 - share):
-        raise InvalidInputError(
-            "The 'share' argument must be above 0 and, with 'validation_share', at most 1. Got "
-            f"{share} and {validation_share} instead; the paper labels 0.2 and 0.5."
-        )
+        got = f"{share} and {validation_share}"
+        raise InvalidInputError(f"share must be above 0 and, with validation_share, at most 1; got {got}.")
     _, sizes = np.unique(y, return_counts=True)
     labels, validation = (np.maximum(np.round(part * sizes), part > 0) for part in (share, validation_share))
     return _split_by_class(y, seed, groups, labels, validation, or_all=True)
@@ -147,29 +145,22 @@ def multi_label_split(
     ([6, 2, 32], np.True_)
     """
     if y.ndim != 2 or y.dtype.kind not in "iub" or not np.isin(y, (-1, 0, 1)).all():
-        raise InvalidInputError(
-            f"The 'y' argument must hold 1, 0 and -1 (unknown), shape (N, C). Got {y.dtype} of shape {y.shape} instead."
-        )
+        got = f"{y.dtype} of shape {y.shape}"
+        raise InvalidInputError(f"y must hold 1, 0 and -1 (unknown), shape (N, C); got {got}.")
     if require_count("labels", labels, 1) > len(y):
-        raise InvalidInputError(
-            f"The 'labels' argument must be from 1 to the number of samples, {len(y)}. Got {labels} instead."
-        )
+        raise InvalidInputError(f"labels must be at most the number of samples, {len(y)}; got {labels}.")
     require_count("num_validation", num_validation, 0)
     keys = _keys(groups, len(y)) if ids is None or groups is not None else _keys(ids, len(y), "ids")
     order = np.lexsort((keys, draw(seed, "labels", keys)))
     needed = np.isin(keys[order], keys[order][_first_of_each_class(y[order])])
     labeled = _first_whole_groups(np.concatenate([order[needed], order[~needed]]), keys, labels)
     if len(labeled) < needed.sum():
-        raise InvalidInputError(
-            f"The 'labels' argument must be at least {needed.sum()} for seed {seed}, so that each of the {y.shape[1]} "
-            f"classes has a positive and a negative. Got {labels} instead."
-        )
+        why = f"for each of the {y.shape[1]} classes to have a positive and a negative with seed {seed}"
+        raise InvalidInputError(f"labels must be at least {needed.sum()} {why}; got {labels}.")
     rest = np.setdiff1d(order, labeled)
     if num_validation > len(rest):
-        raise InvalidInputError(
-            f"The 'num_validation' argument must be at most {len(rest)}, the samples that are not labeled. Got "
-            f"{num_validation} instead."
-        )
+        most = f"{len(rest)}, the samples that are not labeled"
+        raise InvalidInputError(f"num_validation must be at most {most}; got {num_validation}.")
     order = rest[np.lexsort((keys[rest], draw(seed, "validation", keys[rest])))]
     validation = _first_whole_groups(order, keys, num_validation)
     return Split(np.sort(labeled), np.sort(validation), np.setdiff1d(rest, validation))
@@ -190,10 +181,8 @@ def _share(name: str, total: int, num_classes: int, least: int) -> int:
     remedy = f"take a multiple of {num_classes}, the number of classes"
     share, left = divmod(require_count(name, total, least * num_classes, remedy=remedy), num_classes)
     if left:
-        raise InvalidInputError(
-            f"The '{name}' argument must be a multiple of the number of classes, {num_classes}, so that each has as "
-            f"many. Got {total} instead; take {share * num_classes} or {(share + 1) * num_classes}."
-        )
+        near = f"{share * num_classes} or {(share + 1) * num_classes}"
+        raise InvalidInputError(f"{name} must be a multiple of the {num_classes} classes; got {total}. Take {near}.")
     return share
 
 
@@ -216,10 +205,8 @@ def _split_by_class(
         counts = np.bincount(label[rest], minlength=len(classes))
         short = np.flatnonzero(counts < per_class)
         if len(short) and not or_all:
-            raise InvalidInputError(
-                f"Class {classes[short[0]]} has {counts[short[0]]} samples; {per_class} were to be drawn for "
-                f"{purpose}. Ask for fewer."
-            )
+            too_few = f"Class {classes[short[0]]} has {counts[short[0]]} samples"
+            raise InvalidInputError(f"{too_few}; {per_class} were to be drawn for {purpose}. Ask for fewer.")
         order = rest[np.lexsort((keys[rest], draw(seed, purpose, keys[rest])))]
         ends = [*(np.flatnonzero(np.diff(keys[order])) + 1).tolist(), len(order)]
         missing, chosen = np.minimum(counts, per_class), [rest[:0]]
@@ -242,10 +229,7 @@ def _first_of_each_class(y: npt.NDArray[np.integer]) -> Index:
         found = y == value
         without = np.flatnonzero(~found.any(axis=0))
         if len(without):
-            raise InvalidInputError(
-                f"Class {without[0]} has no known {kind} among the {len(y)} samples, so that none can be drawn; leave "
-                "the class out."
-            )
+            raise InvalidInputError(f"Class {without[0]} has no known {kind} in {len(y)} samples; leave it out.")
         places.append(found.argmax(axis=0))
     return np.concatenate(places)
 
@@ -262,16 +246,10 @@ def _keys(names: Any, count: int, argument: str = "groups") -> UInt64Array:
     """Return a 64-bit key of each sample's group, or of its id, shape (N,); None: of its row."""
     values = np.arange(count) if names is None else label_array(names)
     if values.shape != (count,):
-        raise InvalidInputError(
-            f"The '{argument}' argument must name one for each of the {count} samples. Got shape {values.shape} "
-            "instead."
-        )
-    missing = np.array([value is None or value != value for value in values.tolist()], dtype=bool)
-    if missing.any():
-        raise InvalidInputError(
-            f"The '{argument}' argument must name one for each sample. Got none for sample {missing.argmax()}; give a "
-            "sample that belongs to no other a name of its own."
-        )
+        raise InvalidInputError(f"{argument} must have shape ({count},), one a sample; got {values.shape}.")
+    for row, value in enumerate(values.tolist()):
+        if value is None or value != value:
+            raise InvalidInputError(f"{argument} has none for sample {row}; give it one of its own.")
     return sample_keys(values)
 
 
@@ -299,12 +277,7 @@ class LabeledKFold:
     """
 
     def __init__(
-        self,
-        n_splits: int = 5,
-        *,
-        unlabeled: Any = -1,
-        shuffle: bool = False,
-        random_state: int | None = None,
+        self, n_splits: int = 5, *, unlabeled: Any = -1, shuffle: bool = False, random_state: int | None = None
     ) -> None:
         self.n_splits, self.unlabeled = n_splits, unlabeled
         self.shuffle, self.random_state = shuffle, random_state
@@ -315,11 +288,15 @@ class LabeledKFold:
         keys, labeled = _keys(groups, len(encoded.codes)), np.flatnonzero(encoded.labeled)
         num_groups = len(np.unique(keys[labeled]))
         if groups is not None and num_groups < self.n_splits:
-            raise InvalidInputError(
-                f"The 'n_splits' argument must be at most the number of groups that have a labeled row, {num_groups}. "
-                f"Got {self.n_splits} instead."
-            )
-        folds = self._folds(encoded.task == "single", groups is not None)
+            most = f"{num_groups}, the number of groups that have a labeled row"
+            raise InvalidInputError(f"n_splits must be at most {most}; got {self.n_splits}.")
+        # Here: it takes a second, and runs need no folds.
+        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+        single = encoded.task == "single"
+        plain, by_group = (StratifiedKFold, StratifiedGroupKFold) if single else (KFold, GroupKFold)
+        kind = plain if groups is None else by_group
+        folds = kind(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
         of_labeled = None if groups is None else keys[labeled]
         for _, places in folds.split(np.zeros(len(labeled)), encoded.codes[labeled], of_labeled):
             test = labeled[places]
@@ -328,10 +305,3 @@ class LabeledKFold:
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of folds."""
         return self.n_splits
-
-    def _folds(self, single: bool, grouped: bool) -> Any:
-        # Here: it takes a second, and runs need no folds.
-        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
-
-        plain, by_group = (StratifiedKFold, StratifiedGroupKFold) if single else (KFold, GroupKFold)
-        return (by_group if grouped else plain)(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)

@@ -22,11 +22,15 @@ from surelabel.errors import DataError, InvalidInputError
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]
 
-_CSV = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_READERS = {
+    **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_csv),
+    ".parquet": read_parquet,
+    ".npz": read_npz,
+    ".npy": read_npy,
+}
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 # What a spreadsheet takes for the beginning of a formula, as the Open Worldwide Application Security Project lists it.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-_ENDINGS = (*_CSV, ".parquet", ".npz", ".npy")
 
 
 def read_table(
@@ -74,25 +78,19 @@ def read_table(
     path = Path(path)
     for argument, names in (("labels", labels), ("drop", drop), ("features", features)):
         if isinstance(names, str):  # it would be taken apart into letters
-            raise InvalidInputError(
-                f"The '{argument}' argument must be a list of column names. Got the string {names!r} instead; write "
-                f"[{names!r}]."
-            )
+            raise InvalidInputError(f"{argument} must be a list of column names; write [{names!r}], not {names!r}.")
     marks = LabelMarks(unlabeled, separator, none)
     marks.check(labels)
     used = None if features is None else tuple(features)
-    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there)
-    kind = _kind(path)
+    labels_path = None if labels_path is None else Path(labels_path)
+    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path)
     check_file(path)
-    if labels_path is not None and kind != ".npy":
-        raise InvalidInputError(f"The 'labels_path' argument is for .npy files; name the label column of '{path}'.")
-    if kind in _CSV:
-        return read_csv(path, request)
-    if kind == ".parquet":
-        return read_parquet(path, request)
-    if kind == ".npz":
-        return read_npz(path, request)
-    return read_npy(path, None if labels_path is None else Path(labels_path), request)
+    read = next((read for ending, read in _READERS.items() if path.name.lower().endswith(ending)), None)
+    if read is None:
+        raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")
+    if labels_path is not None and read is not read_npy:
+        raise InvalidInputError(f"labels_path is for .npy files; name the label column of '{path}'.")
+    return read(path, request)
 
 
 def content_hash(path: str | os.PathLike[str]) -> str:
@@ -105,8 +103,7 @@ def content_hash(path: str | os.PathLike[str]) -> str:
     'ba7816bf8f01cfea'
     """
     path = Path(path)
-    if path.is_dir() or not path.exists():
-        check_file(path)
+    check_file(path)
     with damage_named(path, "a file"):
         return file_hash(path)
 
@@ -143,16 +140,6 @@ def write_table(
     return path
 
 
-def _kind(path: Path) -> str:
-    found = [ending for ending in _ENDINGS if path.name.lower().endswith(ending)]
-    if not found:
-        # A folder or missing file is the nearer problem.
-        if path.is_dir() or not path.exists():
-            check_file(path)
-        raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_ENDINGS)}.")
-    return found[0]
-
-
 def _arrow_table(columns: Mapping[str, Any]) -> Any:
     import pyarrow as pa
 
@@ -161,8 +148,7 @@ def _arrow_table(columns: Mapping[str, Any]) -> Any:
     if len(set(lengths.values())) != 1:
         described = ", ".join(f"{length} in {name!r}" for name, length in list(lengths.items())[:8])
         raise InvalidInputError(
-            "The 'columns' argument must hold at least one column, and as many values in each. Got "
-            f"{described or 'none'} instead."
+            f"columns must be at least one, with as many values in each; got {described or 'none'}."
         )
     return pa.table(arrays)
 
@@ -176,10 +162,10 @@ def _arrow_column(name: str, values: Any) -> Any:
         if pa.types.is_nested(column.type):
             raise pa.ArrowTypeError(str(column.type))
     except (pa.ArrowException, UnicodeEncodeError, OverflowError) as error:
-        raise InvalidInputError(
-            f"The 'columns' argument must map each name to values of one kind, shape (N,). Got for {name!r}: "
-            f"{shown(error, quote=False, limit=120)}; make it several columns or convert it."
-        ) from error
+        problem = (
+            f"column {name!r} must have values of one kind, shape (N,); got {shown(error, quote=False, limit=120)}"
+        )
+        raise InvalidInputError(f"{problem}. Make it several columns or convert it.") from error
     return column
 
 
@@ -211,10 +197,7 @@ def _no_formula(cell: str | None) -> str | None:
 
 def _csv_line(cells: Sequence[str | None]) -> bytes:
     # The csv module of Python 3.11 leaves a lone carriage return unquoted, which would end the row.
-    quoted = [_quoted(cell) if cell and _NEEDS_QUOTES.search(cell) else cell or "" for cell in cells]
+    texts = [cell or "" for cell in cells]
+    quoted = ['"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text for text in texts]
     # A row of one empty cell would be an empty line, which readers skip.
     return (",".join(quoted) or '""').encode() + b"\n"
-
-
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"'

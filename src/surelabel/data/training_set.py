@@ -143,12 +143,7 @@ class Problem:
         """Check samples and labels `(x, y)` that are scored and not learned from."""
         if pair is None:
             return None
-        x, labels = as_pair(name, pair)
-        source = as_source(name, x)
-        y, g = targets(name, labels, self.task, self.num_classes)
-        if len(source) != len(y) or not len(y):
-            raise InvalidInputError(f"The '{name}' argument has {len(source)} samples and {len(y)} labels.")
-        return HeldOut(source, y, g)
+        return HeldOut(*_labeled(name, pair, self.task, self.num_classes))
 
     def pool_truth(self, truth: Any) -> npt.NDArray[np.int64] | None:
         """Check the unlabeled samples' labels and return the pool's, of the same form; -1 is unknown."""
@@ -157,10 +152,8 @@ class Problem:
         values = to_numpy(truth)
         num_unlabeled = len(self.source) - self.num_labeled
         if len(values) != num_unlabeled:
-            raise InvalidInputError(
-                f"The 'truth' argument must have a label, or -1, for each of the {num_unlabeled} unlabeled samples. "
-                f"Got {len(values)}."
-            )
+            expected = f"a label, or -1, for each of the {num_unlabeled} unlabeled samples"
+            raise InvalidInputError(f"truth must have {expected}; got {len(values)}.")
         at_least_0 = np.maximum(values, 0) if self.task == "single" else values
         _check_labels("truth", at_least_0, self.task, self.num_classes)
         # Partly labeled rows come first in the pool; what is unknown of them is not judged.
@@ -178,14 +171,8 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
         task: "single" or "multi".
         num_classes: C, where the labels do not say.
     """
-    x, labels = as_pair("labeled", labeled)
     pool = None if unlabeled is None else as_source("unlabeled", unlabeled)
-    source = as_source("labeled", x, first_id=0 if pool is None else len(pool))
-    y, g = targets("labeled", labels, task, num_classes)
-    if len(y) != len(source):
-        raise InvalidInputError(f"The 'labeled' argument has {len(source)} samples but {len(y)} labels.")
-    if not len(source):
-        raise InvalidInputError("The 'labeled' argument is empty; at least one label for each class is needed.")
+    source, y, g = _labeled("labeled", labeled, task, num_classes, first_id=0 if pool is None else len(pool))
     _check_every_class_has_a_label(y, g, task)
     num_labeled, everything = len(source), source
     if pool is not None and len(pool):
@@ -200,9 +187,16 @@ def as_pair(name: str, value: Any) -> tuple[Any, Any]:
     """Return samples and labels; refuse what is no pair."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
-    raise InvalidInputError(
-        f"The '{name}' argument must be a pair (samples, labels). Got {type(value).__name__} instead."
-    )
+    raise InvalidInputError(f"{name} must be a pair (samples, labels); got {type(value).__name__}.")
+
+
+def _labeled(name: str, pair: Any, task: Task, num_classes: int | None, first_id: int = 0) -> tuple[Source, Mask, Mask]:
+    x, labels = as_pair(name, pair)
+    source = as_source(name, x, first_id)
+    y, g = targets(name, labels, task, num_classes)
+    if len(source) != len(y) or not len(y):
+        raise InvalidInputError(f"{name} must have samples with a label each; got {len(source)} and {len(y)} labels.")
+    return source, y, g
 
 
 def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> tuple[Mask, Mask]:
@@ -219,44 +213,33 @@ def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) 
 def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: int | None) -> int:
     """Refuse labels of another kind, shape or range than the task's; return the number of classes."""
     if not (np.issubdtype(values.dtype, np.integer) or values.dtype == bool):
-        raise InvalidInputError(f"The labels of '{name}' must be integers. Got dtype {values.dtype} instead.")
-    expected = 1 if task == "single" else 2
-    if values.ndim != expected:
-        shape = "class indices of shape (N,)" if task == "single" else "0, 1 or -1 (unknown) of shape (N, C)"
-        raise InvalidInputError(
-            f"For task={task!r} the labels of '{name}' must be {shape}. Got shape {values.shape} instead."
-        )
-    if task == "multi":
-        _check_range(name, values, -1, 1)
-        if num_classes is not None and values.shape[1] != num_classes:
-            raise InvalidInputError(
-                f"The labels of '{name}' must have a column for each of the {num_classes} classes. Got "
-                f"{values.shape[1]} instead."
-            )
-        return int(values.shape[1])
-    num_classes = num_classes if num_classes is not None else int(values.max(initial=0)) + 1
-    _check_range(name, values, 0, num_classes - 1)
-    return num_classes
-
-
-def _check_range(name: str, values: npt.NDArray[Any], low: int, high: int) -> None:
-    if values.size and (values.min() < low or values.max() > high):
-        worst = values.min() if values.min() < low else values.max()
+        raise InvalidInputError(f"The labels of {name} must be integers; got {values.dtype}.")
+    single = task == "single"
+    if values.ndim != (1 if single else 2):
+        shape = "class indices of shape (N,)" if single else "0, 1 or -1 (unknown) of shape (N, C)"
+        raise InvalidInputError(f"For task={task!r} the labels of {name} must be {shape}; got shape {values.shape}.")
+    found = int(values.max(initial=0)) + 1 if single else int(values.shape[1])
+    num_classes = found if num_classes is None else num_classes
+    if not single and found != num_classes:
+        expected = f"a column for each of the {num_classes} classes"
+        raise InvalidInputError(f"The labels of {name} must have {expected}; got {found}.")
+    low, high = (0, num_classes - 1) if single else (-1, 1)
+    least, largest = values.min(initial=low), values.max(initial=low)
+    if least < low or largest > high:
+        worst = least if least < low else largest
         remedy = "; unlabeled samples belong into 'unlabeled'" if worst < 0 else ""
-        raise InvalidInputError(f"The labels of '{name}' must lie in [{low}, {high}]. Got {worst}{remedy}.")
+        raise InvalidInputError(f"The labels of {name} must lie in [{low}, {high}]; got {worst}{remedy}.")
+    return num_classes
 
 
 def _check_every_class_has_a_label(y: Mask, g: Mask, task: Task) -> None:
     missing = np.flatnonzero(~((y if task == "single" else g).any(axis=0)))
     if len(missing):
+        unknown = " (all of its entries are unknown)" if task == "multi" else ""
         raise InvalidInputError(
-            f"Class {missing[0]} has no label{' (all of its entries are unknown)' if task == 'multi' else ''}; every "
-            "class needs at least one labeled sample. Label some, or leave the class out."
+            f"Class {missing[0]} has no label{unknown}; label some samples, or leave the class out."
         )
     if task == "multi" and not (g & ~y).any():
-        raise InvalidInputError(
-            "No entry is known to be 0, absent: a classifier would find every class everywhere. Label some samples "
-            "that lack a class."
-        )
+        raise InvalidInputError("No entry is known to be 0, absent; label some samples that lack a class.")
     if task == "single" and y.shape[1] < 2:
-        raise InvalidInputError("The labels hold one class only; a classifier needs samples of at least two classes.")
+        raise InvalidInputError("The labels hold one class only; label samples of at least two classes.")

@@ -24,7 +24,6 @@ from surelabel.errors import DataError, SurelabelError
 
 if TYPE_CHECKING:
     from av import VideoFrame
-    from av.container import InputContainer
 
 Clip = npt.NDArray[np.uint8]
 """Red, green and blue, (3, T, H, W)."""
@@ -121,9 +120,7 @@ def import_av() -> Any:
         import av
     except ImportError as error:
         install = 'pip install "surelabel[video]"'
-        raise SurelabelError(
-            f"Videos are read with PyAV, which is not here ({error}); install it: {install}"
-        ) from error
+        raise SurelabelError(f"Videos need PyAV, which is not here ({error}); install it: {install}") from error
     return av
 
 
@@ -144,7 +141,9 @@ def _decode(
             stream.thread_count = 1  # videos are decoded beside each other
             expected = stream.frames if expected is None else expected
             wanted = set(kept_frames(expected, settings).tolist()) if expected else set()
-            seconds = _announced_seconds(container, av.time_base)
+            # Others than Matroska and WebM may only estimate how long they are.
+            is_announced = container.duration and "matroska" in container.format.name
+            seconds = container.duration / av.time_base if is_announced else 0.0
             one_frame = 1 / float(stream.average_rate or 25)
             for packet in container.demux():
                 is_video = packet.stream.index == stream.index
@@ -181,11 +180,6 @@ def _options(version: str) -> dict[str, Any]:
     if int(version.partition(".")[0]) < 19:  # which reads titles in any encoding
         options["metadata_errors"] = "replace"
     return options
-
-
-def _announced_seconds(container: "InputContainer", time_base: int) -> float:
-    """Return how long a Matroska or WebM file says that it is; 0 for others, whose length can be an estimate."""
-    return (container.duration or 0) / time_base if "matroska" in container.format.name else 0.0
 
 
 def _fitted(frame: "VideoFrame", settings: ClipSettings) -> npt.NDArray[np.uint8]:

@@ -170,9 +170,9 @@ def test_a_list_that_is_not_official_is_named(empty: Path, name: str, line: str,
 
 
 def test_splits_and_classes_that_are_not_there_are_refused(empty: Path) -> None:
-    with pytest.raises(InvalidInputError, match="'split' argument must be 1, 2 or 3. Got 4 instead"):
+    with pytest.raises(InvalidInputError, match="split must be 1, 2 or 3; got 4"):
         read_ucf101(empty, 4)
-    with pytest.raises(InvalidInputError, match="must name classes of UCF-101. Got 'Golf' instead"):
+    with pytest.raises(InvalidInputError, match="must name classes of UCF-101; got 'Golf'"):
         read_ucf101(empty, classes=("Golf",))
     (empty / "ucfTrainTestlist" / "testlist01.txt").write_text("")
     with pytest.raises(DataError, match=r"testlist01.txt' is empty"):
@@ -225,9 +225,7 @@ def test_groups_of_several_classes_are_kept_together_too() -> None:
 
 @pytest.mark.parametrize("shares", [(0.0, 0.0), (1.2, 0.0), (0.8, 0.3), (0.5, -0.1)])
 def test_shares_that_make_no_sense_are_refused(shares: tuple[float, float]) -> None:
-    with pytest.raises(
-        InvalidInputError, match="'share' argument must be above 0 and, with 'validation_share', at most"
-    ):
+    with pytest.raises(InvalidInputError, match="share must be above 0 and, with validation_share, at most"):
         share_split(np.zeros(10, dtype=int), shares[0], 0, shares[1])
 
 

@@ -87,11 +87,11 @@ def test_annotations_that_are_not_whole_are_named(tmp_path: Path) -> None:
             r"has an object of the class 'sheeep'; the classes are 'aeroplane', .*'sheep', .*'tvmoni",
         ),
         (good.replace("<name>cat</name>", ""), r"has an object of the class ''"),
-        (good.replace(">0</difficult>", ">maybe</difficult>"), r"<difficult> must be 0 or 1. Got 'maybe'"),
+        (good.replace(">0</difficult>", ">maybe</difficult>"), r"<difficult> must be 0 or 1; got 'maybe'"),
         (good[: len(good) // 2], r"is damaged or not really an annotation in XML \(no element found|unclosed"),
         ("", r"is damaged or not really an annotation in XML \(no element found"),
         ("000003", r"is damaged or not really an annotation in XML \(syntax error"),
-        ("<html></html>", r"must hold an <annotation>. Got <html> instead"),
+        ("<html></html>", r"must hold an <annotation>; got <html>"),
         ('<?xml version="1.0" encoding="klingon"?>' + good, r"is damaged or not really an annotation in XML"),
         (good + " " * 2**20, r"has \d+ bytes, more than any annotation"),
         ("<a>" * 100_000, r"is damaged or not really an annotation in XML \(no element found"),
@@ -127,16 +127,18 @@ def test_lists_and_files_that_are_missing_are_named(tmp_path: Path) -> None:
     root = write_voc(tmp_path, VOC)
     with pytest.raises(DataError, match=r"Main/val.txt' does not exist; unpack the official archive of this part"):
         read_voc(tmp_path, "val")
-    with pytest.raises(InvalidInputError, match="'difficult' argument must be one of 'ignore', 'present', 'absent'"):
+    with pytest.raises(InvalidInputError, match="difficult must be one of 'ignore', 'present', 'absent'"):
         read_voc(tmp_path, "trainval", "maybe")
     (root / "JPEGImages" / "000007.jpg").unlink()
     (root / "JPEGImages" / "000009.jpg").unlink()
     with pytest.raises(
-        DataError, match=rf"trainval.txt' names 2 of 40 pictures for which '{root}/JPEGImages' has no file: '000007.jpg"
+        DataError, match=rf"'{root}/JPEGImages' lacks 2 of the 40 files that trainval.txt names: '000007.jpg"
     ):
         read_voc(tmp_path, "trainval")
     (root / "Annotations" / "000041.xml").unlink()
-    with pytest.raises(DataError, match=rf"test.txt' names 1 of 20 .* '{root}/Annotations' has no file: '000041.xml'"):
+    with pytest.raises(
+        DataError, match=rf"'{root}/Annotations' lacks 1 of the 20 files that test.txt names: '000041.xml'"
+    ):
         read_voc(tmp_path, "test")
 
 
@@ -244,7 +246,7 @@ def test_all_labels_are_those_of_the_pictures_that_are_not_skipped(small: Path) 
     data = voc2007(labels=40, side=8, on_error="skip")
     assert sorted(data.labeled[0].ids) == [name for name in VOC["trainval"] if name != "000031"]
     assert (data.unlabeled, data.truth) == (None, None)
-    with pytest.raises(InvalidInputError, match="must be from 1 to the number of samples, 39. Got 41"):
+    with pytest.raises(InvalidInputError, match="must be at most the number of samples, 39; got 41"):
         voc2007(labels=41, side=8, on_error="skip")
 
 

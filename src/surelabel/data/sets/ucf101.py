@@ -86,7 +86,7 @@ def read_ucf101(
     surelabel.errors.DataError: File 'nowhere/ucfTrainTestlist/classInd.txt' does not exist; check the path...
     """
     if split not in SIZES:
-        raise InvalidInputError(f"The 'split' argument must be 1, 2 or 3. Got {split!r} instead.")
+        raise InvalidInputError(f"split must be 1, 2 or 3; got {split!r}.")
     numbers = _read_classes(folder / LISTS / "classInd.txt")
     chosen = _choose(numbers, classes)
     lists = {
@@ -116,7 +116,7 @@ def _read_classes(path: Path) -> dict[str, int]:
 def _choose(numbers: dict[str, int], wanted: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [name for name in wanted or () if name not in numbers]
     if unknown:
-        raise InvalidInputError(f"The 'classes' argument must name classes of UCF-101. Got {listed(unknown)} instead.")
+        raise InvalidInputError(f"classes must name classes of UCF-101; got {listed(unknown)}.")
     return tuple(name for name in numbers if wanted is None or name in wanted)
 
 
@@ -127,10 +127,8 @@ def _read_list(path: Path, numbers: dict[str, int], chosen: tuple[str, ...]) -> 
         match = _CLIP.fullmatch(text)
         label = match["label"] if match else None
         if match is None or label not in numbers or int(match["number"] or numbers[label]) != numbers[label]:
-            raise DataError(
-                f"File '{path}', line {line}: {text!r} is not a clip of a class with its number in classInd.txt, such "
-                "as 'PushUps/v_PushUps_g01_c01.avi 71'; get the lists again."
-            )
+            problem = f"{text!r} is not a clip of a class with its number, as 'PushUps/v_PushUps_g01_c01.avi 71' is"
+            raise DataError(f"File '{path}', line {line}: {problem}; get the lists again.")
         if label in index:
             names.append(f"{label}/{match['stem']}")
             y.append(index[label])
@@ -149,9 +147,9 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 def _check_parts(folder: Path, split: int, train: Clips, test: Clips) -> None:
     names, counts = np.unique(np.concatenate([train.names, test.names]), return_counts=True)
     if (counts > 1).any():
+        twice = listed(names[counts > 1].tolist())
         raise DataError(
-            f"The lists of split {split} in '{folder / LISTS}' name {listed(names[counts > 1].tolist())} more than "
-            "once; get them again."
+            f"The lists of split {split} in '{folder / LISTS}' name {twice} more than once; get them again."
         )
     for what, part in (("training", train), ("test", test)):
         if not len(part.names):

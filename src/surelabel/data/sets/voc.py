@@ -24,28 +24,10 @@ from surelabel.errors import DataError, InvalidInputError
 
 Difficult: TypeAlias = Literal["ignore", "present", "absent"]
 
-VOC_CLASSES = (
-    "aeroplane",
-    "bicycle",
-    "bird",
-    "boat",
-    "bottle",
-    "bus",
-    "car",
-    "cat",
-    "chair",
-    "cow",
-    "diningtable",
-    "dog",
-    "horse",
-    "motorbike",
-    "person",
-    "pottedplant",
-    "sheep",
-    "sofa",
-    "train",
-    "tvmonitor",
-)
+_ANIMALS = ("bird", "cat", "cow", "dog", "horse", "sheep")
+_VEHICLES = ("aeroplane", "bicycle", "boat", "bus", "car", "motorbike", "train")
+_INDOOR = ("bottle", "chair", "diningtable", "pottedplant", "sofa", "tvmonitor")
+VOC_CLASSES = tuple(sorted((*_ANIMALS, *_VEHICLES, *_INDOOR, "person")))
 
 _ENDINGS = {"JPEGImages": ".jpg", "Annotations": ".xml"}
 _CODES = {"ignore": -1, "present": 1, "absent": 0}
@@ -67,11 +49,7 @@ class VOCPart(NamedTuple):
 
 
 def read_voc(
-    folder: str | os.PathLike[str],
-    part: str,
-    difficult: Difficult = "ignore",
-    *,
-    classes: Sequence[str] = VOC_CLASSES,
+    folder: str | os.PathLike[str], part: str, difficult: Difficult = "ignore", *, classes: Sequence[str] = VOC_CLASSES
 ) -> VOCPart:
     """Return which pictures a part has and which classes each one shows; no picture is opened.
 
@@ -85,12 +63,10 @@ def read_voc(
 
     >>> read_voc("nowhere", "trainval")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    surelabel.errors.DataError: VOC2007 is not in 'nowhere': there is no ImageSets/Main, nor VOCdevkit/VOC2007...
+    surelabel.errors.DataError: VOC2007 is not in 'nowhere': there is no ImageSets/Main, nor VOCdevkit...
     """
     if difficult not in _CODES:
-        raise InvalidInputError(
-            f"The 'difficult' argument must be one of {listed(list(_CODES))}. Got {difficult!r} instead."
-        )
+        raise InvalidInputError(f"difficult must be one of {listed(list(_CODES))}; got {difficult!r}.")
     root = _root(Path(folder))
     names = _read_names(root / "ImageSets" / "Main" / f"{part}.txt")
     pictures, annotations = _existing(root, names, part, "JPEGImages"), _existing(root, names, part, "Annotations")
@@ -108,9 +84,9 @@ def _root(folder: Path) -> Path:
     for root in (folder, folder / "VOC2007", folder / "VOCdevkit" / "VOC2007"):
         if (root / "ImageSets" / "Main").is_dir():
             return root
+    archives = "VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar"
     raise DataError(
-        f"VOC2007 is not in '{folder}': there is no ImageSets/Main, nor VOCdevkit/VOC2007/ImageSets/Main; unpack "
-        "VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar there, or name the folder where they are unpacked."
+        f"VOC2007 is not in '{folder}': there is no ImageSets/Main, nor VOCdevkit; unpack {archives} there."
     )
 
 
@@ -127,8 +103,7 @@ def _read_names(path: Path) -> tuple[str, ...]:
             continue
         if not _NAME.fullmatch(name):
             raise DataError(
-                f"File '{path}', line {number}: {shown(name)} is not the name of one picture; write a name such as "
-                "000005 on each line."
+                f"File '{path}', line {number}: {shown(name)} is not the name of one picture, as 000005 is."
             )
         if names.setdefault(name, number) != number:
             raise DataError(f"File '{path}': lines {names[name]} and {number} both name {shown(name)}; remove one.")
@@ -141,10 +116,8 @@ def _existing(root: Path, names: Sequence[str], part: str, folder: str) -> list[
     paths = [root / folder / f"{name}{_ENDINGS[folder]}" for name in names]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise DataError(
-            f"File '{root / 'ImageSets' / 'Main' / part}.txt' names {len(missing)} of {len(names)} pictures for which "
-            f"'{root / folder}' has no file: {listed(missing)}; unpack the official archive again."
-        )
+        found = f"'{root / folder}' lacks {len(missing)} of the {len(names)} files that {part}.txt names"
+        raise DataError(f"{found}: {listed(missing)}; unpack the official archive again.")
     return paths
 
 
@@ -163,16 +136,14 @@ def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]
     with damage_named(path, "an annotation in XML", ElementTree.ParseError, ValueError, LookupError):
         tree = ElementTree.fromstring(path.read_bytes(), ElementTree.XMLParser(target=NoDocumentType()))
     if tree.tag != "annotation":
-        raise DataError(f"File '{path}' must hold an <annotation>. Got <{shown(tree.tag, quote=False)}> instead.")
-    return [_read_object(path, element, index) for element in tree.findall("object")]
-
-
-def _read_object(path: Path, element: ElementTree.Element, index: dict[str, int]) -> tuple[int, bool]:
-    name = (element.findtext("name") or "").strip()
-    if name not in index:
-        classes = listed(list(index), limit=20)
-        raise DataError(f"File '{path}' has an object of the class {shown(name)}; the classes are {classes}.")
-    mark = (element.findtext("difficult") or "0").strip()
-    if mark not in ("0", "1"):
-        raise DataError(f"File '{path}': <difficult> must be 0 or 1. Got {shown(mark)} instead.")
-    return index[name], mark == "1"
+        raise DataError(f"File '{path}' must hold an <annotation>; got <{shown(tree.tag, quote=False)}>.")
+    objects = []
+    for element in tree.findall("object"):
+        name, mark = ((element.findtext(tag) or usual).strip() for tag, usual in (("name", ""), ("difficult", "0")))
+        if name not in index:
+            classes = listed(list(index), limit=20)
+            raise DataError(f"File '{path}' has an object of the class {shown(name)}; the classes are {classes}.")
+        if mark not in ("0", "1"):
+            raise DataError(f"File '{path}': <difficult> must be 0 or 1; got {shown(mark)}.")
+        objects.append((index[name], mark == "1"))
+    return objects
