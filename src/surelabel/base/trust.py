@@ -114,16 +114,12 @@ def key_file() -> Path:
 
     A place that would follow from the current folder does not count: a key could have been put there by anyone.
     """
-    if chosen := os.environ.get(VARIABLE):
-        folder = os.path.expanduser(chosen)
-        if not os.path.isabs(folder):
-            raise FileNotFoundError(errno.ENOENT, f"{VARIABLE} must be an absolute path", chosen)
-        return Path(folder, "key")
-    folder = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
+    chosen, config = os.environ.get(VARIABLE), os.environ.get("XDG_CONFIG_HOME", "")
+    folder = config if os.path.isabs(config) and not chosen else os.path.expanduser(chosen or "~/.config")
     if not os.path.isabs(folder):
-        raise FileNotFoundError(errno.ENOENT, "there is no home folder", folder)
-    return Path(folder, "surelabel", "key")
+        problem = f"{VARIABLE} must be an absolute path" if chosen else "there is no home folder"
+        raise FileNotFoundError(errno.ENOENT, problem, chosen or folder)
+    return Path(folder, "key") if chosen else Path(folder, "surelabel", "key")
 
 
 def user_key() -> bytes | None:
@@ -134,12 +130,11 @@ def user_key() -> bytes | None:
             _make_key(path)
         return _read_key(path)
     except OSError as error:
-        warnings.warn(
-            f"Runs are not signed, and what you name in them of your own code will need --trust-code: there is no key "
-            f"of yours ('{error.filename}': {error.strerror}). Let {VARIABLE} name a folder that is yours to write to.",
-            UnsignedRunWarning,
-            stacklevel=2,
+        text = (
+            f"Runs are not signed and will need --trust-code for your own code: there is no key ('{error.filename}': "
+            f"{error.strerror}). Let {VARIABLE} name a folder that you may write to."
         )
+        warnings.warn(text, UnsignedRunWarning, stacklevel=2)
         return None
 
 
