@@ -133,8 +133,7 @@ class UPSMethod(Method):
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
         if self._mixup and only_negative.any():
             raise InvalidInputError(
-                "Mixup mixes the labels of two samples, and samples with negative labels only have none: use "
-                "negatives=False with it."
+                "Mixup mixes labels, and some samples have only negative ones; use negatives=False."
             )
         labeled = kind == LABELED
         streams = self._streams(rows[labeled], rows[~labeled & ~only_negative], rows[only_negative])
