@@ -154,8 +154,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     def settings(self) -> FitSettings:
         """Return the parameters of `fit` as settings: `settings().config("single", 3, seed=0)` are its thresholds."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(FitSettings)}
-        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
-        return FitSettings(**{**values, "hidden": hidden})
+        values["hidden"] = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        return FitSettings(**values)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -98,7 +98,7 @@ def test_a_traceback_shows_the_lines_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reference", ["sqrt", "math:", ":sqrt", "math:not a name", "file.py", "math:sqrt()"])
 def test_a_reference_of_another_form_is_refused(reference: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"must be 'module:name' or 'path/file.py:name'; got "):
+    with pytest.raises(InvalidInputError, match=r"must be 'module:name' or 'path/file.py:name'. Got "):
         resolve(reference)
 
 

@@ -155,10 +155,10 @@ def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int
     settings = TrainingSettings(batch_size=64, epochs=3, min_steps=11)
     sizes = batch_sizes(labeled, 0, negative, settings)
     assert sizes == (min(64, labeled), 0, expected)
-    steps = max(math.ceil(3 * labeled / sizes.first), 11)
+    steps = max(math.ceil(3 * labeled / sizes[0]), 11)
     epochs, seen = UPSMethod("single", settings).samples_in_round(labeled, 0, negative, 0)
     assert seen == steps * sum(sizes)
-    assert (epochs - 1) * labeled < steps * sizes.first <= epochs * labeled
+    assert (epochs - 1) * labeled < steps * sizes[0] <= epochs * labeled
 
 
 def test_labels_on_top_are_as_many_in_every_batch_however_many_pseudo_labels_there_are() -> None:

@@ -55,7 +55,7 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
                 stream.seek(0)
                 holder = stream.read(32).decode(errors="replace").strip()
                 who = f"Another process (process {holder})" if holder.isdecimal() else "Another process"
-                raise RunLockedError(f"{who} is writing in '{path.parent}'; wait for it to end. Nothing was changed.")
+                raise RunLockedError(f"{who} is writing in '{path.parent}'; nothing was changed. Wait for it to end.")
             if waiting is not None:
                 _logger.warning(waiting)
                 waiting = None

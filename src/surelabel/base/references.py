@@ -233,7 +233,7 @@ def _split(reference: str) -> tuple[str, str]:
     # From the right: a path on Windows has a colon of its own.
     home, _, name = reference.rpartition(":")
     if not home or not all(part.isidentifier() for part in name.split(".")):
-        raise InvalidInputError(f"A reference must be 'module:name' or 'path/file.py:name'; got {reference!r}.")
+        raise InvalidInputError(f"A reference must be 'module:name' or 'path/file.py:name'. Got {reference!r}.")
     return home, name
 
 

@@ -170,7 +170,7 @@ class TorchLearner:
             last = kept[member] if len(kept) == self.uncertainty.members else None
             if last is None or shapes(last) != shapes(fresh):
                 remedy = "before resuming, give the learner its weights (from_bytes), or resume a run folder"
-                raise InvalidInputError(f"warm_start=True needs the last round's network of this shape; {remedy}.")
+                raise InvalidInputError(f"warm_start=True begins a round with the last round's network; {remedy}.")
             copy_state(last, fresh)
         return fresh
 

@@ -23,8 +23,6 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-
     from surelabel.learners.network import MethodFactory, ModelFactory, TorchLearner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
@@ -368,7 +366,7 @@ class SklearnLearnerSettings(CodeSettings):
         )
 
 
-def _make_with_weights(path: str, expected: str | None, make: "ModelFactory", *shape: Any) -> "Module":
+def _make_with_weights(path: str, expected: str | None, make: "ModelFactory", *shape: Any) -> Any:
     # Every time: each round reads the file anew, and must find what the first has found.
     _weights_hash(path, expected)
     return make(*shape)
