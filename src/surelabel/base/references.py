@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -82,14 +82,12 @@ def failing(problem: str, remedy: str = "") -> Iterator[None]:
         raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}). {remedy}".rstrip()) from error
 
 
-def check_call(
-    problem: str, function: Callable[..., Any], named: Mapping[str, Any], /, *first: Any, **told: Any
-) -> None:
+def check_call(problem: str, function: Any, named: Mapping[str, Any], /, *first: Any, **told: Any) -> None:
     """Refuse unknown and missing arguments before a function or class is called with them.
 
     Args:
         problem: what cannot be done.
-        function: what is to be called.
+        function: what is to be called, a function or a class.
         named: arguments that the user gives.
         first: those before them, which we add ourselves.
         told: others that we add, by name.
@@ -110,7 +108,7 @@ def check_call(
         raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
 
 
-def call(problem: str, function: Callable[..., Any], named: Mapping[str, Any], /, *first: Any, **told: Any) -> Any:
+def call(problem: str, function: Any, named: Mapping[str, Any], /, *first: Any, **told: Any) -> Any:
     """Call a function or class with what the user gives, by name; arguments as for `check_call`."""
     check_call(problem, function, named, *first, **told)
     with failing(problem, "Correct the parameters."):
@@ -137,10 +135,8 @@ def resolve(reference: str, expected: str | None = None) -> Any:
         raise
     except Exception as error:
         remedy = "Correct the file." if home.endswith(".py") else "Install it, or name your own as 'path/file.py:name'."
-        reason = f"{type(error).__name__}: {error}"
-        raise InvalidInputError(
-            f"{reference!r} cannot be used: importing '{home}' fails ({reason}). {remedy}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidInputError(f"{reference!r} cannot be used: importing '{home}' fails ({why}). {remedy}") from error
     first, *inner = name.split(".")
     try:
         found = getattr(module, first)

@@ -14,6 +14,8 @@ from surelabel.errors import DataError, InvalidInputError
 
 SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
+SUFFIXES = (".safetensors", ".pth", ".pt")
+"""How the names of weights files end."""
 MAX_BYTES = "SURELABEL_MAX_BYTES"
 """The environment variable that says how many bytes of memory the content of a file may take."""
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from surelabel.base.defaults import FitDefaults
@@ -313,9 +313,7 @@ class TorchLearner:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
-    def _chunks(
-        self, source: Source, network: nn.Module, window: int | None = None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def _chunks(self, source: Source, network: nn.Module, window: int | None = None) -> Iterator[tuple[int, Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
         samples, size = None if self._trainer is None else self._trainer.samples, self._chunk_size(source)
         parts = None if samples is None else samples.part(source, size)
@@ -341,7 +339,7 @@ class TorchLearner:
         return reproducible(seed, self.device, threads)
 
     @contextlib.contextmanager
-    def _arithmetic(self, batch: torch.Tensor) -> Iterator[None]:
+    def _arithmetic(self, batch: Tensor) -> Iterator[None]:
         """Compute as in training: in its precision, with its choice of algorithms; name samples of a wrong kind."""
         precision = autocast(self.training, self.device)
         with algorithms(self.training.deterministic), precision, torch.no_grad(), kind_named(batch, self.training):

@@ -16,7 +16,7 @@ from surelabel.base.defaults import MAX_COPIES, PREDICT_BATCH_SIZE, FitDefaults
 from surelabel.base.references import call, changed_file, check_call, failing, file_hash, pin, resolve
 from surelabel.base.settings import Device, Settings
 from surelabel.base.system import Progress
-from surelabel.base.text import MAX_BYTES, most_bytes
+from surelabel.base.text import MAX_BYTES, SUFFIXES, most_bytes
 from surelabel.base.trust import Reference
 from surelabel.core.labels import Task
 from surelabel.engine.settings import TrainingSettings
@@ -285,12 +285,7 @@ class TorchLearnerSettings(CodeSettings):
     def _pretrained(self) -> str | None:
         """The file of weights that networks begin with; a factory of your own may mean something else by the name."""
         path = self.model_parameters.get("pretrained")
-        if not isinstance(path, str):
-            return None
-
-        from surelabel.models.pretrained import SUFFIXES
-
-        return path if path.endswith(SUFFIXES) else None
+        return path if isinstance(path, str) and path.endswith(SUFFIXES) else None
 
     def _estimator(self, task: Task, layers: tuple[type, ...] | None = None) -> "UncertaintyEstimator":
         from surelabel.uncertainty import check_estimator

@@ -120,9 +120,7 @@ class UPSMethod(Method):
         if self.negative_weight == 0:
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
         if self._mixup and only_negative.any():
-            raise InvalidInputError(
-                "Mixup mixes labels, and some samples have only negative ones; use negatives=False."
-            )
+            raise InvalidInputError("Mixup mixes labels; some samples have only negative ones; use negatives=False.")
         labeled = kind == LABELED
         streams = self._streams(rows[labeled], rows[~labeled & ~only_negative], rows[only_negative])
         return [streams[0]._replace(kind=kind[np.isin(rows, streams[0].rows)]), *streams[1:]]
