@@ -53,7 +53,7 @@ def losses(device: torch.device) -> list[float]:
     # Without dropout, whose draws differ from device to device.
     network = CNN13((3, 32, 32), 4, width=8, dropout=0.0).to(device)
     trainer = Trainer(SETTINGS, device, compiled=device.type == "cuda")
-    trainer.progress = lambda what, done, total: seen.append(trainer.last_loss)
+    trainer.progress = lambda what, done, total: seen.append(trainer._step.value.item())
     rows = problem.training_set(Selection(positive, negative))
     # In TF32, which is a GPU's default, another order of sums changes the fourth digit within 20 steps.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):

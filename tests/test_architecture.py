@@ -119,5 +119,8 @@ def test_every_public_name_can_be_loaded() -> None:
 
     for name in surelabel.__all__:
         assert getattr(surelabel, name) is not None
+    source = ast.parse((ROOT / "__init__.py").read_text())
+    imports = [node for node in ast.walk(source) if isinstance(node, ast.ImportFrom) and node.module != "typing"]
+    assert sorted(alias.asname for node in imports for alias in node.names) == surelabel.__all__
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = surelabel.nonsense

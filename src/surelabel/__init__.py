@@ -10,41 +10,29 @@ from surelabel._version import __version__ as __version__
 TYPE_CHECKING = False
 """As type checkers see it; `typing` takes its time to import, in which Ctrl-C would show a traceback."""
 
+# Type checkers want the names once more, below; a test compares the two.
 _NAMES = {
-    "core.calibration": (
-        "calibration_error",
-        "expected_calibration_error",
-        "reliability_bins",
-        "risk_coverage",
-        "uncertainty_auroc",
-    ),
-    "core.labels": ("pseudo_labels",),
-    "core.selection": ("Selection", "balance", "select"),
-    "core.thresholds": ("thresholds",),
-    "data.pool": ("Prediction",),
-    "data.source": ("ArraySource", "Source"),
-    "data.splits": ("LabeledKFold",),
-    "data.training_set": ("TrainingSet",),
-    "engine.settings": ("TrainingSettings",),
-    "estimator": ("UPSClassifier",),
-    "learners": ("Learner",),
-    "learners.network": ("TorchLearner",),
-    "learners.sklearn": ("SklearnLearner",),
-    "loop": ("self_train",),
-    "records": ("RoundRecord",),
-    "runs": ("RunFolder",),
-    "runs.session": ("resume", "run"),
-    "settings": ("UPSConfig",),
-    "uncertainty": (
-        "DeepEnsemble",
-        "Deterministic",
-        "MCDropBlock",
-        "MCDropout",
-        "MCSpatialDropout",
-        "RandomAugmentation",
-    ),
+    "core.calibration": "calibration_error expected_calibration_error reliability_bins risk_coverage uncertainty_auroc",
+    "core.labels": "pseudo_labels",
+    "core.selection": "Selection balance select",
+    "core.thresholds": "thresholds",
+    "data.pool": "Prediction",
+    "data.source": "ArraySource Source",
+    "data.splits": "LabeledKFold",
+    "data.training_set": "TrainingSet",
+    "engine.settings": "TrainingSettings",
+    "estimator": "UPSClassifier",
+    "learners": "Learner",
+    "learners.network": "TorchLearner",
+    "learners.sklearn": "SklearnLearner",
+    "loop": "self_train",
+    "records": "RoundRecord",
+    "runs": "RunFolder",
+    "runs.session": "resume run",
+    "settings": "UPSConfig",
+    "uncertainty": "DeepEnsemble Deterministic MCDropBlock MCDropout MCSpatialDropout RandomAugmentation",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _MODULES = {"calibration": "core.calibration", "errors": "errors", "losses": "core.losses"}
 _PUBLIC = sorted([*_HOMES, *_MODULES, "__version__"])
 

@@ -17,16 +17,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PASSES, mistakes
 from surelabel.core.arrays import require_count
-from surelabel.data.encoding import (
-    EncodedLabels,
-    decode_labels,
-    encode_labels,
-    label_array,
-    look_alikes,
-    nearly_unique,
-    one_sided,
-    refuse_masked,
-)
+from surelabel.data import encoding
 from surelabel.data.pool import PoolLabels
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import Problem, make_problem
@@ -150,9 +141,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             raise InvalidInputError("y has no labeled entry to score; pass rows whose labels are known.")
         predicted = self.predict(X)
         if predicted.shape != encoded.codes.shape:
-            raise InvalidInputError(
-                f"y must be labeled as in fit, shape {predicted.shape}. Got shape {encoded.codes.shape} instead."
-            )
+            raise InvalidInputError(f"y must have shape {predicted.shape}. Got shape {encoded.codes.shape} instead.")
         if encoded.task == "multi":
             right = ((predicted == encoded.codes) | (encoded.codes < 0)).all(axis=1)
         else:
@@ -165,8 +154,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     def settings(self) -> FitSettings:
         """Return the parameters of `fit` as settings: `settings().config("single", 3, seed=0)` are its thresholds."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(FitSettings)}
-        hidden = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
-        return FitSettings(**{**values, "hidden": hidden})
+        values["hidden"] = (self.hidden,) if isinstance(self.hidden, int) else tuple(self.hidden)
+        return FitSettings(**values)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -178,36 +167,27 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
 
     def _validate(self, X: Any, reset: bool) -> Any:
         if hasattr(X, "sample_shape"):
-            raise InvalidInputError(
-                f"UPSClassifier takes arrays. Got a source of samples ({type(X).__name__}) instead; train on it with "
-                "surelabel.run, as examples/pictures.py does, or make an array of it: X[np.arange(len(X))]."
-            )
-        refuse_masked("X", X, "fill in what they should be: X.filled(0)")
+            problem = f"UPSClassifier takes arrays. Got a source of samples ({type(X).__name__}) instead"
+            raise InvalidInputError(f"{problem}; train on it with surelabel.run, or give X[np.arange(len(X))].")
+        encoding.refuse_masked("X", X, "fill in what they should be: X.filled(0)")
         _check_columns(X)
         # A network of one's own may want integers or bytes as they are; everything else takes floats.
-        dtype = "numeric" if self.model is not None else (np.float64, np.float32)
+        own = self.model is not None
+        dtype = "numeric" if own else (np.float64, np.float32)
+        finite = True if self.estimator is None else "allow-nan"
         return validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=dtype,
-            allow_nd=self.model is not None,
-            ensure_all_finite=True if self.estimator is None else "allow-nan",
+            self, X, reset=reset, accept_sparse="csr", dtype=dtype, allow_nd=own, ensure_all_finite=finite
         )
 
-    def _encode(self, y: Any) -> EncodedLabels:
+    def _encode(self, y: Any) -> encoding.EncodedLabels:
         if y is None:
             raise InvalidInputError("UPSClassifier requires y to be passed, but the target y is None.")
-        y = label_array(y)
-        shape = y.shape
-        if len(shape) == 2 and shape[1] == 1:
-            y = column_or_1d(y, warn=True)
-        if len(shape) > 2 or len(shape) == 0:
-            raise InvalidInputError(f"y should be a 1d array, or 2d for several labels. Got shape {shape} instead.")
-        return encode_labels(y, self.unlabeled)
+        y = encoding.label_array(y)
+        if y.ndim not in (1, 2):
+            raise InvalidInputError(f"y should be a 1d array, or 2d for several labels. Got shape {y.shape} instead.")
+        return encoding.encode_labels(column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y, self.unlabeled)
 
-    def _learner(self, encoded: EncodedLabels) -> Any:
+    def _learner(self, encoded: encoding.EncodedLabels) -> Any:
         if self.estimator is not None and self.model is not None:
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
         require_count("passes", self.passes, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
@@ -216,7 +196,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         settings = self.settings().network(encoded.task)
         return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))
 
-    def _run(self, problem: Problem, config: UPSConfig, encoded: EncodedLabels) -> None:
+    def _run(self, problem: Problem, config: UPSConfig, encoded: encoding.EncodedLabels) -> None:
         tracker = Transduction(encoded.codes, problem.pool.ids)
         self.history_: list[RoundRecord] = []
         stop: str | None = None
@@ -238,7 +218,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         self.termination_condition_ = stop
         self.n_iter_ = self.history_[-1].round
         self.labeled_iter_ = tracker.labeled_iter
-        self.transduction_ = decode_labels(tracker.codes, encoded, self.unlabeled)
+        self.transduction_ = encoding.decode_labels(tracker.codes, encoded, self.unlabeled)
 
 
 def _check_columns(X: Any) -> None:
@@ -247,17 +227,13 @@ def _check_columns(X: Any) -> None:
         raise InvalidInputError(f"X has dtype {X.dtype}; make numbers of dates and times before they come here.")
     if not type(X).__module__.startswith("pandas") or not hasattr(X, "columns"):
         return
-    wrong = [
-        str(name) for name, kind in X.dtypes.items() if str(kind) in ("category", "str", "string") or kind.kind in "mM"
-    ]
-    if wrong:
-        raise InvalidInputError(
-            f"Column {wrong[0]!r} of X has dtype {X.dtypes[wrong[0]]}; encode it as numbers before they come to "
-            "UPSClassifier (for categories pandas.get_dummies or OneHotEncoder), or leave it out."
-        )
+    for name, kind in X.dtypes.items():
+        if str(kind) in ("category", "str", "string") or kind.kind in "mM":
+            remedy = "encode it as numbers (categories: pandas.get_dummies), or leave it out"
+            raise InvalidInputError(f"Column {str(name)!r} of X has dtype {kind}; {remedy}.")
 
 
-def _make_problem(X: Any, encoded: EncodedLabels) -> Problem:
+def _make_problem(X: Any, encoded: encoding.EncodedLabels) -> Problem:
     """Split the rows into labeled ones and the pool, each with its row number as id."""
     _check_labels(encoded)
     labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
@@ -266,26 +242,21 @@ def _make_problem(X: Any, encoded: EncodedLabels) -> Problem:
     return make_problem(given, pool, encoded.task, len(encoded.classes))
 
 
-def _check_labels(encoded: EncodedLabels) -> None:
-    if not encoded.labeled.any():
+def _check_labels(encoded: encoding.EncodedLabels) -> None:
+    labeled, names, multi = encoded.labeled, encoded.classes.tolist(), encoded.task == "multi"
+    if not labeled.any():
         raise InvalidInputError("y has no label at all; at least one sample of each class must be labeled.")
-    if encoded.labeled.all() and encoded.mark is not None:
-        warnings.warn(
-            f"No entry of y is unlabeled, and {encoded.mark!r} is a class; if it marks them, use "
-            f"unlabeled={encoded.mark!r}.",
-            stacklevel=4,
-        )
-    multi, names = encoded.task == "multi", encoded.classes.tolist()
-    unique = None if multi else nearly_unique(len(names), int(encoded.labeled.sum()))
-    texts = one_sided(encoded.codes, names) if multi else [*look_alikes(names), *([unique] if unique else [])]
-    for text in texts:
+    texts = encoding.one_sided(encoded.codes, names) if multi else encoding.look_alikes(names)
+    unique = None if multi else encoding.nearly_unique(len(names), int(labeled.sum()))
+    if labeled.all() and encoded.mark is not None:
+        meant = f"unlabeled={encoded.mark!r}"
+        texts.append(f"No entry of y is unlabeled, and {encoded.mark!r} is a class; if it marks them, use {meant}.")
+    for text in filter(None, [*texts, unique]):
         warnings.warn(text, stacklevel=4)
-    if encoded.task == "single" and len(encoded.classes) < 2:
-        rest = int((~encoded.labeled).sum())
+    if not multi and len(names) < 2:
+        rest = int((~labeled).sum())
         hint = f" {rest} entries count as unlabeled; if their mark is a class, use unlabeled=None." if rest else ""
-        raise InvalidInputError(
-            f"The labels hold one class only ({encoded.classes.tolist()[0]!r}); at least two classes are needed.{hint}"
-        )
+        raise InvalidInputError(f"There is one class only ({names[0]!r}); at least two classes are needed.{hint}")
 
 
 class Transduction:
@@ -311,18 +282,14 @@ class Transduction:
         learned_from, self._next = self._next, record.pool
         if learned_from is None:
             return
-        labels, selected = _selected_labels(learned_from, multi=self.given.ndim == 2)
+        positive, negative = learned_from.selection
+        if self.given.ndim == 2:
+            labels, selected = positive.astype(np.int64), positive | negative
+        else:
+            labels, selected = learned_from.label, positive.any(axis=1)
         rows, since = self.row_of_pool, self.labeled_iter[self.row_of_pool]
         new = selected & (self.given[rows] < 0)
         self.codes, self.labeled_iter = self.given.copy(), np.where(self.given >= 0, 0, -1)
         self.codes[rows] = np.where(new, labels, self.codes[rows])
         began = np.where(since > 0, since, record.round)
         self.labeled_iter[rows] = np.where(new, began, self.labeled_iter[rows])
-
-
-def _selected_labels(pool: PoolLabels, multi: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The pool's labels and which of them may be learned from, (N,) or (N, C)."""
-    positive, negative = pool.selection
-    if multi:
-        return positive.astype(np.int64), positive | negative
-    return pool.label, positive.any(axis=1)

@@ -59,15 +59,12 @@ def self_train(
     config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
     if not len(problem.pool_rows) and config.max_rounds:
-        raise InvalidInputError(
-            "The 'unlabeled' argument is empty: self-training needs a pool. To use the labels alone, fit the learner."
-        )
+        raise InvalidInputError("The 'unlabeled' argument is empty; to use the labels alone, fit the learner.")
     done = list(resume_from or ())
     pool = done[-1].pool if done else None
     if done and (pool is None or [record.round for record in done] != list(range(len(done)))):
-        raise InvalidInputError(
-            "The 'resume_from' argument must hold the records of rounds 0, 1, 2, ..., the last one with its 'pool'."
-        )
+        wanted = "the records of rounds 0, 1, 2, ..., the last one with its 'pool'"
+        raise InvalidInputError(f"The 'resume_from' argument must hold {wanted}.")
     if pool is not None and not np.array_equal(pool.ids, problem.pool.ids):
         raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
     pairs = {"validation": validation, "test": test}
@@ -160,7 +157,11 @@ def _judged(
     """Return what held-out samples say of a round's network, by the names that the record has for it."""
     found: dict[str, Any] = {"scores": {}}
     for name, part in held_out.items():
-        p = _probabilities(learner, part.source, seed_for(config.seed, number, "score"))
+        if hasattr(learner, "predict_proba"):  # one deterministic pass
+            p = np.asarray(learner.predict_proba(part.source))
+        else:
+            chunks = learner.predict(part.source, seed=seed_for(config.seed, number, "score"))
+            p = np.concatenate([to_numpy(chunk.p) for chunk in chunks])
         judged = scores(name, p, part.y, part.g, config.task)
         found |= {**judged, "scores": {**found["scores"], **judged["scores"]}}
     if "validation" in held_out:
@@ -191,21 +192,10 @@ def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig
     return join(chunks)
 
 
-def _probabilities(learner: Learner, source: Source, seed: int) -> Any:
-    """Return the probabilities of one deterministic pass, or of `predict` where the learner has no such pass."""
-    if hasattr(learner, "predict_proba"):
-        return np.asarray(learner.predict_proba(source))
-    return np.concatenate([to_numpy(chunk.p) for chunk in learner.predict(source, seed=seed)])
-
-
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:
     counts = problem.class_counts
     if config.balance != "equal" or not config.num_balanced_rounds(problem.num_classes) or not len(problem.pool_rows):
         return
     if counts.max() > UNEVEN * max(counts.min(), 1):
-        warnings.warn(
-            f"The labeled classes are far from even ({counts.min()} to {counts.max()} samples), and balance='equal' "
-            "selects as many pseudo-labels of each. If the pool is as uneven, use balance='prior' or balance=None.",
-            UserWarning,
-            stacklevel=3,
-        )
+        uneven = f"The labeled classes are far from even ({counts.min()} to {counts.max()} samples)"
+        warnings.warn(f"{uneven}; if the pool is too, use balance='prior' or balance=None.", stacklevel=3)

@@ -14,7 +14,8 @@ from surelabel.core.arrays import ROUNDING
 from surelabel.core.calibration import calibration_error
 from surelabel.core.labels import Task
 from surelabel.core.metrics import accuracy, class_average_precisions, mean_average_precision
-from surelabel.data.pool import PoolLabels
+from surelabel.data.pool import Floats, PoolLabels
+from surelabel.data.training_set import Mask
 
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
@@ -25,7 +26,7 @@ Amount = Annotated[float, Field(ge=0, lt=2**53)]
 Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
 """A mean of shares may be rounded beyond 0 and 1."""
 
-Metric: TypeAlias = Callable[[npt.NDArray[np.floating], npt.NDArray[np.bool_], npt.NDArray[np.bool_]], float | None]
+Metric: TypeAlias = Callable[[Floats, Mask, Mask], float | None]
 
 ClassScores = list[Annotated[list[Share], Field(min_length=2, max_length=2)] | None]
 """Of each class its average precision, uninterpolated and over eleven points; None where it has no known positive."""
@@ -128,9 +129,7 @@ class RoundRecord:
         return {name: getattr(self, name) for name in fields if name not in ("pool", "validation")}
 
 
-def scores(
-    part: str, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_], task: Task
-) -> dict[str, Any]:
+def scores(part: str, p: Floats, y: Mask, g: Mask, task: Task) -> dict[str, Any]:
     """Return the scores of a held-out part, and for task "multi" those of its classes, as the record has them.
 
     Args:
@@ -151,9 +150,7 @@ def scores(
     return {**known, f"{part}_class_scores": [None if one is None else list(one) for one in classes]}
 
 
-def _mean_average_precision(
-    place: int, p: npt.NDArray[np.floating], y: npt.NDArray[np.bool_], g: npt.NDArray[np.bool_]
-) -> float | None:
+def _mean_average_precision(place: int, p: Floats, y: Mask, g: Mask) -> float | None:
     mean = mean_average_precision(p, y, g)
     return None if mean is None else mean[place]
 
@@ -181,16 +178,18 @@ def with_scores(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(
-    round: int,
-    learned_from: PoolLabels | None,
-    truth: Truth | None,
-    *,
-    num_classes: int,
-    **rest: Any,
+    round: int, learned_from: PoolLabels | None, truth: Truth | None, *, num_classes: int, **rest: Any
 ) -> RoundRecord:
     """Make the record of a round from the labels that its network learned from."""
     if learned_from is None:
-        return RoundRecord(round, **_nothing(num_classes), **rest)
+        counts = ("num_positive", "num_negative", "num_positive_before", "num_negative_only")
+        unknown = ("negatives_per_row", "mean_confidence", "mean_uncertainty", *_JUDGED)
+        nothing: dict[str, Any] = {**dict.fromkeys(counts, 0), **dict.fromkeys(unknown), "positive_share": 0.0}
+        zeros = [0] * num_classes
+        return RoundRecord(round, class_counts_before=zeros, class_counts=zeros.copy(), **nothing, **rest)
+    judged: dict[str, Any] = {}
+    for name, judge in _JUDGED.items():
+        judged[name] = None if truth is None else judge(learned_from, truth)
     positive, before, negatives = learned_from.positive, learned_from.positive_before, learned_from.negative.counts
     has_positive = positive if positive.ndim == 1 else positive.any(axis=1)
     return RoundRecord(
@@ -205,25 +204,9 @@ def describe(
         class_counts=learned_from.class_counts(positive).tolist(),
         mean_confidence=_mean(learned_from.confidence[positive]),
         mean_uncertainty=None if learned_from.uncertainty is None else _mean(learned_from.uncertainty[positive]),
-        ece=None if truth is None else _ece(learned_from, truth),
-        positive_accuracy=None if truth is None else _positive_accuracy(learned_from, truth),
-        negative_accuracy=None if truth is None else _negative_accuracy(learned_from, truth),
+        **judged,
         **rest,
     )
-
-
-def _nothing(num_classes: int) -> dict[str, Any]:
-    counts = dict.fromkeys(("num_positive", "num_negative", "num_positive_before", "num_negative_only"), 0)
-    means = (
-        "negatives_per_row",
-        "mean_confidence",
-        "mean_uncertainty",
-        "ece",
-        "positive_accuracy",
-        "negative_accuracy",
-    )
-    per_class = {name: [0] * num_classes for name in ("class_counts_before", "class_counts")}
-    return {**counts, **dict.fromkeys(means), **per_class, "positive_share": 0.0}
 
 
 def _mean(values: Any) -> float | None:
@@ -253,3 +236,7 @@ def _ece(pool: PoolLabels, truth: Truth) -> float | None:
         chosen |= pool.selection.negative & (truth >= 0)
     correct = pool.label[chosen] == truth[chosen]
     return float(calibration_error(confidence[chosen], correct)) if len(correct) else None
+
+
+_JUDGED = {"ece": _ece, "positive_accuracy": _positive_accuracy, "negative_accuracy": _negative_accuracy}
+"""What is known of selected labels where the truth is."""

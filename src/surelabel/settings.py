@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -48,17 +48,17 @@ class UPSConfig(Settings):
     task: Task = "single"
     num_classes: int | None = Field(None, ge=1, le=10**9)
     tau_p: float = Field(0.7, ge=0, le=1)
-    tau_n: float = Field(0.05, ge=0, le=1)
+    tau_n: float = Field(FitDefaults.tau_n, ge=0, le=1)
     kappa_p: float = Field(0.05, ge=0)
-    kappa_n: float = Field(0.005, ge=0)
-    gamma: float = Field(0.5, gt=0, lt=1)
-    negatives: bool = True
+    kappa_n: float = Field(FitDefaults.kappa_n, ge=0)
+    gamma: float = Field(FitDefaults.gamma, gt=0, lt=1)
+    negatives: bool = FitDefaults.negatives
     balance: Literal["equal", "prior"] | None = "equal"
-    balance_rounds: int | None = Field(None, ge=0, lt=2**63)
-    balance_floor: int = Field(25, ge=0, lt=2**63)
+    balance_rounds: int | None = Field(FitDefaults.balance_rounds, ge=0, lt=2**63)
+    balance_floor: int = Field(FitDefaults.balance_floor, ge=0, lt=2**63)
     max_rounds: int = Field(20, ge=0, le=1_000_000)
-    tolerance: float | None = Field(0.01, ge=0)
-    max_minutes: float | None = Field(None, ge=0)
+    tolerance: float | None = Field(FitDefaults.tolerance, ge=0)
+    max_minutes: float | None = Field(FitDefaults.max_minutes, ge=0)
     seed: Seed = 0
 
     @model_validator(mode="after")
@@ -116,12 +116,12 @@ class FitSettings(FitDefaults):
 
     def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
         """Return how labels are selected and when the rounds end."""
-        defaults = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
-        return UPSConfig(**self._values(UPSConfig, task, defaults), task=task, num_classes=num_classes, seed=seed)
+        values = self._values(UPSConfig, task, tau_p=(0.7, 0.5), kappa_p=(0.1, 0.05), max_rounds=(5, 1))
+        return UPSConfig(**values, task=task, num_classes=num_classes, seed=seed)
 
     def training(self, task: Task) -> TrainingSettings:
         """Return how a network is trained."""
-        return TrainingSettings(**self._values(TrainingSettings, task, {"labeled_batch_size": (0, self.batch_size)}))
+        return TrainingSettings(**self._values(TrainingSettings, task, labeled_batch_size=(0, self.batch_size)))
 
     def network(self, task: Task, **named: Any) -> TorchLearnerSettings:
         """Return the settings of a network: the default one for tables, or a named one, `model="nets.py:make"`."""
@@ -134,12 +134,10 @@ class FitSettings(FitDefaults):
         """Return the settings of a bootstrap ensemble of a scikit-learn classifier, by its reference."""
         return SklearnLearnerSettings(estimator=estimator, members=self.passes, temperature=self.temperature)
 
-    def _values(
-        self, settings: type[Settings], task: Task, defaults: Mapping[str, tuple[Any, Any]] | None = None
-    ) -> dict[str, Any]:
+    def _values(self, settings: type[Settings], task: Task, **defaults: tuple[Any, Any]) -> dict[str, Any]:
         """Return what these settings take; None stands for the default for single-label or for multi-label."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if name in settings.model_fields}
-        for name, default in (defaults or {}).items():
+        for name, default in defaults.items():
             values[name] = default[task == "multi"] if values[name] is None else values[name]
         return values
 
@@ -190,8 +188,7 @@ class RunSettings(Settings):
     def network(self) -> TorchLearnerSettings:
         """The learner's settings where it is a network; another learner, or none, is refused."""
         if not isinstance(self.learner, TorchLearnerSettings):
-            got = "none" if self.learner is None else type(self.learner).__name__
-            raise InvalidInputError(f"The 'learner' of the settings must be a network's. Got {got} instead.")
+            raise InvalidInputError(f"The learner must be a network; got {type(self.learner).__name__}.")
         return self.learner
 
     def with_training(self, **changes: Any) -> Self:
@@ -223,7 +220,5 @@ class RunSettings(Settings):
         try:
             values: dict[str, Any] = json.loads(self.model_dump_json())
         except PydanticSerializationError as error:
-            raise InvalidInputError(
-                f"The settings hold a name that is no text in UTF-8, so that a run cannot keep it; rename it ({error})."
-            ) from error
+            raise InvalidInputError(f"The settings hold a name that is not UTF-8; rename it ({error}).") from error
         return values

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from surelabel.base.references import (
-    absolute_reference,
     file_hash,
-    reference_file,
-    reference_hash,
+    pin,
     resolve,
 )
 from surelabel.errors import InvalidInputError, RunError
@@ -35,7 +33,7 @@ def test_a_module_and_a_nested_name_are_found() -> None:
     ],
 )
 def test_dots_lead_into_classes_only(reference: str, kind: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"{reference}' has a dot after a {kind}; .* 'module:Class.name'"):
+    with pytest.raises(InvalidInputError, match=rf"{reference}' has a dot after a {kind}; .* into classes only"):
         resolve(reference)
 
 
@@ -59,24 +57,21 @@ def test_a_file_may_import_the_files_beside_it(tmp_path: Path) -> None:
 
 def test_paths_are_made_absolute_and_modules_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert absolute_reference("nets/a.py:f") == f"{tmp_path}/nets/a.py:f"
-    assert absolute_reference("package.module:f") == "package.module:f"
-    assert reference_file("package.module:f") is None
+    assert pin("nets/a.py:f", "ab12") == (f"{tmp_path}/nets/a.py:f", "ab12")
+    assert pin("package.module:f") == ("package.module:f", None)
 
 
 def test_the_hash_is_the_files_sha256(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(b"x = 1\n")
     expected = hashlib.sha256(b"x = 1\n").hexdigest()
-    assert file_hash(file) == reference_hash(f"{file}:x") == expected
+    assert file_hash(file) == pin(f"{file}:x")[1] == expected
     assert resolve(f"{file}:x", expected) == resolve(f"{file}:x") == 1
     file.write_bytes(b"x = 2\n")
     found = hashlib.sha256(b"x = 2\n").hexdigest()
-    with pytest.raises(
-        RunError, match=rf"File '{file}' has changed.*SHA-256 was {expected} and is {found}. Put the file"
-    ):
+    with pytest.raises(RunError, match=rf"File '{file}' has changed.*SHA-256 was {expected} and is {found}. Put"):
         resolve(f"{file}:x", expected)
-    with pytest.raises(InvalidInputError, match="a content hash for 'math:sqrt', which is a module and no file"):
+    with pytest.raises(InvalidInputError, match="'math:sqrt' is a module. Remove the hash"):
         resolve("math:sqrt", expected)
 
 
@@ -115,7 +110,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"names the file '.*/no.py', which does not exist"):
         resolve(f"{tmp_path}/no.py:f")
     with pytest.raises(InvalidInputError, match="does not exist"):
-        reference_hash(f"{tmp_path}/no.py:f")
+        pin(f"{tmp_path}/no.py:f")
 
 
 def test_a_file_that_fails_is_named_with_its_error(tmp_path: Path) -> None:

@@ -479,7 +479,7 @@ def test_without_a_place_for_the_key_a_run_says_so_in_one_line_and_works(
     result = command("fit", table, *FIT, *options, "--out", run)
     assert (result.code, result.out, len(result.err.splitlines())) == (0, "", 1)
     assert result.err.startswith("warning: Runs are not signed")
-    assert "Not a directory). Let SURELABEL_CONFIG name a folder that is yours to write to." in result.err
+    assert "Not a directory). Let SURELABEL_CONFIG name a folder that you may write to." in result.err
     assert "signature" not in json.loads((run / "run.json").read_text())
     assert "--trust-code" in command.fails(1, "predict", run, table)
     assert command("predict", run, table, "--trust-code").code == 0

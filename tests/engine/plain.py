@@ -13,7 +13,7 @@ from torch import nn
 from surelabel.augment.draws import Draws, signed
 from surelabel.data.draws import proportional_order, sample_keys
 from surelabel.data.training_set import TrainingSet
-from surelabel.engine.feed import read
+from surelabel.engine.feed import as_tensor
 from surelabel.engine.method import Batch, Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate, parameter_groups
 from surelabel.engine.order import num_steps
@@ -58,7 +58,7 @@ def train_plainly(
         )
         y, g = (torch.from_numpy(part[rows]).to(device) for part in (training_set.y, training_set.g))
         progress = torch.tensor(step / total, device=device)
-        samples, places = read(training_set.source, rows).to(device), torch.from_numpy(rows).to(device)
+        samples, places = as_tensor(training_set.source[rows]).to(device), torch.from_numpy(rows).to(device)
         batch = Batch(samples, y, g, draws, progress, sizes_of(streams), places, state)
         for group in optimizer.param_groups:
             # Of float32, as it is on a device.

@@ -374,9 +374,9 @@ def test_a_method_of_ones_own_is_pinned_named_and_refused_when_it_changes(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "fixmatch"}, "'method' setting must be one of 'ups', or the reference"),
-        ({"method": "math:sqrt"}, "must name a class of methods. Got 'math:sqrt'"),
-        ({"method_parameters": {"negative_weight": 0.5}}, "is for a method of your own. Got {'negative_weight': 0.5}"),
+        ({"method": "fixmatch"}, "'method' must be one of 'ups', or your own 'file.py:Class'"),
+        ({"method": "math:sqrt"}, "surelabel.engine.method.Method; got 'math:sqrt'"),
+        ({"method_parameters": {"negative_weight": 0.5}}, "are for a method of your own; got {'negative_weight': 0.5}"),
     ],
 )
 def test_methods_that_cannot_be_made_are_named(changes: dict[str, Any], message: str) -> None:

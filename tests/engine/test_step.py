@@ -207,7 +207,7 @@ def test_what_cannot_be_captured_is_a_warning_or_where_a_graph_was_asked_for_an_
 
 
 def test_a_capture_that_fails_says_what_to_do() -> None:
-    named = "operation not permitted.*Set cuda_graph=False, and start again"
+    named = "operation not permitted.*Set cuda_graph=False, and start again in a new process"
     with pytest.raises(InvalidInputError, match=named), failure_named():
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
@@ -284,7 +284,7 @@ def test_a_network_that_cannot_be_copied_is_named_with_the_one_that_can(monkeypa
 
 
 def test_lazy_modules_have_to_be_given_their_shapes() -> None:
-    message = r"Got the lazy 0.weight, 0.bias instead; run the network on a batch where it is made"
+    message = r"0.weight, 0.bias is lazy; run the network once where it is made"
     with pytest.raises(InvalidInputError, match=message):
         fit_pictures(lambda: conv_network(nn.LazyConv2d(4, 3)), PICTURES.astype(np.float32), channels_last=True)
 

@@ -17,7 +17,7 @@ from surelabel.core.labels import Task
 from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource, Subset
 from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine.feed import Samples, read, streamed
+from surelabel.engine.feed import Samples, as_tensor, streamed
 from surelabel.engine.method import Stream, sizes_of
 from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -155,10 +155,10 @@ def test_what_a_round_sees_is_counted_as_it_is_drawn(labeled: int, negative: int
     settings = TrainingSettings(batch_size=64, epochs=3, min_steps=11)
     sizes = batch_sizes(labeled, 0, negative, settings)
     assert sizes == (min(64, labeled), 0, expected)
-    steps = max(math.ceil(3 * labeled / sizes.first), 11)
+    steps = max(math.ceil(3 * labeled / sizes[0]), 11)
     epochs, seen = UPSMethod("single", settings).samples_in_round(labeled, 0, negative, 0)
     assert seen == steps * sum(sizes)
-    assert (epochs - 1) * labeled < steps * sizes.first <= epochs * labeled
+    assert (epochs - 1) * labeled < steps * sizes[0] <= epochs * labeled
 
 
 def test_labels_on_top_are_as_many_in_every_batch_however_many_pseudo_labels_there_are() -> None:
@@ -215,10 +215,10 @@ def test_the_plan_does_not_depend_on_the_length_of_its_blocks() -> None:
 
 
 def test_sparse_rows_become_dense_and_integers_stay() -> None:
-    assert read(ArraySource(csr_matrix(X)), np.array([1, 0])).tolist() == X[[1, 0]].tolist()
-    assert read(ArraySource(X.astype(np.float64)), np.array([0])).dtype == torch.float32
-    assert read(ArraySource(X.astype(np.float64)), np.array([0]), exact=True).dtype == torch.float64
-    assert read(ArraySource(np.ones((2, 3), dtype=np.int64)), np.array([0])).dtype == torch.int64
+    assert as_tensor(ArraySource(csr_matrix(X))[np.array([1, 0])]).tolist() == X[[1, 0]].tolist()
+    assert as_tensor(X.astype(np.float64)).dtype == torch.float32
+    assert as_tensor(X.astype(np.float64), exact=True).dtype == torch.float64
+    assert as_tensor(np.ones((2, 3), dtype=np.int64)).dtype == torch.int64
 
 
 def test_divergence_is_an_error_that_says_what_to_do() -> None:

@@ -300,7 +300,7 @@ def test_softening_is_the_softmax_of_half_the_logits() -> None:
 
 
 def test_what_cannot_be_an_ensemble_is_refused() -> None:
-    with pytest.raises(ValueError, match="classifier with predict_proba. Got LinearSVC"):
+    with pytest.raises(ValueError, match="classifier with predict_proba; got LinearSVC; wrap it"):
         sl.SklearnLearner(LinearSVC())
     with pytest.raises(ValueError, match="'members' argument must be a whole number of at least 2"):
         sl.SklearnLearner(LogisticRegression(), members=1)

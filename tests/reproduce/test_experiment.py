@@ -278,7 +278,7 @@ def test_another_estimator_takes_the_place_of_the_recipes(small: Experiment, tmp
     assert plan.settings(one, 0).network.uncertainty == "none"
     own = plan.settings(next(e for e in experiment("table6").entries if e.row == "MC-DropBlock"), 0)
     assert own.network.uncertainty == "mc-dropblock"
-    with pytest.raises(ValueError, match="'uncertainty' setting must be one of"):
+    with pytest.raises(ValueError, match="'uncertainty' must be one of"):
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="dropout"))
     with pytest.raises(InvalidInputError, match="leaves nothing for kappa_p and kappa_n to judge"):
         reproduce(small, tmp_path / "runs", options._replace(uncertainty="none"))

@@ -313,9 +313,7 @@ def test_thresholds_on_an_uncertainty_that_nothing_estimates_are_refused_before_
 
 def test_names_that_are_no_text_are_refused_or_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strange = os.fsdecode(b"p\xff")
-    with pytest.raises(
-        InvalidInputError, match="a name that is no text in UTF-8, so that a run cannot keep it; rename"
-    ):
+    with pytest.raises(InvalidInputError, match="a name that is not UTF-8; rename"):
         start(tmp_path / "run", small_settings(tmp_path, name=strange))
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr("sys.argv", ["train.py", strange])

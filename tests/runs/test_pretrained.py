@@ -94,7 +94,9 @@ def test_weights_that_are_no_plain_file_are_refused_unread(command: Command) -> 
     assert command(*_fit("weights.pth")).code == 0
     Path("weights.pth").unlink()
     os.mkfifo("weights.pth")
-    assert "weights.pth', which is not a plain file" in command.fails(1, "resume", "runs/a", "--rounds", "2")
+    assert "weights.pth', which cannot be read (it is not a plain file)" in command.fails(
+        1, "resume", "runs/a", "--rounds", "2"
+    )
 
 
 def test_weights_that_unpack_to_far_more_are_refused_unread(tmp_path: Path) -> None:

@@ -208,5 +208,5 @@ def test_members_of_a_table_are_exact_and_small_as_one_network_is() -> None:
 def test_weights_of_another_number_of_members_are_named() -> None:
     made = fitted(DeepEnsemble(members=2))
     for estimator in (DeepEnsemble(members=3), MCDropout()):
-        with pytest.raises(InvalidInputError, match="weights do not fit.*and the uncertainty estimator, that the"):
+        with pytest.raises(InvalidInputError, match="weights do not fit.*Use the model and estimator"):
             learner(estimator).from_bytes(made.to_bytes(), sample_shape=(1, SIDE, SIDE), num_classes=3)

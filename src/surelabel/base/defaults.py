@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+MAX_COPIES, PREDICT_BATCH_SIZE = 4, 4096
+"""Of an ensemble of scikit-learn classifiers."""
+
 
 @dataclass(kw_only=True, eq=False)
 class FitDefaults:
     """The arguments of `UPSClassifier` that are plain values, which describes them.
 
-    None where the default follows from the kind of labels: `surelabel.settings.FitSettings` says which it is.
+    None where the default follows from the kind of labels: `surelabel.settings.FitSettings` says which it is. The
+    settings and classes of the rooms above take their defaults from here, unless they have the paper's.
 
     >>> FitDefaults().tau_n, FitDefaults(tau_n=0.1).tau_n
     (0.05, 0.1)

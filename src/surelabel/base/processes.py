@@ -46,20 +46,16 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
     try:
         stream = open(path, "a+b", buffering=0, opener=open_itself)  # noqa: SIM115 - closed below
     except OSError as error:
-        raise RunError(
-            f"File '{path}' cannot be opened for writing ({error.strerror}); remove it, allow writing, or choose "
-            "another folder."
-        ) from error
+        problem = f"File '{path}' cannot be opened for writing ({error.strerror})"
+        raise RunError(f"{problem}; remove it, or choose another folder.") from error
     with stream:
         end = time.monotonic() + seconds
         while not lock_descriptor(stream.fileno(), blocking=False):
             if time.monotonic() >= end:
                 stream.seek(0)
                 holder = stream.read(32).decode(errors="replace").strip()
-                raise RunLockedError(
-                    f"Another process{f' (process {holder})' if holder.isdecimal() else ''} is writing in "
-                    f"'{path.parent}' and holds '{path.name}'. Wait for it to end or stop it; nothing was changed."
-                )
+                who = f"Another process (process {holder})" if holder.isdecimal() else "Another process"
+                raise RunLockedError(f"{who} is writing in '{path.parent}'; nothing was changed. Wait for it to end.")
             if waiting is not None:
                 _logger.warning(waiting)
                 waiting = None

@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -82,28 +82,21 @@ def failing(problem: str, remedy: str = "") -> Iterator[None]:
         raise InvalidInputError(f"{problem} ({type(error).__name__}: {reason}). {remedy}".rstrip()) from error
 
 
-def check_call(
-    problem: str,
-    function: Callable[..., Any],
-    named: Mapping[str, Any],
-    first: Sequence[Any] = (),
-    told: Mapping[str, Any] | None = None,
-) -> None:
+def check_call(problem: str, function: Any, named: Mapping[str, Any], /, *first: Any, **told: Any) -> None:
     """Refuse unknown and missing arguments before a function or class is called with them.
 
     Args:
         problem: what cannot be done.
-        function: what is to be called.
+        function: what is to be called, a function or a class.
         named: arguments that the user gives.
-        first: those before them.
-        told: further ones that we add ourselves.
+        first: those before them, which we add ourselves.
+        told: others that we add, by name.
 
     Example:
         >>> check_call("No fraction", resolve("fractions:Fraction.from_float"), {"g": 1})
         Traceback (most recent call last):
         surelabel.errors.InvalidInputError: No fraction: missing a required argument: 'f'. It takes f.
     """
-    told = told or {}
     try:
         signature = inspect.signature(function)
     except ValueError:  # some builtins tell none
@@ -115,13 +108,11 @@ def check_call(
         raise InvalidInputError(f"{problem}: {error}. It takes {', '.join(own) or 'no parameters'}.") from error
 
 
-def call(
-    problem: str, function: Callable[..., Any], named: Mapping[str, Any], told: Mapping[str, Any] | None = None
-) -> Any:
+def call(problem: str, function: Any, named: Mapping[str, Any], /, *first: Any, **told: Any) -> Any:
     """Call a function or class with what the user gives, by name; arguments as for `check_call`."""
-    check_call(problem, function, named, told=told)
+    check_call(problem, function, named, *first, **told)
     with failing(problem, "Correct the parameters."):
-        return function(**(told or {}), **named)
+        return function(*first, **told, **named)
 
 
 def resolve(reference: str, expected: str | None = None) -> Any:
@@ -137,50 +128,28 @@ def resolve(reference: str, expected: str | None = None) -> Any:
     """
     home, name = _split(reference)
     if expected is not None and not home.endswith(".py"):
-        raise InvalidInputError(
-            f"The settings hold a content hash for {reference!r}, which is a module and no file. Remove the hash."
-        )
+        raise InvalidInputError(f"Only files have a content hash, and {reference!r} is a module. Remove the hash.")
     try:
         module = _load_file(reference, expected) if home.endswith(".py") else importlib.import_module(home)
     except SurelabelError:
         raise
     except Exception as error:
         remedy = "Correct the file." if home.endswith(".py") else "Install it, or name your own as 'path/file.py:name'."
-        raise InvalidInputError(
-            f"The reference {reference!r} cannot be used: importing '{home}' fails ({type(error).__name__}: {error}). "
-            f"{remedy}"
-        ) from error
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidInputError(f"{reference!r} cannot be used: importing '{home}' fails ({why}). {remedy}") from error
     first, *inner = name.split(".")
     try:
         found = getattr(module, first)
         for part in inner:
-            found = getattr(_checked_class(reference, found), part)
+            # Not into modules: through what a module has imported, "mine:os.system", any code at all could be named.
+            if not isinstance(found, type):
+                kind = type(found).__name__
+                raise InvalidInputError(f"{reference!r} has a dot after a {kind}; dots lead into classes only.")
+            found = getattr(found, part)
         return found
     except AttributeError as error:
-        known = ", ".join(key for key in vars(module) if not key.startswith("_"))
-        raise InvalidInputError(
-            f"The reference {reference!r} leads nowhere: '{home}' has no {name!r}; it has {known[:300] or 'nothing'}."
-        ) from error
-
-
-def reference_file(reference: str) -> Path | None:
-    """Return the file of "file.py:name", or None for "module:name".
-
-    >>> reference_file("nets/small.py:build").as_posix(), reference_file("math:sqrt")
-    ('nets/small.py', None)
-    """
-    home, _ = _split(reference)
-    return Path(home) if home.endswith(".py") else None
-
-
-def absolute_reference(reference: str) -> str:
-    """Return the reference with its file's path, if it has one, made absolute from the current folder.
-
-    >>> absolute_reference("math:sqrt")
-    'math:sqrt'
-    """
-    home, name = _split(reference)
-    return f"{os.path.abspath(home)}:{name}" if home.endswith(".py") else reference
+        known = ", ".join(key for key in vars(module) if not key.startswith("_"))[:300] or "nothing"
+        raise InvalidInputError(f"{reference!r} leads nowhere: '{home}' has no {name!r}; it has {known}.") from error
 
 
 def file_hash(path: str | os.PathLike[str]) -> str:
@@ -196,25 +165,25 @@ def file_hash(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def reference_hash(reference: str) -> str | None:
-    """Return the hash of the file of "file.py:name", or None for "module:name".
+def pin(reference: str, sha256: str | None = None) -> tuple[str, str | None]:
+    """Return the reference with its file's path, if it has one, made absolute, and the file's hash unless given.
 
-    >>> reference_hash("math:sqrt") is None
-    True
+    >>> pin("math:sqrt")
+    ('math:sqrt', None)
     """
-    path = reference_file(reference)
-    if path is None:
-        return None
-    _check_file(reference, path)
-    return file_hash(path)
+    home, name = _split(reference)
+    if not home.endswith(".py"):
+        return reference, sha256
+    if sha256 is None:
+        _check_file(reference, Path(home))
+        sha256 = file_hash(home)
+    return f"{os.path.abspath(home)}:{name}", sha256
 
 
 def changed_file(path: object, expected: str, found: str | None) -> ChangedFileError:
     """The error for a file that a run depends on and that has changed since it began."""
-    return ChangedFileError(
-        f"File '{path}' has changed since the run began: its SHA-256 was {expected} and is {found}. Put the file "
-        "back as it was to go on, or start another run in another folder."
-    )
+    problem = f"File '{path}' has changed since the run began: its SHA-256 was {expected} and is {found}"
+    return ChangedFileError(f"{problem}. Put the old file back, or start another run in another folder.")
 
 
 def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
@@ -228,13 +197,12 @@ def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
         {'kind': 'function', 'function': 'mine.py:data', 'sha256': None, 'arguments': {}}
     """
     changes: dict[str, Any] = {}
-    for name, hash_name in _CODE.items():
+    for name in (*_CODE, "uncertainty", "method"):
         short = _without_folder(values.get(name))
         if short != values.get(name):
-            changes |= {name: short, hash_name: values.get(hash_name) if hashes else None}
-    for name in ("uncertainty", "method"):
-        if values.get(name):
-            changes[name] = _without_folder(values[name])
+            changes[name] = short
+            if name in _CODE and not hashes:
+                changes[_CODE[name]] = None
     if values.get("stochastic_layers"):
         changes["stochastic_layers"] = [_without_folder(layer) for layer in values["stochastic_layers"]]
         changes["layer_hashes"] = values["layer_hashes"] if hashes else []
@@ -253,29 +221,16 @@ def portable_settings(values: dict[str, Any], *, hashes: bool = False) -> dict[s
 def _without_folder(reference: str | None) -> str | None:
     if reference is None or ":" not in reference:  # an estimator of ours is no reference
         return reference
-    file = reference_file(reference)
-    return reference if file is None else f"{file.name}:{reference.rpartition(':')[2]}"
+    home, name = _split(reference)
+    return f"{Path(home).name}:{name}" if home.endswith(".py") else reference
 
 
 def _split(reference: str) -> tuple[str, str]:
     # From the right: a path on Windows has a colon of its own.
     home, _, name = reference.rpartition(":")
     if not home or not all(part.isidentifier() for part in name.split(".")):
-        raise InvalidInputError(
-            f"A reference must be 'module:name' or 'path/file.py:name'. Got {reference!r} instead; name the function "
-            "after a colon."
-        )
+        raise InvalidInputError(f"A reference must be 'module:name' or 'path/file.py:name'. Got {reference!r}.")
     return home, name
-
-
-def _checked_class(reference: str, found: Any) -> type:
-    # Not into modules: through what a module has imported, "mine:os.system", any code at all could be named.
-    if not isinstance(found, type):
-        raise InvalidInputError(
-            f"The reference {reference!r} has a dot after a {type(found).__name__}; dots lead into classes only. Name "
-            "it where it is defined, as 'module:name' or 'module:Class.name'."
-        )
-    return found
 
 
 def _load_file(reference: str, expected: str | None) -> ModuleType:
@@ -308,7 +263,4 @@ def _load_file(reference: str, expected: str | None) -> ModuleType:
 
 def _check_file(reference: str, path: Path) -> None:
     if not path.is_file():
-        raise InvalidInputError(
-            f"The reference {reference!r} names the file '{path}', which does not exist; check the path and the folder "
-            "that it starts from."
-        )
+        raise InvalidInputError(f"{reference!r} names the file '{path}', which does not exist; check the path.")

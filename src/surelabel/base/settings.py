@@ -50,11 +50,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_default=True,
-        ser_json_inf_nan="strings",
-        arbitrary_types_allowed=False,
+        frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="strings", arbitrary_types_allowed=False
     )
 
     @model_validator(mode="before")

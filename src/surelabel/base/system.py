@@ -31,7 +31,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def open_itself(path: str, flags: int) -> int:
-    """Open a file to write to, but nothing that a link in its place points to: an `opener` for the built-in `open`.
+    """Open a plain file, but nothing that a link in its place points to: an `opener` for the built-in `open`.
 
     A folder may come from someone else, with links to files that are none of its own.
     """

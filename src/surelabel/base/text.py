@@ -14,6 +14,8 @@ from surelabel.errors import DataError, InvalidInputError
 
 SKIP = "on_error='skip' (surelabel reproduce: --set on_error=skip)"
 """How samples that cannot be read are left out."""
+SUFFIXES = (".safetensors", ".pth", ".pt")
+"""How the names of weights files end."""
 MAX_BYTES = "SURELABEL_MAX_BYTES"
 """The environment variable that says how many bytes of memory the content of a file may take."""
 
@@ -51,20 +53,17 @@ def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None
     except PermissionError as error:
         raise DataError(f"File '{path}' may not be read; ask for permission to read it.") from error
     except MemoryError as error:
-        raise DataError(
-            f"File '{path}' does not fit into memory, or is damaged and claims so "
-            f"({shown(error, quote=False)}); free memory, or give fewer rows or columns."
-        ) from error
+        problem = "does not fit into memory, or is damaged and claims so"
+        raise DataError(f"File '{path}' {problem}; free memory, or give fewer rows or columns.") from error
     except kinds as error:
         raise damaged(path, kind, error) from error
 
 
 def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
     """The error for a file whose content is not what its ending says."""
-    return DataError(
-        f"File '{path}' is damaged or not really {kind} ({shown(error, quote=False, limit=120)}); get or write it "
-        "again, or correct its ending."
-    )
+    reason = shown(error, quote=False, limit=120)
+    problem = f"is damaged or not really {kind} ({reason})"
+    return DataError(f"File '{path}' {problem}; get or write it again, or correct its ending.")
 
 
 def most_bytes(packed: int) -> int:
@@ -88,7 +87,7 @@ def excess(packed: int, size: int) -> str | None:
         return None
     return (
         f"of {packed:,} bytes would take {size:,} bytes of memory or more, and at most {limit:,} are allowed; if that "
-        f"is what it should hold, set {MAX_BYTES} to a larger number"
+        f"is right, set {MAX_BYTES} to a larger number"
     )
 
 

@@ -7,6 +7,7 @@ compared by the exact text of a reference, before anything is imported.
 
 import contextlib
 import errno
+import functools
 import hashlib
 import hmac
 import json
@@ -19,7 +20,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surelabel.base.system import flush_folder
+from surelabel.base.system import flush_folder, open_itself
 from surelabel.errors import UnsignedRunWarning
 
 VARIABLE = "SURELABEL_CONFIG"
@@ -114,16 +115,12 @@ def key_file() -> Path:
 
     A place that would follow from the current folder does not count: a key could have been put there by anyone.
     """
-    if chosen := os.environ.get(VARIABLE):
-        folder = os.path.expanduser(chosen)
-        if not os.path.isabs(folder):
-            raise FileNotFoundError(errno.ENOENT, f"{VARIABLE} must be an absolute path", chosen)
-        return Path(folder, "key")
-    folder = os.environ.get("XDG_CONFIG_HOME", "")
-    folder = folder if os.path.isabs(folder) else os.path.expanduser("~/.config")
+    chosen, config = os.environ.get(VARIABLE), os.environ.get("XDG_CONFIG_HOME", "")
+    folder = config if os.path.isabs(config) and not chosen else os.path.expanduser(chosen or "~/.config")
     if not os.path.isabs(folder):
-        raise FileNotFoundError(errno.ENOENT, "there is no home folder", folder)
-    return Path(folder, "surelabel", "key")
+        problem = f"{VARIABLE} must be an absolute path" if chosen else "there is no home folder"
+        raise FileNotFoundError(errno.ENOENT, problem, chosen or folder)
+    return Path(folder, "key") if chosen else Path(folder, "surelabel", "key")
 
 
 def user_key() -> bytes | None:
@@ -134,12 +131,11 @@ def user_key() -> bytes | None:
             _make_key(path)
         return _read_key(path)
     except OSError as error:
-        warnings.warn(
-            f"Runs are not signed, and what you name in them of your own code will need --trust-code: there is no key "
-            f"of yours ('{error.filename}': {error.strerror}). Let {VARIABLE} name a folder that is yours to write to.",
-            UnsignedRunWarning,
-            stacklevel=2,
+        text = (
+            f"Runs are not signed and will need --trust-code for your own code: there is no key ('{error.filename}': "
+            f"{error.strerror}). Let {VARIABLE} name a folder that you may write to."
         )
+        warnings.warn(text, UnsignedRunWarning, stacklevel=2)
         return None
 
 
@@ -169,16 +165,15 @@ def _make_key(path: Path) -> None:
     """Put a new key there, whole and readable by the user alone; where another process is faster, its key stays."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".key.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with open(temporary, "xb", opener=functools.partial(os.open, mode=0o600)) as stream:
             stream.write(secrets.token_hex(32).encode() + b"\n")
             stream.flush()
-            os.fsync(descriptor)
+            os.fsync(stream.fileno())
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     flush_folder(path.parent)
 
 
@@ -187,16 +182,11 @@ def _read_key(path: Path) -> bytes:
 
     Whoever knows the key, or has put it there, could sign what this user would then run.
     """
-    # Not on every system; neither are keys. A pipe of that name must not be waited for.
-    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, os.O_RDONLY | flags)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    with open(path, "rb", opener=open_itself) as stream:
+        found = os.fstat(stream.fileno())
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
             raise PermissionError(errno.EPERM, "it must be a file of yours that no one else may read", str(path))
-        text = os.read(descriptor, 100)
-    finally:
-        os.close(descriptor)
+        text = stream.read(100)
     if not re.fullmatch(rb"[0-9a-f]{64}\n", text):
         raise OSError(errno.EINVAL, "it is damaged; remove it, and a new one is made", str(path))
     return bytes.fromhex(text.decode())

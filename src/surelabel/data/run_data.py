@@ -11,12 +11,11 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
 from surelabel.base.references import (
-    absolute_reference,
     changed_file,
     check_call,
     current_name,
     failing,
-    reference_hash,
+    pin,
     resolve,
 )
 from surelabel.base.settings import Seed, Settings
@@ -236,8 +235,8 @@ class FunctionData(Settings):
 
     def pinned(self) -> Self:
         """Return the settings with an absolute path and the file's content hash, if it has none yet."""
-        sha256 = self.sha256 or reference_hash(self.function)
-        return self.replace(function=absolute_reference(self.function), sha256=sha256)
+        function, sha256 = pin(self.function, self.sha256)
+        return self.replace(function=function, sha256=sha256)
 
     def load(self) -> RunData:
         """Call the function; refuse a file whose content has changed."""

@@ -34,6 +34,9 @@ from surelabel.errors import RunError
 
 _ABOUT = "about"
 
+MadeFor = Mapping[str, int | str]
+"""What a fit depends on, numbers and texts by name."""
+
 
 class CheckpointStore(Protocol):
     """Where checkpoints are kept: a run's folder."""
@@ -54,27 +57,23 @@ class FitCheckpoint:
     Args:
         store: where it is kept.
         round: of the fit.
-        made_for: what the fit depends on, numbers and texts by name. A checkpoint that was made for anything else, on
-            another kind of device or by another version of torch or surelabel, is left alone.
+        made_for: what the fit depends on. A checkpoint that was made for anything else, on another kind of device or by
+            another version of torch or surelabel, is left alone.
         device: where the networks live.
         members: how many networks the fit trains.
 
     Attributes:
+        trained: the networks whose training is over; later checkpoints of the fit hold them too.
         seconds_before: seconds that the fit took until the checkpoint that it resumes from; 0 without one.
     """
 
     def __init__(
-        self,
-        store: CheckpointStore,
-        round: int,
-        made_for: Mapping[str, int | str],
-        device: torch.device,
-        members: int = 1,
+        self, store: CheckpointStore, round: int, made_for: MadeFor, device: torch.device, members: int = 1
     ) -> None:
         self.store, self.round, self.device, self.members = store, round, device, members
         versions = {"torch": str(torch.__version__), "surelabel": __version__}
-        self.made_for: dict[str, int | str] = {**made_for, "device": device.type, **versions}
-        self._trained: list[nn.Module] = []
+        self.made_for: MadeFor = {**made_for, "device": device.type, **versions}
+        self.trained: list[nn.Module] = []
         # What was kept: tensors by name, how many networks are finished, and how many steps of the next one are done.
         self._kept, self._finished, self._done, self.seconds_before = self._read()
         self._began = self._written = time.monotonic()
@@ -94,11 +93,9 @@ class FitCheckpoint:
                 if finished >= self.members:
                     raise ValueError(f"'finished' is {finished}, and {self.members} are trained")
                 return tensors, finished, done, _checked(about, "seconds", float)
-        warnings.warn(
-            f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}, and this is "
-            f"{_listed({name: self.made_for[name] for name in other})}.",
-            stacklevel=2,
-        )
+        now = _listed({name: self.made_for[name] for name in other})
+        begins = f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}"
+        warnings.warn(f"{begins}, and this is {now}.", stacklevel=2)
         return None, 0, 0, 0.0
 
     @contextlib.contextmanager
@@ -107,11 +104,9 @@ class FitCheckpoint:
         try:
             yield
         except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
-            raise RunError(
-                f"The checkpoint of round {self.round} does not fit its network ({type(error).__name__}: "
-                f"{shown(error, quote=False, limit=200)}). Remove checkpoint.bin from the round's folder, and the "
-                "round begins anew."
-            ) from error
+            reason = f"{type(error).__name__}: {shown(error, quote=False, limit=200)}"
+            problem = f"The checkpoint of round {self.round} does not fit its network ({reason})"
+            raise RunError(f"{problem}. Remove checkpoint.bin, and the round begins anew.") from error
 
     def finished(self, network: nn.Module) -> bool:
         """Give the next network its weights where its training was over; tell whether that is so.
@@ -119,17 +114,13 @@ class FitCheckpoint:
         Args:
             network: fresh, in the place of the trained one.
         """
-        number = len(self._trained)
+        number = len(self.trained)
         if self._kept is None or number >= self._finished:
             return False
         with self._misfit_named():
             _take(self._kept, _network_tensors(number, network))
-        self._trained.append(network)
+        self.trained.append(network)
         return True
-
-    def finish(self, network: nn.Module) -> None:
-        """Take note that a network is trained: later checkpoints of the fit hold it too."""
-        self._trained.append(network)
 
     def restore(self, step: Step, steps: int) -> int:
         """Give a step that is about to begin the state that was kept, in place; return how many of `steps` are done."""
@@ -182,14 +173,10 @@ class FitCheckpoint:
             self.__enter__()  # where the signal ended nothing, the next one is held back too
 
     def _write(self, step: Step, done: int) -> None:
-        about = {
-            **self.made_for,
-            "finished": len(self._trained),
-            "done": done,
-            "seconds": self.seconds_before + time.monotonic() - self._began,
-        }
+        seconds = self.seconds_before + time.monotonic() - self._began
+        about = {**self.made_for, "finished": len(self.trained), "done": done, "seconds": seconds}
         state = step.tensors()
-        for number, network in enumerate(self._trained):
+        for number, network in enumerate(self.trained):
             state |= _network_tensors(number, network)
         state["generator"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -213,8 +200,7 @@ def digest(*parts: str | bytes) -> str:
     whole = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        whole.update(f"{len(data)}:".encode())
-        whole.update(data)
+        whole.update(f"{len(data)}:".encode() + data)
     return whole.hexdigest()[:16]
 
 

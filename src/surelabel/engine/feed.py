@@ -42,11 +42,6 @@ def as_tensor(batch: Any, exact: bool = False) -> Tensor:
     return tensor.float() if tensor.is_floating_point() and not exact else tensor
 
 
-def read(source: Source, rows: Index, exact: bool = False) -> Tensor:
-    """Return the samples at `rows` as one tensor."""
-    return as_tensor(source[rows], exact)
-
-
 def on_device(source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> Tensor | None:
     """Return all samples as one tensor on the device; None where they should stream.
 
@@ -54,22 +49,20 @@ def on_device(source: Source, settings: TrainingSettings, device: torch.device, 
     """
     if device.type != "cuda" or settings.data_on_device is False:
         return None
-    first = read(source, np.arange(min(1, len(source))), exact)
+    first = as_tensor(source[np.arange(min(1, len(source)))], exact)
     needed = first.element_size() * first.numel() * len(source)
     free, _ = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if needed > LARGEST_SHARE * free:
         if settings.data_on_device:
-            raise InvalidInputError(
-                f"data_on_device=True needs {needed / 2**30:.1f} GiB for the samples, more than half of the "
-                f"{free / 2**30:.1f} GiB that are free on {device}. Leave it at None to stream them."
-            )
+            sizes = f"{needed / 2**30:.1f} GiB, more than half of the {free / 2**30:.1f} GiB free on {device}"
+            raise InvalidInputError(f"data_on_device=True needs {sizes}. Leave it at None to stream the samples.")
         return None
     store = torch.empty((len(source), *first.shape[1:]), dtype=first.dtype, device=device)
     at_once = max(1, _READ_AT_ONCE // (first.element_size() * first.numel()))
     for start in range(0, len(source), at_once):
         rows = np.arange(start, min(start + at_once, len(source)))
-        store[start : start + len(rows)] = read(source, rows, exact).to(device)
+        store[start : start + len(rows)] = as_tensor(source[rows], exact).to(device)
     return store
 
 
@@ -91,7 +84,7 @@ class Samples:
         """Return the samples of these rows, on the device."""
         if self.store is not None:
             return self.store.index_select(0, torch.from_numpy(rows).to(self.device))
-        return read(self.source, rows, self.exact).to(self.device)
+        return as_tensor(self.source[rows], self.exact).to(self.device)
 
     def part(self, source: Source, size: int) -> Iterator[Tensor] | None:
         """Return the stored samples of the training set's source, of its pool, or of a subset of these, in chunks.
@@ -164,8 +157,6 @@ def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
         normalized = samples.is_floating_point() or settings.augment is not None
         if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
             raise
-        raise SampleKindError(
-            f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}. "
-            "Give samples of float32, such as x / 255, or let TrainingSettings(augment=AugmentSettings(mean=..., "
-            "std=...)) normalize images of uint8."
-        ) from error
+        problem = f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}"
+        remedy = "Give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
+        raise SampleKindError(f"{problem}. {remedy}.") from error

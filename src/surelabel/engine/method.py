@@ -99,9 +99,8 @@ class Batch(NamedTuple):
         start = sum(self.sizes[:number])
         part = slice(start, start + self.sizes[number])
         samples, y, g, rows = (whole[part] for whole in (self.samples, self.y, self.g, self.rows))
-        return self._replace(
-            samples=samples, y=y, g=g, rows=rows, draws=self.draws.rows(part), sizes=(self.sizes[number],)
-        )
+        draws, sizes = self.draws.rows(part), (self.sizes[number],)
+        return self._replace(samples=samples, y=y, g=g, rows=rows, draws=draws, sizes=sizes)
 
 
 Look: TypeAlias = Callable[[Index], Tensor]
@@ -192,8 +191,6 @@ def check_logits(logits: Tensor, num_rows: int, num_classes: int) -> Tensor:
     """Return the logits, refused when they are not (B, C)."""
     if not isinstance(logits, torch.Tensor) or logits.shape != (num_rows, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InvalidInputError(
-            f"The network must return one logit for each of the {num_classes} classes, shape {(num_rows, num_classes)} "
-            f"for this batch. Got {shape} instead."
-        )
+        wanted = f"one logit for each of the {num_classes} classes, shape {(num_rows, num_classes)}"
+        raise InvalidInputError(f"The network must return {wanted}. Got {shape} instead.")
     return logits

@@ -187,10 +187,11 @@ class Step:
         assert samples is not None
         y, g, keys = (part.index_select(0, rows) for part in self.targets)
         drawn, half = (self.seed, keys, epochs), self.settings.precision == "bfloat16"
-        batch = samples, y, g, progress, self.sizes, rows, self.state
+        tensors = {"samples": samples, "y": y, "g": g, "progress": progress, "rows": rows}
+        parts = {**tensors, "sizes": self.sizes, "state": self.state}
         self.optimizer.zero_grad(set_to_none=True)
         with kind_named(samples, self.settings):
-            loss = self._loss(self.network, self.average, self.method, half, drawn, *batch)
+            loss = self._loss(self.network, self.average, self.method, half, drawn, parts)
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
         expect(right, "loss()", "return a scalar tensor that the network's weights have a part in", loss)
         loss.backward()
@@ -208,20 +209,14 @@ def batch_loss(
     method: Method,
     half: bool,
     drawn: tuple[Tensor, Tensor, Tensor],
-    samples: Tensor,
-    y: Tensor,
-    g: Tensor,
-    progress: Tensor,
-    sizes: tuple[int, ...],
-    rows: Tensor,
-    state: Mapping[str, Tensor],
+    parts: Mapping[str, Any],
 ) -> Tensor:
     """Return the loss of a batch: augmentation, network and loss, which are compiled together."""
-    batch = Batch(samples, y, g, Draws(*drawn), progress, sizes, rows, state)
+    batch = Batch(draws=Draws(*drawn), **parts)
     if not half:
         return method.loss(network, batch, teacher)
     # Without the cache of cast weights: a captured graph would keep those of its first run.
-    with torch.autocast(samples.device.type, torch.bfloat16, cache_enabled=False):
+    with torch.autocast(batch.samples.device.type, torch.bfloat16, cache_enabled=False):
         return method.loss(network, batch, teacher)
 
 
@@ -239,17 +234,12 @@ def obstacle_to_capture(step: Callable[[], None], device: torch.device) -> str:
     except RuntimeError as error:
         if "synchroniz" not in str(error):
             raise
-        return (
-            "the network or the loss waits for the GPU, as .item(), .cpu(), an 'if' on a tensor's value, or "
-            "torch.tensor(..., device=...) in forward do"
-        )
+        return "the network or the loss waits for the GPU, as .item(), .cpu() and torch.tensor(..., device=...) do"
     drawn = [name for name, state in _host_generators().items() if state != before[name]]
     if not drawn:
         return ""
-    return (
-        f"the network or the loss draws from {' and '.join(drawn)} on the host, and a graph would repeat one "
-        "draw in every step; draw on the device, as torch.rand(..., device=x.device) does"
-    )
+    remedy = "draw on the device, as torch.rand(..., device=x.device) does"
+    return f"the network or the loss draws from {' and '.join(drawn)} on the host; {remedy}"
 
 
 @contextlib.contextmanager
@@ -258,10 +248,8 @@ def failure_named() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise InvalidInputError(
-            f"The training step cannot be captured in a CUDA graph: {summary(error)}. Set cuda_graph=False, and start "
-            "again in a new process: a capture that failed leaves this one's GPU in a state that nothing repairs."
-        ) from error
+        problem = f"The training step cannot be captured in a CUDA graph: {summary(error)}"
+        raise InvalidInputError(f"{problem}. Set cuda_graph=False, and start again in a new process.") from error
 
 
 def _host_generators() -> dict[str, Any]:
@@ -295,11 +283,10 @@ def copied(network: nn.Module) -> nn.Module:
     except RuntimeError as error:
         if "deepcopy" not in str(error):
             raise
-        raise InvalidInputError(
-            "The network cannot be copied, as an average of its weights (ema_decay) and a step that rounds share on a "
-            "GPU need: it keeps a tensor that was computed from its weights. In the place of "
-            "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm, which keeps none."
-        ) from error
+        # The average of its weights is a copy, and so is the network of a step that rounds share on a GPU.
+        problem = "The network cannot be copied: it keeps a tensor that was computed from its weights"
+        remedy = "instead of torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
+        raise InvalidInputError(f"{problem}; {remedy}.") from error
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ _LOOKED_AT_ONCE = 2048
 _logger = logging.getLogger("surelabel")
 
 
+@dataclass(eq=False)
 class Trainer:
     """Trains one network after another; on a GPU they share a compiled and captured step, whose weights are set anew.
 
@@ -47,30 +49,20 @@ class Trainer:
         progress: called as training goes on.
     """
 
-    def __init__(
-        self,
-        settings: TrainingSettings,
-        device: torch.device,
-        *,
-        compiled: bool = False,
-        exact: bool = False,
-        progress: Progress | None = None,
-    ) -> None:
-        self.settings, self.device = settings, device
-        self.compiled, self.exact, self.progress = compiled, exact, progress
-        self.samples: Samples | None = None
-        self._step: Step | None = None
-        self._made_for: tuple[Any, ...] = ()
+    settings: TrainingSettings
+    device: torch.device
+    _: KW_ONLY
+    compiled: bool = False
+    exact: bool = False
+    progress: Progress | None = None
+    samples: Samples | None = field(default=None, init=False)
+    _step: Step | None = field(default=None, init=False)
+    _made_for: tuple[Any, ...] = field(default=(), init=False)
 
     @property
     def shares(self) -> bool:
         """Whether networks and batches of one shape share a step, which is costly to make, and its network."""
         return self.compiled or self.device.type == "cuda"
-
-    @property
-    def last_loss(self) -> float:
-        """The loss of the last step; asking for it waits for the device."""
-        return float("nan") if self._step is None else self._step.value.item()
 
     def train(
         self,
@@ -100,8 +92,13 @@ class Trainer:
         steps = num_steps(streams, self.settings, training_set.round)
         keys = sample_keys(training_set.source.ids)
         looks = {number * steps // method.looks for number in range(method.looks)}
-        with self._on_device(), algorithms(self.settings.deterministic):
-            samples, targets = self._samples(training_set.source), self._targets(training_set, keys)
+        # A graph is captured on the current device, whichever the tensors are on.
+        current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        with current, algorithms(self.settings.deterministic):
+            samples = self._samples(training_set.source)
+            # Copies: a shared step writes the next round's targets over them.
+            arrays = training_set.y, training_set.g, keys.view(np.int64)
+            targets = Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
             step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
             step.begin(fresh, targets, seed)
             done = 0 if checkpoint is None else checkpoint.restore(step, steps)
@@ -114,7 +111,9 @@ class Trainer:
                         checkpoint.after(step, number + 1)
                     if self.progress is not None:
                         self.progress("train", number + 1, steps)
-        _check_finite(step.value)
+        if not torch.isfinite(step.value):
+            remedy = "Lower the learning rate, set gradient_clip, or check the samples for extreme values"
+            raise InvalidInputError(f"Training diverged: the last loss is {step.value.item()}. {remedy}.")
         if step.average is None:
             return step.network
         if not self.shares:  # a shared one is the next round's teacher
@@ -122,21 +121,12 @@ class Trainer:
                 mine.requires_grad_(trained.requires_grad)
         return step.average
 
-    def _on_device(self) -> contextlib.AbstractContextManager[None]:
-        # A graph is captured on the current device, whichever the tensors are on.
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
-
     def _samples(self, source: Source) -> Samples:
         """Return the samples of a round, those of the last round where they are the same."""
         if self.samples is None or self.samples.source is not source:
             self.samples = self._step = None  # first: the new samples may need their memory
             self.samples = Samples(source, self.settings, self.device, self.exact)
         return self.samples
-
-    def _targets(self, training_set: TrainingSet, keys: npt.NDArray[np.uint64]) -> Targets:
-        # Copies: a shared step writes the next round's targets over them.
-        arrays = training_set.y, training_set.g, keys.view(np.int64)
-        return Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
 
     def _step_for(
         self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
@@ -146,11 +136,8 @@ class Trainer:
         if self.shares and last is not None:
             if self._made_for == made_for:
                 return last
-            _logger.info(
-                "The training step is made once more, for batches of %s rows; where only these changed, setting "
-                "negative_batch_size gives the batches of all rounds one shape.",
-                " + ".join(map(str, sizes)),
-            )
+            made = f"The training step is made once more, for batches of {' + '.join(map(str, sizes))} rows"
+            _logger.info("%s; a number for negative_batch_size would give all rounds one shape.", made)
         self._step = last = None  # first: the new one needs memory, and its making may be interrupted
         network = copied(fresh) if self.shares else fresh
         network.train()
@@ -204,11 +191,3 @@ def averaging_weight(decay: float, step: int) -> float:
     [1.0, 0.5, 0.09999999999999998]
     """
     return max(1 - decay, 1 / (step + 1))
-
-
-def _check_finite(value: Tensor) -> None:
-    if not torch.isfinite(value):
-        raise InvalidInputError(
-            f"Training diverged: the last loss is {value.item()}. Lower the learning rate, set gradient_clip, or check "
-            "the samples for extreme values."
-        )

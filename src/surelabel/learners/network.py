@@ -16,15 +16,17 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.system import Progress
 from surelabel.core.labels import Task
 from surelabel.data.draws import sample_keys, seed_for
 from surelabel.data.pool import Prediction
 from surelabel.data.source import Source, as_source
 from surelabel.data.training_set import TrainingSet
-from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, digest
+from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, MadeFor, digest
 from surelabel.engine.feed import autocast, channels_last, kind_named, shown, streamed
 from surelabel.engine.method import Method, expect
 from surelabel.engine.settings import TrainingSettings
@@ -41,7 +43,7 @@ from surelabel.uncertainty import MCDropout, UncertaintyEstimator, check_estimat
 MethodFactory = Callable[[Task, TrainingSettings], Method]
 """(task, training settings) to a method."""
 
-ModelFactory = Callable[[tuple[int, ...], int], torch.nn.Module]
+ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
 
 
@@ -76,7 +78,7 @@ class TorchLearner:
         *,
         training: TrainingSettings | None = None,
         uncertainty: UncertaintyEstimator | None = None,
-        negative_weight: float = 1.0,
+        negative_weight: float = FitDefaults.negative_weight,
         method: MethodFactory | None = None,
         predict_batch_size: int | None = None,
         device: str | torch.device | None = None,
@@ -90,11 +92,11 @@ class TorchLearner:
         check_estimator(self.uncertainty, task)
         if not negative_weight >= 0:
             raise InvalidInputError(f"The 'negative_weight' argument must be at least 0. Got {negative_weight}.")
-        if isinstance(model, torch.nn.Module):
+        if isinstance(model, nn.Module):
+            kind = type(model).__name__
             raise InvalidInputError(
-                "The 'model' argument must be a function that makes a new network every round, (sample_shape, "
-                f"num_classes) -> Module. Got a {type(model).__name__}; pass lambda shape, classes: "
-                f"{type(model).__name__}(...)."
+                "The 'model' argument must be a function that makes a new network every round. "
+                f"Got a {kind}; pass lambda shape, num_classes: {kind}(...)."
             )
         self.make_method = method or functools.partial(UPSMethod, negative_weight=negative_weight)
         self.predict_batch_size = predict_batch_size
@@ -105,7 +107,7 @@ class TorchLearner:
         self.progress = progress
         self.task: Task = task
         self._warn_of_ignored()
-        self.network: torch.nn.Module | None = None
+        self.network: nn.Module | None = None
         self._trainer: Trainer | None = None
         self._trainer_for: tuple[TrainingSettings, UncertaintyEstimator] | None = None
         self.checkpoints: CheckpointStore | None = None
@@ -122,10 +124,9 @@ class TorchLearner:
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train a fresh network, or as many as the estimator asks for; the last stays until all are ready."""
         if training_set.task != self.task:
-            raise InvalidInputError(
-                f"The learner was made for task={self.task!r}, the training set is for task={training_set.task!r}."
-            )
-        seeds = self._seeds(seed)
+            raise InvalidInputError(f"The learner was made for task={self.task!r}; got task={training_set.task!r}.")
+        members = range(self.uncertainty.members)
+        seeds = [seed] if len(members) == 1 else [seed_for(seed, "member", member) for member in members]
         fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
         checkpoint = self._checkpoint(training_set, seed, fresh[0])
         self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
@@ -147,12 +148,12 @@ class TorchLearner:
         else:
             self.network = network.eval()
 
-    def _checkpoint(self, training_set: TrainingSet, seed: int, network: torch.nn.Module) -> FitCheckpoint | None:
+    def _checkpoint(self, training_set: TrainingSet, seed: int, network: nn.Module) -> FitCheckpoint | None:
         if self.checkpoints is None:
             return None
         settings = self.training.model_dump_json(), self.task, _printed(self._method()), str(self.uncertainty.members)
         arrays = sample_keys(training_set.source.ids), training_set.y, training_set.g
-        made_for: dict[str, int | str] = {
+        made_for: MadeFor = {
             "seed": seed,
             "settings": digest(type(self).__qualname__, *settings),
             "network": digest(_printed(network)),
@@ -160,11 +161,7 @@ class TorchLearner:
         }
         return FitCheckpoint(self.checkpoints, training_set.round, made_for, self.device, self.uncertainty.members)
 
-    def _seeds(self, seed: int) -> list[int]:
-        members = self.uncertainty.members
-        return [seed] if members == 1 else [seed_for(seed, "member", member) for member in range(members)]
-
-    def _fresh(self, training_set: TrainingSet, member: int, seed: int) -> torch.nn.Module:
+    def _fresh(self, training_set: TrainingSet, member: int, seed: int) -> nn.Module:
         """Return the network that a training begins with: newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
@@ -172,22 +169,14 @@ class TorchLearner:
             kept = self.network.networks if isinstance(self.network, Ensemble) else [self.network]
             last = kept[member] if len(kept) == self.uncertainty.members else None
             if last is None or shapes(last) != shapes(fresh):
-                raise InvalidInputError(
-                    "warm_start=True begins a round with the last round's network, and there is none of this shape: "
-                    "give the learner its weights (from_bytes) before resuming, or resume a run folder, which keeps "
-                    "them."
-                )
+                remedy = "before resuming, give the learner its weights (from_bytes), or resume a run folder"
+                raise InvalidInputError(f"warm_start=True begins a round with the last round's network; {remedy}.")
             copy_state(last, fresh)
         return fresh
 
     def _train(
-        self,
-        trainer: Trainer,
-        fresh: torch.nn.Module,
-        training_set: TrainingSet,
-        seed: int,
-        checkpoint: FitCheckpoint | None,
-    ) -> torch.nn.Module:
+        self, trainer: Trainer, fresh: nn.Module, training_set: TrainingSet, seed: int, checkpoint: FitCheckpoint | None
+    ) -> nn.Module:
         """Return the trained network, which no later training changes."""
         if checkpoint is not None and checkpoint.finished(fresh):
             return fresh
@@ -202,7 +191,7 @@ class TorchLearner:
             copy_state(trained, fresh)
             trained = fresh
         if checkpoint is not None:
-            checkpoint.finish(trained)
+            checkpoint.trained.append(trained)
         return trained
 
     def _progress(self, member: int) -> Progress | None:
@@ -212,10 +201,10 @@ class TorchLearner:
             return report
         return lambda what, done, total: report(what, member * total + done, members * total)
 
-    def _joined(self, networks: list[torch.nn.Module]) -> torch.nn.Module:
+    def _joined(self, networks: list[nn.Module]) -> nn.Module:
         return networks[0] if len(networks) == 1 else Ensemble(networks, self.task)
 
-    def _compiles(self, network: torch.nn.Module) -> bool:
+    def _compiles(self, network: nn.Module) -> bool:
         if self.training.compile is not None:
             return self.training.compile
         # A table's network trains and labels in less time than it takes to compile.
@@ -230,22 +219,18 @@ class TorchLearner:
     def _method(self) -> Method:
         return self.make_method(self.task, self.training)
 
-    def build(self, sample_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+    def build(self, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Return a new network on the device, with what the estimator and the method change in it."""
         network = self.make_model(sample_shape, num_classes)
-        if not isinstance(network, torch.nn.Module):
-            raise InvalidInputError(
-                f"The 'model' argument must return a torch.nn.Module. Got {type(network).__name__} instead."
-            )
+        if not isinstance(network, nn.Module):
+            raise InvalidInputError(f"'model' must return a torch.nn.Module. Got {type(network).__name__} instead.")
         lazy = [name for name, tensor in (*network.named_parameters(), *network.named_buffers()) if is_lazy(tensor)]
         if lazy:
-            raise InvalidInputError(
-                f"The network must have its weights before it is trained. Got the lazy {', '.join(lazy)} instead; run "
-                "the network on a batch where it is made, such as network(torch.zeros(2, *sample_shape))."
-            )
+            remedy = "run the network once where it is made: network(torch.zeros(2, *sample_shape))"
+            raise InvalidInputError(f"The network has no weights yet: {', '.join(lazy)} is lazy; {remedy}.")
         self.uncertainty.prepare(network)
         network = self._method().prepare(network)
-        expect(isinstance(network, torch.nn.Module), "prepare()", "return a torch.nn.Module", network)
+        expect(isinstance(network, nn.Module), "prepare()", "return a torch.nn.Module", network)
         if self.training.channels_last:
             # Not by `Module.to`, which takes one format for all weights.
             for tensor in (*network.parameters(), *network.buffers()):
@@ -297,16 +282,14 @@ class TorchLearner:
     ) -> None:
         """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
         with reproducible(0, self.device):
-            network = self._joined([self.build(sample_shape, num_classes) for _ in self._seeds(0)])
+            network = self._joined([self.build(sample_shape, num_classes) for _ in range(self.uncertainty.members)])
         try:
             network.load_state_dict(safetensors.torch.load(data))
         except SafetensorError as error:
             raise InvalidInputError(f"The weights must be the content of a safetensors file ({error}).") from error
         except RuntimeError as error:
-            raise InvalidInputError(
-                f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}. Use the "
-                "function, and the uncertainty estimator, that the weights were trained with."
-            ) from error
+            problem = f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}"
+            raise InvalidInputError(f"{problem}. Use the model and estimator they were trained with.") from error
         self.network = network.to(self.device).eval()
 
     def __copy__(self) -> "TorchLearner":
@@ -325,14 +308,12 @@ class TorchLearner:
         """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
         return self.training.warm_start
 
-    def _fitted(self) -> torch.nn.Module:
+    def _fitted(self) -> nn.Module:
         if self.network is None:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
-    def _chunks(
-        self, source: Source, network: torch.nn.Module, window: int | None = None
-    ) -> Iterator[tuple[int, torch.Tensor]]:
+    def _chunks(self, source: Source, network: nn.Module, window: int | None = None) -> Iterator[tuple[int, Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
         samples, size = None if self._trainer is None else self._trainer.samples, self._chunk_size(source)
         parts = None if samples is None else samples.part(source, size)
@@ -353,12 +334,12 @@ class TorchLearner:
         sample = torch.empty(1, *source.sample_shape, dtype=torch.uint8, device="meta")
         return max(1, min(most, values // shown(sample, self.training).numel()))
 
-    def _reproducible(self, seed: int, network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    def _reproducible(self, seed: int, network: nn.Module) -> contextlib.AbstractContextManager[None]:
         threads = 1 if self.threads is None and is_for_tables(network) else self.threads
         return reproducible(seed, self.device, threads)
 
     @contextlib.contextmanager
-    def _arithmetic(self, batch: torch.Tensor) -> Iterator[None]:
+    def _arithmetic(self, batch: Tensor) -> Iterator[None]:
         """Compute as in training: in its precision, with its choice of algorithms; name samples of a wrong kind."""
         precision = autocast(self.training, self.device)
         with algorithms(self.training.deterministic), precision, torch.no_grad(), kind_named(batch, self.training):
@@ -370,7 +351,7 @@ def _printed(thing: object) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 
-def is_for_tables(network: torch.nn.Module) -> bool:
+def is_for_tables(network: nn.Module) -> bool:
     """Tell whether a network, or a part of it, is for tables: small, and exact about its input."""
     return any(getattr(part, "for_tables", False) for part in network.modules())
 

@@ -58,10 +58,8 @@ def check_random(learner: TorchLearner, source: Source, num_classes: int) -> Non
             _label(learner, estimator, source, _FEW)
 
 
-def _label(
-    learner: TorchLearner, estimator: UncertaintyEstimator, source: Source, rows: int, check: bool = True
-) -> None:
+def _label(learner: TorchLearner, by: UncertaintyEstimator, source: Source, rows: int, check: bool = True) -> None:
     # Spread over the source: the first samples may be all alike.
     chosen = np.unique(np.linspace(0, len(source) - 1, rows).astype(np.int64))
-    for _ in learner.predict(Subset(source, chosen), seed=0, by=estimator, check=check):
+    for _ in learner.predict(Subset(source, chosen), seed=0, by=by, check=check):
         pass

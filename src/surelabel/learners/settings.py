@@ -1,5 +1,6 @@
 """Settings of learners: everything that a learner is made of, as plain text; code is named by reference."""
 
+import errno
 import functools
 import inspect
 import os
@@ -9,43 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeA
 
 from pydantic import Field, FiniteFloat, model_validator
 
-from surelabel.base.references import (
-    absolute_reference,
-    call,
-    changed_file,
-    check_call,
-    failing,
-    file_hash,
-    reference_hash,
-    resolve,
-)
-from surelabel.base.settings import (
-    MOST_LAYERS,
-    MOST_NOISE,
-    MOST_PASSES,
-    MOST_PROCESSES,
-    MOST_SAMPLES,
-    MOST_UNITS,
-    TEMPERATURES,
-    Device,
-    Settings,
-)
+from surelabel.base import settings as limits
+from surelabel.base import trust
+from surelabel.base.defaults import MAX_COPIES, PREDICT_BATCH_SIZE, FitDefaults
+from surelabel.base.references import call, changed_file, check_call, failing, file_hash, pin, resolve
+from surelabel.base.settings import Device, Settings
 from surelabel.base.system import Progress
-from surelabel.base.text import MAX_BYTES, most_bytes
-from surelabel.base.trust import CLASSIFIERS, LAYERS, NETWORKS, Reference
-from surelabel.base.trust import ESTIMATORS as LISTED_ESTIMATORS
+from surelabel.base.text import MAX_BYTES, SUFFIXES, most_bytes
+from surelabel.base.trust import Reference
 from surelabel.core.labels import Task
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-
     from surelabel.learners.network import MethodFactory, ModelFactory, TorchLearner
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
 
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+Units = Annotated[int, Field(ge=1, le=limits.MOST_UNITS)]
+Passes = Annotated[int, Field(ge=2, le=limits.MOST_PASSES)]
+Temperature = Annotated[float, Field(ge=limits.TEMPERATURES[0], le=limits.TEMPERATURES[1])]
 
 ESTIMATORS = {
     "mc-dropout": "surelabel.uncertainty:MCDropout",
@@ -86,8 +71,7 @@ class CodeSettings(Settings):
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
         changes: dict[str, Any] = {}
         for name, reference in self._code().items():
-            sha256 = getattr(self, f"{name}_hash") or reference_hash(reference)
-            changes |= {name: absolute_reference(reference), f"{name}_hash": sha256}
+            changes[name], changes[f"{name}_hash"] = pin(reference, getattr(self, f"{name}_hash"))
         return self.replace(**changes)
 
     def _resolved(self, name: str) -> Any:
@@ -128,68 +112,58 @@ class TorchLearnerSettings(CodeSettings):
         threads: of a CPU; None: one for the default network, else as torch is set.
     """
 
-    _LISTED: ClassVar = {"model": NETWORKS, "uncertainty": LISTED_ESTIMATORS, "method": ()}
+    _LISTED: ClassVar = {"model": trust.NETWORKS, "uncertainty": trust.ESTIMATORS, "method": ()}
 
     kind: Literal["torch"] = "torch"
     model: str | None = None
     model_hash: str | None = None
     model_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
     pretrained_hash: str | None = None
-    hidden: tuple[Annotated[int, Field(ge=1, le=MOST_UNITS)], ...] = Field((128, 128), max_length=MOST_LAYERS)
+    hidden: tuple[Units, ...] = Field(tuple(FitDefaults.hidden), max_length=limits.MOST_LAYERS)
     dropout: float = Field(0.3, ge=0, lt=1)
-    noise: float = Field(0.0, ge=0, le=MOST_NOISE)
+    noise: float = Field(0.0, ge=0, le=limits.MOST_NOISE)
     training: TrainingSettings = TrainingSettings()
     uncertainty: str = "mc-dropout"
     uncertainty_hash: str | None = None
     uncertainty_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
-    passes: int = Field(10, ge=2, le=MOST_PASSES)
-    temperature: float = Field(2.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
+    passes: Passes = FitDefaults.passes
+    temperature: Temperature = FitDefaults.temperature
     stochastic_layers: tuple[str, ...] = ()
     layer_hashes: tuple[str | None, ...] = ()
-    negative_weight: float = Field(1.0, ge=0, le=1e6)
-    method: str = "ups"
+    negative_weight: float = Field(FitDefaults.negative_weight, ge=0, le=1e6)
+    method: str = FitDefaults.method
     method_hash: str | None = None
     method_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
-    predict_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
-    device: Device | None = None
-    threads: int | None = Field(None, ge=1, le=MOST_PROCESSES)
+    predict_batch_size: int | None = Field(None, ge=1, le=limits.MOST_SAMPLES)
+    device: Device | None = FitDefaults.device
+    threads: int | None = Field(None, ge=1, le=limits.MOST_PROCESSES)
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        for name, kind, known in (("uncertainty", "estimator", ESTIMATORS), ("method", "method", METHODS)):
+        for name, known in (("uncertainty", ESTIMATORS), ("method", METHODS)):
             value = getattr(self, name)
             if value not in known and ":" not in value:
-                raise ValueError(
-                    f"The '{name}' setting must be one of {', '.join(map(repr, known))}, or the reference "
-                    f"'file.py:Class' of your own {kind}. Got {value!r} instead"
-                )
+                names = ", ".join(map(repr, known))
+                raise ValueError(f"'{name}' must be one of {names}, or your own 'file.py:Class'; got {value!r}")
         shared = [name for name in (*_OF_ALL_ESTIMATORS, "task") if name in self.uncertainty_parameters]
         if shared:
-            raise ValueError(
-                f"The 'uncertainty_parameters' setting holds what the estimator alone is made with. Got "
-                f"{', '.join(shared)} instead, which every estimator gets from other settings; leave them out there"
-            )
+            names = ", ".join(shared)
+            raise ValueError(f"'uncertainty_parameters' must leave out {names}, which every estimator is given anyway")
         if self.layer_hashes and len(self.layer_hashes) != len(self.stochastic_layers):
-            raise ValueError(
-                f"The 'layer_hashes' setting must have one entry for each of the {len(self.stochastic_layers)} "
-                f"stochastic_layers. Got {len(self.layer_hashes)} instead; leave it out, and it is filled in"
-            )
+            numbers = f"{len(self.stochastic_layers)} layers and {len(self.layer_hashes)} hashes"
+            raise ValueError(f"'layer_hashes' must have one entry per layer; got {numbers}. Leave it out")
         if self.model is None and self.model_parameters:
-            raise ValueError(
-                f"The 'model_parameters' setting is for a 'model' that is named. Got {self.model_parameters} for the "
-                f"default network instead; that one has the settings hidden, dropout and noise"
-            )
+            given = f"'model_parameters' are for a named 'model'; got {self.model_parameters}"
+            raise ValueError(f"{given}. The default network has the settings hidden, dropout and noise")
         if self.method in METHODS and self.method_parameters:
-            raise ValueError(
-                f"The 'method_parameters' setting is for a method of your own. Got {self.method_parameters} for "
-                f"{self.method!r} instead; its weight of negative labels is the setting negative_weight"
-            )
+            given = f"'method_parameters' are for a method of your own; got {self.method_parameters}"
+            raise ValueError(f"{given}. The method {self.method!r} has the setting negative_weight")
         return self
 
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""
         yield from super().references()
-        yield from (Reference(layer, LAYERS) for layer in self.stochastic_layers)
+        yield from (Reference(layer, trust.LAYERS) for layer in self.stochastic_layers)
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the content hash of each file that has none yet."""
@@ -197,8 +171,9 @@ class TorchLearnerSettings(CodeSettings):
         if self._pretrained is not None:
             changes["model_parameters"] = {**self.model_parameters, "pretrained": os.path.abspath(self._pretrained)}
             changes["pretrained_hash"] = self.pretrained_hash or _weights_hash(self._pretrained)
-        changes["stochastic_layers"] = tuple(absolute_reference(layer) for layer in self.stochastic_layers)
-        changes["layer_hashes"] = self.layer_hashes or tuple(reference_hash(layer) for layer in self.stochastic_layers)
+        hashes = self.layer_hashes or [None] * len(self.stochastic_layers)
+        layers = [pin(*pair) for pair in zip(self.stochastic_layers, hashes, strict=True)]
+        changes["stochastic_layers"], changes["layer_hashes"] = zip(*layers, strict=True) if layers else ((), ())
         return super().pinned().replace(**changes)
 
     def fit_settings(self) -> dict[str, Any]:
@@ -241,11 +216,12 @@ class TorchLearnerSettings(CodeSettings):
         """
         from surelabel.learners.network import TorchLearner
 
-        self._warn_of_ignored()
+        estimator = self._estimator(task, layers)
+        self._warn_of_ignored(type(estimator))
         return TorchLearner(
             make or self._factory(),
             training=self.training,
-            uncertainty=self._estimator(task, layers),
+            uncertainty=estimator,
             method=self.make_method(),
             **self.model_dump(include={"predict_batch_size", "device", "threads"}),
             progress=progress,
@@ -258,19 +234,17 @@ class TorchLearnerSettings(CodeSettings):
 
         found = self._resolved("method")
         if not (isinstance(found, type) and issubclass(found, Method)):
-            raise InvalidInputError(
-                f"The 'method' setting must name a class of methods. Got {self.method!r} instead, which is {found!r}; "
-                "derive a class from surelabel.engine.method.Method, and name that."
-            )
+            wanted = "'method' must name a class derived from surelabel.engine.method.Method"
+            raise InvalidInputError(f"{wanted}; got {self.method!r}, which is {found!r}.")
         given = {"negative_weight": self.negative_weight} if self.method == "ups" else self.method_parameters
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
-        return functools.partial(_make_method, made, found, given)
+        return functools.partial(call, made, found, given)
 
     def for_trained_network(self) -> Self:
         """Return the settings for a network that gets trained weights, so that no file of initial weights is read."""
         if self.model is None or self._pretrained is None:
             return self
-        parameter = inspect.signature(resolve(self.model, self.model_hash)).parameters.get("pretrained")
+        parameter = inspect.signature(self._resolved("model")).parameters.get("pretrained")
         if parameter is None or parameter.default is parameter.empty:
             return self
         rest = {name: value for name, value in self.model_parameters.items() if name != "pretrained"}
@@ -288,10 +262,8 @@ class TorchLearnerSettings(CodeSettings):
             weights = make(sample_shape, num_classes).state_dict().values()
         size, most = self.members * sum(tensor.nbytes for tensor in weights), most_bytes(0)
         if size > most:
-            raise InvalidInputError(
-                f"The network for samples of shape {sample_shape} would take {size:,} bytes of memory, and at most "
-                f"{most:,} are allowed; if that is what it should be, set {MAX_BYTES} to a larger number."
-            )
+            problem = f"The network for samples of shape {sample_shape} would take {size:,} bytes of memory"
+            raise InvalidInputError(f"{problem}, and at most {most:,} are allowed; else set {MAX_BYTES} higher.")
 
     def _factory(self) -> "ModelFactory":
         from surelabel.models.table import table_network
@@ -302,56 +274,42 @@ class TorchLearnerSettings(CodeSettings):
         if not self.model_parameters:
             return factory
         made = f"The model {self.model!r} cannot be made with model_parameters={self.model_parameters}"
-        check_call(made, factory, self.model_parameters, ((), 0))
-        weights = None if self._pretrained is None else (self._pretrained, self.pretrained_hash)
-        if weights is not None:
-            _weights_hash(*weights)
-        return functools.partial(_make_network, factory, self.model_parameters, made, weights)
+        check_call(made, factory, self.model_parameters, (), 0)
+        make = functools.partial(call, made, factory, self.model_parameters)
+        if self._pretrained is None:
+            return make
+        _weights_hash(self._pretrained, self.pretrained_hash)
+        return functools.partial(_make_with_weights, self._pretrained, self.pretrained_hash, make)
 
     @property
     def _pretrained(self) -> str | None:
         """The file of weights that networks begin with; a factory of your own may mean something else by the name."""
         path = self.model_parameters.get("pretrained")
-        if not isinstance(path, str):
-            return None
-
-        from surelabel.models.pretrained import SUFFIXES
-
-        return path if path.endswith(SUFFIXES) else None
+        return path if isinstance(path, str) and path.endswith(SUFFIXES) else None
 
     def _estimator(self, task: Task, layers: tuple[type, ...] | None = None) -> "UncertaintyEstimator":
         from surelabel.uncertainty import check_estimator
 
-        make = self._estimator_class()
-        shared: dict[str, Any] = {"task": task, "passes": self.passes, "temperature": self.temperature}
+        make = self._resolved("uncertainty")
+        if not (isinstance(make, type) and hasattr(make, "estimate")):
+            wanted = "'uncertainty' must name a class derived from surelabel.uncertainty.UncertaintyEstimator"
+            raise InvalidInputError(f"{wanted}; got {self.uncertainty!r}, which is {make!r}.")
+        if layers is None:
+            hashes = self.layer_hashes or [None] * len(self.stochastic_layers)
+            layers = tuple(map(resolve, self.stochastic_layers, hashes))
+        shared = {"task": task, "passes": self.passes, "temperature": self.temperature, "stochastic_layers": layers}
         takes = inspect.signature(make).parameters
         told = {name: value for name, value in shared.items() if name in takes}
-        if "stochastic_layers" in takes:
-            told["stochastic_layers"] = self._layers() if layers is None else layers
         given = self.uncertainty_parameters
         made = f"The estimator {self.uncertainty!r} cannot be made with uncertainty_parameters={given}"
-        estimator: UncertaintyEstimator = call(made, make, given, told=told)
+        estimator: UncertaintyEstimator = call(made, make, given, **told)
         check_estimator(estimator, task)
         return estimator
 
-    def _estimator_class(self) -> "type[UncertaintyEstimator]":
-        found = self._resolved("uncertainty")
-        if not (isinstance(found, type) and hasattr(found, "estimate")):
-            raise InvalidInputError(
-                f"The 'uncertainty' setting must name a class of estimators. Got {self.uncertainty!r} instead, which "
-                f"is {found!r}; derive a class from surelabel.uncertainty.UncertaintyEstimator, and name that."
-            )
-        return found
-
-    def _layers(self) -> tuple[Any, ...]:
-        hashes = self.layer_hashes or (None,) * len(self.stochastic_layers)
-        return tuple(map(resolve, self.stochastic_layers, hashes))
-
-    def _warn_of_ignored(self) -> None:
+    def _warn_of_ignored(self, estimator: type) -> None:
         if self.model is not None:
-            ignored = ["hidden", "dropout", "noise"]
-            warn_of_changed(self, ignored, f"model={self.model!r} is a network of your own")
-        takes = inspect.signature(self._estimator_class()).parameters
+            warn_of_changed(self, ["hidden", "dropout", "noise"], f"model={self.model!r} is a network of your own")
+        takes = inspect.signature(estimator).parameters
         ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")
 
@@ -371,23 +329,23 @@ class SklearnLearnerSettings(CodeSettings):
         predict_batch_size: samples in one chunk of a prediction.
     """
 
-    _LISTED: ClassVar = {"estimator": CLASSIFIERS}
+    _LISTED: ClassVar = {"estimator": trust.CLASSIFIERS}
 
     kind: Literal["sklearn"] = "sklearn"
     estimator: str
     estimator_hash: str | None = None
     parameters: dict[str, JSONScalar] = Field(default_factory=dict)
-    members: int = Field(10, ge=2, le=MOST_PASSES)
-    temperature: float = Field(2.0, ge=TEMPERATURES[0], le=TEMPERATURES[1])
+    members: Passes = FitDefaults.passes
+    temperature: Temperature = FitDefaults.temperature
     negatives: Literal["auto", "expand", "ignore"] = "auto"
-    max_copies: int = Field(4, ge=0, le=MOST_SAMPLES)
-    predict_batch_size: int = Field(4096, ge=1, le=MOST_SAMPLES)
+    max_copies: int = Field(MAX_COPIES, ge=0, le=limits.MOST_SAMPLES)
+    predict_batch_size: int = Field(PREDICT_BATCH_SIZE, ge=1, le=limits.MOST_SAMPLES)
 
     @model_validator(mode="after")
     def _check_processes(self) -> Self:
         asked = self.parameters.get("n_jobs")
-        if isinstance(asked, int | float) and asked > MOST_PROCESSES:
-            raise ValueError(f"The 'n_jobs' parameter must be at most {MOST_PROCESSES}. Got {asked} instead")
+        if isinstance(asked, int | float) and asked > limits.MOST_PROCESSES:
+            raise ValueError(f"The 'n_jobs' parameter must be at most {limits.MOST_PROCESSES}; got {asked}")
         return self
 
     def build(self, task: Task, progress: Progress | None = None) -> "SklearnLearner":
@@ -403,39 +361,21 @@ class SklearnLearnerSettings(CodeSettings):
         )
 
 
-def _make_method(made: str, create: type, given: dict[str, Any], task: Task, training: TrainingSettings) -> Any:
-    return call(made, create, given, told={"task": task, "settings": training})
-
-
-def _make_network(
-    factory: "ModelFactory",
-    parameters: dict[str, Any],
-    made: str,
-    weights: tuple[str, str | None] | None,
-    sample_shape: tuple[int, ...],
-    num_classes: int,
-) -> "Module":
-    if weights is not None:
-        # Every time: each round reads the file anew, and must find what the first has found.
-        _weights_hash(*weights)
-    with failing(made, "Correct the parameters."):
-        return factory(sample_shape, num_classes, **parameters)
+def _make_with_weights(path: str, expected: str | None, make: "ModelFactory", *shape: Any) -> Any:
+    # Every time: each round reads the file anew, and must find what the first has found.
+    _weights_hash(path, expected)
+    return make(*shape)
 
 
 def _weights_hash(path: str, expected: str | None = None) -> str:
     """Return the content hash of a file of weights; refuse another than is expected."""
-    plain = os.path.isfile(path) or not os.path.exists(path)  # a pipe or a device would be read for ever
     try:
-        found = file_hash(path) if plain else None
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
+            raise OSError(errno.EINVAL, "it is not a plain file")
+        found = file_hash(path)
     except OSError as error:
-        raise InvalidInputError(
-            f"The model's parameter 'pretrained' names the file '{path}', which cannot be read ({error.strerror}); "
-            "check the path and the folder that it starts from."
-        ) from error
-    if found is None:
-        raise InvalidInputError(
-            f"The model's parameter 'pretrained' names '{path}', which is not a plain file; name a file of weights."
-        )
+        problem = f"The model's parameter 'pretrained' names the file '{path}', which cannot be read ({error.strerror})"
+        raise InvalidInputError(f"{problem}; check the path.") from error
     if expected not in (None, found):
         raise changed_file(path, str(expected), found)
     return found

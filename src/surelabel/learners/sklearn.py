@@ -9,13 +9,15 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
+from surelabel.base.defaults import MAX_COPIES, PREDICT_BATCH_SIZE, FitDefaults
 from surelabel.base.references import failing
 from surelabel.base.settings import MOST_PASSES, TEMPERATURES
 from surelabel.base.system import Progress
@@ -50,6 +52,7 @@ KNOWN_TYPES = (
 """Parts of scikit-learn's own classifiers that skops asks about and that hold numbers only."""
 
 
+@dataclass(eq=False)
 class SklearnLearner:
     """Trains clones of a classifier in every `fit` and labels samples by how much they agree.
 
@@ -65,46 +68,38 @@ class SklearnLearner:
         task: "single", or "multi": one model per class.
     """
 
-    model_file = "model.skops"
+    model_file: ClassVar = "model.skops"
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        members: int = 10,
-        temperature: float = 2.0,
-        negatives: Literal["auto", "expand", "ignore"] = "auto",
-        max_copies: int = 4,
-        predict_batch_size: int = 4096,
-        progress: Progress | None = None,
-        task: Task = "single",
-    ) -> None:
+    estimator: Any
+    _: KW_ONLY
+    members: int = FitDefaults.passes
+    temperature: float = FitDefaults.temperature
+    negatives: Literal["auto", "expand", "ignore"] = "auto"
+    max_copies: int = MAX_COPIES
+    predict_batch_size: int = PREDICT_BATCH_SIZE
+    progress: Progress | None = None
+    task: Task = "single"
+    models: list[Model] = field(default_factory=list, init=False)
+    resamples_are_equal: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        estimator, kind = self.estimator, type(self.estimator).__name__
         if isinstance(estimator, type) or not hasattr(estimator, "fit"):
-            raise InvalidInputError(
-                f"The 'estimator' argument must be a classifier object, such as RandomForestClassifier(). Got "
-                f"{estimator!r} instead."
-            )
-        with failing(f"The classifier {type(estimator).__name__} cannot be used", "Correct its parameters."):
+            wanted = "a classifier object, such as RandomForestClassifier()"
+            raise InvalidInputError(f"The 'estimator' argument must be {wanted}; got {estimator!r}.")
+        with failing(f"The classifier {kind} cannot be used", "Correct its parameters."):
             classifies, tells = is_classifier(estimator), hasattr(estimator, "predict_proba")
         if not classifies or not tells:
             remedy = "; wrap it in sklearn.calibration.CalibratedClassifierCV" if classifies else ""
-            raise InvalidInputError(
-                f"The 'estimator' argument must be a classifier with predict_proba. Got {type(estimator).__name__} "
-                f"instead{remedy}."
-            )
-        require_count("members", members, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
-        require_number("temperature", temperature, *TEMPERATURES)
+            raise InvalidInputError(f"'estimator' must be a classifier with predict_proba; got {kind}{remedy}.")
+        require_count("members", self.members, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
+        require_number("temperature", self.temperature, *TEMPERATURES)
         self.takes_weights = bool(has_fit_parameter(estimator, "sample_weight"))
-        if negatives == "expand" and not self.takes_weights:
-            raise InvalidInputError(
-                f"negatives='expand' needs an estimator whose fit takes sample_weight; {type(estimator).__name__}'s "
-                "does not. Use negatives='ignore'."
-            )
-        self.estimator, self.members, self.temperature = estimator, members, temperature
-        self.max_copies = max_copies if self.takes_weights and negatives != "ignore" else 0
-        self.predict_batch_size, self.progress, self.task = predict_batch_size, progress, task
-        self.models: list[Model] = []
-        self.resamples_are_equal = False
+        if self.negatives == "expand" and not self.takes_weights:
+            wanted = "negatives='expand' needs an estimator whose fit takes sample_weight"
+            raise InvalidInputError(f"{wanted}; {kind}'s does not. Use negatives='ignore'.")
+        if self.negatives == "ignore" or not self.takes_weights:
+            self.max_copies = 0
 
     @property
     def negatives_use(self) -> NegativesUse:
@@ -131,10 +126,8 @@ class SklearnLearner:
         for start, x in self._chunks(source):
             passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
             if self.resamples_are_equal and (passes == passes[0]).all():
-                raise NotStochasticError(
-                    "Each class has a single labeled sample, so every resample is the same and the uncertainty would "
-                    "be 0. Label more, or use an estimator that is random itself, such as a random forest."
-                )
+                problem = "Each class has one labeled sample, so every resample is the same and u would be 0"
+                raise NotStochasticError(f"{problem}. Label more, or use an estimator that is random itself.")
             soft = soften(passes, self.temperature, self.task)
             ids = source.ids[start : start + passes.shape[1]]
             yield Prediction(ids, passes.mean(0), passes.std(0, ddof=1), soft.mean(0), soft.std(0, ddof=1))
@@ -158,27 +151,20 @@ class SklearnLearner:
         """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
         import skops.io
 
-        with failing("The content is no skops file of models"), zipfile.ZipFile(io.BytesIO(data)) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if problem := excess(len(data), size):
-            raise InvalidInputError(f"The skops file {problem}.")
         with failing("The content is no skops file of models"):
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if problem := excess(len(data), size):
+                raise InvalidInputError(f"The skops file {problem}.")
             asked = set(skops.io.get_untrusted_types(data=data))
-        unknown = sorted(asked - set(trusted) - set(KNOWN_TYPES))
-        if unknown:
-            raise UntrustedTypesError(
-                f"The model holds types that are not known to be safe: {', '.join(unknown)}. If you trust the file's "
-                "origin, name them as trusted."
-            )
-        with failing("The content is no skops file of models"):
+            if unknown := sorted(asked - set(trusted) - set(KNOWN_TYPES)):
+                problem = f"The model holds types that are not known to be safe: {', '.join(unknown)}"
+                raise UntrustedTypesError(f"{problem}. If you trust the file, name them as trusted.")
             models = skops.io.loads(data, trusted=sorted(asked))
             check_indices(models)
-            fits = self._fits(models, math.prod(sample_shape), num_classes)
-        if not fits:
-            raise InvalidInputError(
-                f"The content must be {self.members + 1} models for samples of shape {sample_shape} and {num_classes} "
-                "classes."
-            )
+            if not self._fits(models, math.prod(sample_shape), num_classes):
+                wanted = f"{self.members + 1} models for samples of shape {sample_shape} and {num_classes} classes"
+                raise InvalidInputError(f"The content must be {wanted}.")
         self.models = models
 
     def _fits(self, models: Any, num_features: int, num_classes: int) -> bool:
@@ -211,10 +197,8 @@ class SklearnLearner:
 
     def _fit_clone(self, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
         weighted = {} if weights is None or not self.takes_weights else {"sample_weight": weights}
-        with failing(
-            f"The classifier {type(self.estimator).__name__} cannot be trained",
-            "Correct its parameters, or the samples.",
-        ):
+        problem = f"The classifier {type(self.estimator).__name__} cannot be trained"
+        with failing(problem, "Correct its parameters, or the samples."):
             model = clone(self.estimator)
             states = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
             model.set_params(**dict.fromkeys(states, seed))

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.mixup import mixup
+from surelabel.base.defaults import FitDefaults
 from surelabel.core.labels import Task
 from surelabel.core.losses import masked_binary_cross_entropy, negative_cross_entropy
 from surelabel.data.source import Index
@@ -25,24 +25,12 @@ _NO_LABEL = -100
 """Stands for the label of a row that has negatives only."""
 
 
-class BatchSizes(NamedTuple):
-    """How many samples of each stream a mini-batch holds.
-
-    Attributes:
-        first: with a label; where `labeled` is not 0, a pseudo-label.
-        labeled: with a label of their own, drawn apart from the others.
-        negative: with negative labels only.
-    """
-
-    first: int
-    labeled: int
-    negative: int
-
-
 def batch_sizes(
     num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
-) -> BatchSizes:
-    """Return the parts of a mini-batch: `batch_size` rows with a label, and what comes on top of them.
+) -> tuple[int, int, int]:
+    """Return how many samples a mini-batch has: with a label, labeled ones drawn apart, with negative labels only.
+
+    Where labeled ones are drawn apart, the first number counts pseudo-labeled ones alone.
 
     Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
     proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
@@ -50,10 +38,10 @@ def batch_sizes(
 
     >>> together = TrainingSettings(batch_size=32)
     >>> batch_sizes(60, 40, 50, together), batch_sizes(60, 40, 900, together)
-    (BatchSizes(first=32, labeled=0, negative=16), BatchSizes(first=32, labeled=0, negative=32))
+    ((32, 0, 16), (32, 0, 32))
     >>> apart = TrainingSettings(batch_size=32, labeled_batch_size=16, negative_batch_size=8)
     >>> batch_sizes(60, 40, 50, apart), batch_sizes(60, 0, 0, apart)
-    (BatchSizes(first=32, labeled=16, negative=8), BatchSizes(first=56, labeled=0, negative=0))
+    ((32, 16, 8), (56, 0, 0))
     """
     with_label = num_labeled + num_positive
     labeled = settings.labeled_batch_size if num_positive else 0
@@ -62,9 +50,9 @@ def batch_sizes(
     first = settings.batch_size + settings.labeled_batch_size - labeled + (0 if num_negative else fixed or 0)
     first = min(first, num_positive if labeled else with_label)
     if not num_negative:
-        return BatchSizes(first, labeled, 0)
+        return first, labeled, 0
     proportion = math.ceil((first + labeled) * num_negative / with_label)
-    return BatchSizes(first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size))
+    return first, labeled, fixed or min(2 ** (proportion - 1).bit_length(), settings.batch_size)
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,7 @@ class UPSMethod(Method):
 
     task: Task
     settings: TrainingSettings
-    negative_weight: float = 1.0
+    negative_weight: float = FitDefaults.negative_weight
     _augment: Augment | None = field(init=False, compare=False, repr=False)
     _mixup: float = field(init=False, compare=False, repr=False)
 
@@ -132,23 +120,20 @@ class UPSMethod(Method):
         if self.negative_weight == 0:
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
         if self._mixup and only_negative.any():
-            raise InvalidInputError(
-                "Mixup mixes the labels of two samples, and samples with negative labels only have none: use "
-                "negatives=False with it."
-            )
+            raise InvalidInputError("Mixup mixes labels; some samples have only negative ones; use negatives=False.")
         labeled = kind == LABELED
         streams = self._streams(rows[labeled], rows[~labeled & ~only_negative], rows[only_negative])
         return [streams[0]._replace(kind=kind[np.isin(rows, streams[0].rows)]), *streams[1:]]
 
     def _streams(self, labeled: Index, positive: Index, negative: Index) -> list[Stream]:
         num_negative = len(negative) if self.task == "single" else None
-        sizes = batch_sizes(len(labeled), len(positive), num_negative, self.settings)
+        first, apart, with_negatives = batch_sizes(len(labeled), len(positive), num_negative, self.settings)
         # The labeled rows of a training set come first.
-        streams = [Stream(positive if sizes.labeled else np.concatenate([labeled, positive]), sizes.first)]
-        if sizes.labeled:
-            streams.append(Stream(labeled, sizes.labeled, joins=True, counted=True))
-        if sizes.negative:
-            streams.append(Stream(negative, sizes.negative, joins=True))
+        streams = [Stream(positive if apart else np.concatenate([labeled, positive]), first)]
+        if apart:
+            streams.append(Stream(labeled, apart, joins=True, counted=True))
+        if with_negatives:
+            streams.append(Stream(negative, with_negatives, joins=True))
         return streams
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:

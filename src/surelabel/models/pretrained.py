@@ -15,12 +15,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.text import SUFFIXES as SUFFIXES
 from surelabel.base.text import check_size
 from surelabel.core.arrays import bad_argument
 from surelabel.errors import DataError, InvalidInputError
-
-SUFFIXES = (".safetensors", ".pth", ".pt")
-"""How the names of weights files end."""
 
 _SHOWN = 3
 _COUNTER = ".num_batches_tracked"
