@@ -507,7 +507,7 @@ def as_objects(values: list) -> np.ndarray:
             {},
             "Unknown label type: y holds tuple; give a string or a whole number",
         ),
-        (as_objects([np.zeros(2), np.ones(2)] * 75), {}, "y holds ndarray; give one string"),
+        (as_objects([np.zeros(2), np.ones(2)] * 75), {}, "y holds ndarray; give a string"),
         (np.ma.masked_array(Y, mask=~LABELED), {}, r"y is a masked array with 135 masked entries; .*y.filled\(-1\)"),
         (np.zeros(150, "V4"), {}, r"Unknown label type: y holds \|V4"),
         (None, {}, "y is None"),

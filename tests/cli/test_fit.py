@@ -293,7 +293,7 @@ def with_cell(column: str, row: int, value: object) -> dict[str, list[object]]:
         ({"pet": [None] * 60}, "no labeled row", "fill in the label"),
         ({"pet": ["cat"] * 5 + [None] * 55}, "the class 'cat' alone", "label some rows of another class"),
         ({"pet": ["cat", "dog"] * 30}, "no unlabeled row", "leave some label cells empty"),
-        ({"id": ["same"] * 60}, "the id 'same' is that of row 1 too", "give every row an id of its own"),
+        ({"id": ["same"] * 60}, "the id 'same' is that of row 1 too", "make it unique"),
         (with_cell("width", 4, "wide"), "column 'width', row 5", "'wide'"),
         (with_cell("width", 4, float("inf")), "column 'width', row 5", "inf"),
         ({"pet": None}, "has no label column 'pet'", "it has"),

@@ -104,8 +104,8 @@ def test_one_label_a_cell_may_begin_with_a_question_mark(tmp_path: Path) -> None
         ("cat| ? ", {}, "'?' is no class; write ?cat"),
         ("??cat", {}, "'??cat' is no class; write ?cat"),
         ("?cat|dog|cat", {}, "it has 'cat' with and without a question mark; leave out one of them."),
-        ("cat|?NA", {"unlabeled": "NA"}, "'cat|?NA' has the mark 'NA' beside labels; a mark stands alone in its cell."),
-        ("?", {"unlabeled": ""}, "or say --unlabeled '?' if it means unlabeled."),
+        ("cat|?NA", {"unlabeled": "NA"}, "'cat|?NA' has the mark 'NA' beside labels; write it alone in its cell."),
+        ("?", {"unlabeled": ""}, "or --unlabeled '?'."),
     ],
 )
 def test_question_marks_that_cannot_be_meant_are_told_with_their_place(

@@ -293,9 +293,9 @@ def test_a_run_with_labels_in_cells_is_resumed(command: Command, home: Path, tmp
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--separator", "|", "--label", "width"), "A separator ('|') is for one label column. Got 2; leave it out"),
+        (("--separator", "|", "--label", "width"), "A separator ('|') is for one label column; got 2. Leave it out"),
         (("--separator", ""), "The separator between several labels in a cell is empty; give one, such as '|'."),
-        (("--separator", " "), "The separator ' ' is blank, as an unlabeled cell is; mark none of the classes"),
+        (("--separator", " "), "A blank separator (' ') looks like an unlabeled cell; mark none of the classes"),
         (("--none", "x"), "A mark of none of the classes ('x') needs a separator; give one too."),
         (("--separator", "|", "--none", "a|b"), "The mark 'a|b' is empty, holds the separator or means unlabeled;"),
         (("--separator", "|", "--none", "x", "--unlabeled", "x"), "The mark 'x' is empty, holds the separator or"),
@@ -313,7 +313,11 @@ def test_a_separator_that_cannot_be_meant_is_wrong_use(
     ("cells", "options", "problem"),
     [
         (["cat|?", "dog"], ("--unlabeled", "?"), "column 'tags', row 1: 'cat|?' has the mark '?' beside labels"),
-        (["cat", "none|dog"], ("--none", "none"), "row 2: 'none|dog' has the mark 'none' beside labels; a mark stands"),
+        (
+            ["cat", "none|dog"],
+            ("--none", "none"),
+            "row 2: 'none|dog' has the mark 'none' beside labels; write it alone",
+        ),
         (["|", "|"], (), "names no class in any labeled row; add rows that have one."),
         ([None] * 8, (), "has no labeled row; fill in the label of some rows of each class."),
         (["cat|dog", "cat"] * 30, (), "has no unlabeled row to self-train on"),

@@ -252,11 +252,19 @@ class _TextKeys(dict[str, Any]):
 
 
 # Protocol and end; values; lists and tuples; dictionaries; the memo; names, and what is given to them.
-_CODES = b"\x80.N\x88\x89IJKML\x8aSTUVX]ae()t\x85\x86\x87}supqrghjcRb"
+_CODES = b"\x80.N\x88\x89IJKML\x8aSTUVX]lae()t\x85\x86\x87}dsupqrghjcRb"
 
 
 def _add_dictionary(unpickler: Any) -> None:
     unpickler.append(_TextKeys())
+
+
+def _add_old_dictionary(unpickler: Any) -> None:
+    """Protocol 0, as of CIFAR-10's batches.meta: its items, if any, stand behind the last mark."""
+    items, dictionary = unpickler.pop_mark(), _TextKeys()
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        dictionary[key] = value
+    unpickler.append(dictionary)
 
 
 class _Unpickler(pickle._Unpickler):
@@ -264,6 +272,7 @@ class _Unpickler(pickle._Unpickler):
 
     dispatch: ClassVar = {code: load for code, load in pickle._Unpickler.dispatch.items() if code in _CODES}
     dispatch[pickle.EMPTY_DICT[0]] = _add_dictionary
+    dispatch[pickle.DICT[0]] = _add_old_dictionary
 
     def find_class(self, module: str, name: str) -> _Named:
         """Return what stands for a name; refuse all but those of arrays."""
