@@ -57,7 +57,7 @@ def test_a_run_without_a_finished_round_is_refused(command, monkeypatch):
     monkeypatch.setattr("surelabel.learners.sklearn.SklearnLearner.fit", full)
     assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC, "--out", "a").code == 1
     assert RunFolder.open("a").num_rounds == 0
-    assert "The run in 'a' has no finished round yet; resume it first" in command.fails(1, "report", "a")
+    assert "The run in 'a' has no finished round; resume it" in command.fails(1, "report", "a")
     assert "0 finished rounds" in command.fails(1, "predict", "a", "pets.csv")
 
 
