@@ -111,7 +111,7 @@ def test_the_other_commands_refuse_it_too(command: Command) -> None:
     assert command.fails(2, "resume", "run", "--rounds", 10**18).startswith("Invalid value for '--rounds'")
     for option, value in (("--seeds", 10**18), ("--rounds", 10**18), ("--device", "cpu:99")):
         assert command.fails(2, "reproduce", "table5", option, value).startswith(f"Invalid value for '{option}'")
-    assert "at most 1,000,000. Got 1e+300" in command.fails(1, "reproduce", "table5", "--budget", "1e300")
+    assert "at most 1,000,000 minutes; got 1e+300" in command.fails(1, "reproduce", "table5", "--budget", "1e300")
     assert command.fails(2, "demo", "--seeds", 10**18).startswith("Invalid value for '--seeds'")
     result = command("thresholds", "run", "--max-error", "1e-300")
     assert (result.code, result.err) == (0, "")

@@ -56,7 +56,9 @@ def test_every_format_gives_the_same_arrays_packed_or_not(kind: str, tmp_path: P
 
 
 def test_pickles_of_protocol_0_are_read_as_batches_meta_is_one() -> None:
-    meta = b"(dp1\nS'num_cases_per_batch'\np2\nI10000\nsS'label_names'\np3\n(lp4\nS'airplane'\np5\naS'automobile'\np6\nas."
+    meta = (
+        b"(dp1\nS'num_cases_per_batch'\np2\nI10000\nsS'label_names'\np3\n(lp4\nS'airplane'\np5\naS'automobile'\np6\nas."
+    )
     assert unpickle("batches.meta", meta) == {
         "num_cases_per_batch": 10000,
         "label_names": ["airplane", "automobile"],
