@@ -23,7 +23,7 @@ ROOMS = {
     "data": "sources, readers, splits, the training set; `sets/`: CIFAR, VOC2007, UCF-101",
     "augment": "batched augmentations on the device",
     "models": "networks",
-    "uncertainty": "from a network and a batch to p and u, one estimator per file",
+    "uncertainty": "from a network and a batch to p and u, an estimator of each kind",
     "records": "the record of a round, and its scores",
     "engine": "training and prediction; it takes any method",
     "methods": "how one network learns within a round, one file per method",

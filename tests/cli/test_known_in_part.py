@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surelabel.cli._samples import given_column
-from surelabel.data._cells import class_name
+from surelabel.data._values import class_name
 from surelabel.data.run_data import TableData
 from surelabel.data.tables import read_table, write_table
 from surelabel.report.thresholds import validation_labels

@@ -147,7 +147,7 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
 
 def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
     """Return what a row's label says of each class: 1, 0 or -1 (unknown)."""
-    from surelabel.data._cells import stated
+    from surelabel.data._values import stated
 
     found = {label: 1} if isinstance(label, str) else stated(label or ())
     # Of a row with a class that the run does not know, nothing is said.
@@ -157,7 +157,7 @@ def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> lis
 
 def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
     """Return the names that say of each class what its code does: 1, 0 or -1 (unknown)."""
-    from surelabel.data._cells import UNKNOWN
+    from surelabel.data._values import UNKNOWN
 
     names = [f"\\{name}" if name.startswith(UNKNOWN) else name for name in classes]
     return tuple((UNKNOWN if code < 0 else "") + name for name, code in zip(names, codes, strict=True) if code)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
-from surelabel.data._cells import BETWEEN_LABELS, Cells, Place, holds_labels, no_number
 from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
+from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, no_number
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.

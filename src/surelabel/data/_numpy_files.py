@@ -11,8 +11,8 @@ from typing import IO
 import numpy as np
 
 from surelabel.base.text import check_file, check_size, damage_named, damaged, listed
-from surelabel.data._cells import Array, Encoded, Place, ids_in, labels_in
 from surelabel.data._table import Request, Table, check_finite, choose_columns, no_rows, unknown_name
+from surelabel.data._values import Array, Encoded, Place, ids_in, labels_in
 from surelabel.data.source import native
 from surelabel.errors import DataError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from surelabel.base.text import check_size, listed
-from surelabel.data._cells import Array, Cells, LabelMarks, Place, encoded, ids_in, labels_in, numbers_in, text_in
+from surelabel.data._values import Array, Cells, LabelMarks, Place, encoded, ids_in, labels_in, numbers_in, text_in
 from surelabel.errors import DataError
 
 # In fewer rows a feature can look as if it counted them by chance.

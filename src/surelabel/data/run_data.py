@@ -22,8 +22,8 @@ from surelabel.base.settings import Seed, Settings
 from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
-from surelabel.data._cells import LabelMarks, stated
 from surelabel.data._table import without_counts
+from surelabel.data._values import LabelMarks, stated
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.tables import Table, content_hash, read_table

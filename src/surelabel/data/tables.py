@@ -15,9 +15,9 @@ from surelabel.base.system import write_whole
 from surelabel.base.text import check_file, damage_named, shown
 from surelabel.core.arrays import to_numpy
 from surelabel.data._arrow_files import read_csv, read_parquet
-from surelabel.data._cells import LabelMarks
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._table import Request, Table
+from surelabel.data._values import LabelMarks
 from surelabel.errors import DataError, InvalidInputError
 
 __all__ = ["Table", "content_hash", "read_table", "write_table"]

@@ -23,7 +23,7 @@ from surelabel.base.text import excess, listed, shown
 from surelabel.core.arrays import ROUNDING
 from surelabel.core.labels import Task
 from surelabel.data._arrow_files import text_leaves, unpacked_size
-from surelabel.data._cells import text_size
+from surelabel.data._values import text_size
 from surelabel.data.pool import Entries, Floats, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.errors import InvalidInputError
