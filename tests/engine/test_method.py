@@ -384,6 +384,31 @@ def test_methods_that_cannot_be_made_are_named(changes: dict[str, Any], message:
         TorchLearnerSettings(**changes).build("single").fit(training_set(), seed=0)
 
 
+def test_a_network_has_the_layers_of_its_estimator_also_after_an_interrupted_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+
+    def network(sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, num_classes))
+
+    def interrupt(*told: Any) -> None:
+        raise KeyboardInterrupt
+
+    settings = TrainingSettings(steps=2, compile=True, augment=AugmentSettings())
+    learner = sl.TorchLearner(network, training=settings, device="cpu")
+    learner.fit(pictures(), seed=0)
+    first = learner.network
+    learner.fit(pictures(), seed=1)
+    assert learner.network is first, "labeling may be compiled for it"
+    learner.uncertainty, learner.progress = sl.MCSpatialDropout(), interrupt
+    with pytest.raises(KeyboardInterrupt):
+        learner.fit(pictures(), seed=0)
+    learner.progress = None
+    learner.fit(pictures(), seed=0)
+    assert "SpatialDropout2d" in repr(learner.network)
+
+
 def _stream(rows: Any, size: Any = 4) -> Any:
     return lambda self, training_set: [Stream(rows, size)]
 

@@ -50,7 +50,7 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
         raise RunError(f"{problem}; remove it, or choose another folder.") from error
     with stream:
         end = time.monotonic() + seconds
-        while not lock_descriptor(stream.fileno(), blocking=False):
+        while not _lock(stream.fileno(), path):
             if time.monotonic() >= end:
                 stream.seek(0)
                 holder = stream.read(32).decode(errors="replace").strip()
@@ -65,6 +65,14 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
             stream.truncate(0)
             stream.write(f"{os.getpid()}\n".encode())
         yield
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    try:
+        return lock_descriptor(descriptor, blocking=False)
+    except OSError as error:
+        problem = f"File '{path}' cannot be locked ({error.strerror})"
+        raise RunError(f"{problem}; choose a folder on a file system with locks.") from error
 
 
 def call_in_workers(

@@ -159,7 +159,8 @@ def _ids(path: Path, ids: Array) -> Array:
     place = Place(path, "ids")
     if ids.dtype.kind == "U":
         _check_text(place, ids)
-    return ids_in(place, [pa.array(ids.tolist(), pa.large_string()) if ids.dtype.kind == "U" else pa.array(ids)])
+    cells = pa.array(ids.tolist(), pa.large_string()) if ids.dtype.kind == "U" else pa.array(ids)
+    return ids_in(place, [cells], parse=False)
 
 
 def _labels(path: Path, y: Array, request: Request) -> tuple[Array, tuple[str, ...]]:

@@ -136,14 +136,19 @@ def build_table(
     x = np.empty((rows, num_features), dtype=np.float32)
     y, ids, done, size = [], [], 0, 0
     for batch in batches:
+        if not len(batch[0]):
+            continue  # a block of empty lines
         start, done = done, done + len(batch[0])
         if done > rows:
             raise rows_differ(path, rows, done)
         places = [Place(path, name, start) for name in columns.named(columns.used)]
-        texts = list(map(text_in, places[num_features:], batch[num_features:]))
         if columns.id is not None:
-            ids.append(texts.pop())
+            ids.append(text_in(places[-1], batch[-1]))
             size += 2 * ids[-1].nbytes  # they lie in memory twice, as Arrow's and as Python's
+        cells_of_labels = batch[num_features : num_features + num_labels]
+        texts = [
+            text_in(*pair, lists=num_labels == 1) for pair in zip(places[num_features:], cells_of_labels, strict=False)
+        ]
         labels = [encoded(cells) for cells in texts]
         size += sum(len(cell or "") for cells, _ in labels for cell in cells)
         check_size(path, size)

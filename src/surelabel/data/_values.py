@@ -37,8 +37,9 @@ _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
 _STATES = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 # An integer that is written as Python writes it; "007" is a name, not the number 7.
 _PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
-# What stands in a column of numbers beside plain ones.
+# What stands in a column of numbers beside plain ones; and what stands beside "true" and "false".
 _NUMBERS = {"true": 1.0, "false": 0.0, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
+_BOOLEANS = frozenset({"true", "false", "1", "0"})
 _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none"})
 
 
@@ -180,16 +181,19 @@ def numbers_in(place: Place, cells: Cells, droppable: bool) -> Array:
         return np.asarray(plain.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:  # cells that are empty, true or false, or no numbers
         check_text(place, cells)
+    texts, codes = encoded(cells)
+    # A lone "true" among measurements is a mistake, not 1.
+    booleans = {text.strip(" \t").lower() for text in texts if text} <= _BOOLEANS | _MISSING
 
     def number(cell: str) -> float:
         text = cell.strip(" \t").lower()
         if text in _MISSING:
             return math.nan
-        if text not in _NUMBERS and not NUMBER.fullmatch(text):
+        if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (text in ("true", "false") and not booleans):
             raise DataError(f"{shown(cell)} is {no_number(place, droppable)}")
         return _NUMBERS[text] if text in _NUMBERS else float(text)
 
-    return _values(place, encoded(cells), number)
+    return _values(place, (texts, codes), number)
 
 
 def no_number(place: Place, droppable: bool) -> str:
@@ -198,13 +202,13 @@ def no_number(place: Place, droppable: bool) -> str:
     return f"not a number; {remedy} encode it as numbers."
 
 
-def text_in(place: Place, cells: Cells) -> Cells:
-    """Return label or id cells as text, null where missing; refuse what is no text."""
+def text_in(place: Place, cells: Cells, lists: bool = False) -> Cells:
+    """Return label or id cells as text, null where missing; refuse what is no text, and lists unless they may be."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = cells.type
-    if holds_labels(kind):
+    if lists and holds_labels(kind):
         return _joined_labels(place, cells)
     if pa.types.is_dictionary(kind):
         check_size(place.path, text_size(cells))
@@ -240,8 +244,8 @@ def check_text(place: Place, text: Cells) -> None:
         raise place.problem(row, "the text is not UTF-8; save the file with the encoding UTF-8.") from error
 
 
-def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
-    """Return integers where every id is one, else strings; refuse an empty id, and one that names two rows."""
+def ids_in(place: Place, blocks: Sequence[Cells], parse: bool = True) -> Array:
+    """Return integers where every id is one, or says one (`parse`), else strings; refuse empty ids and those of two."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -249,7 +253,8 @@ def ids_in(place: Place, blocks: Sequence[Cells]) -> Array:
     empty = pc.index(pc.fill_null(pc.equal(column.cast(pa.large_string()), ""), True), True).as_py()
     if empty >= 0:
         raise place.problem(empty, "the id is empty; fill it in or read the file without ids.")
-    if not pa.types.is_integer(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_INTEGER)).as_py():
+    is_text = not pa.types.is_integer(column.type)
+    if parse and is_text and pc.all(pc.match_substring_regex(column, _PLAIN_INTEGER)).as_py():
         column = column.cast(pa.int64())
     first: dict[Any, int] = {}
     unique = pc.count_distinct(column).as_py() == len(column)

@@ -224,7 +224,7 @@ def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: 
         expected = f"a column for each of the {num_classes} classes"
         raise InvalidInputError(f"The labels of {name} must have {expected}; got {found}.")
     low, high = (0, num_classes - 1) if single else (-1, 1)
-    least, largest = values.min(initial=low), values.max(initial=low)
+    least, largest = (int(values.min()), int(values.max())) if values.size else (low, low)
     if least < low or largest > high:
         worst = least if least < low else largest
         remedy = "; unlabeled samples belong into 'unlabeled'" if worst < 0 else ""

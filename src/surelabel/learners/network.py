@@ -108,6 +108,7 @@ class TorchLearner:
         self.task: Task = task
         self._warn_of_ignored()
         self.network: nn.Module | None = None
+        self._network_for: UncertaintyEstimator | None = None
         self._trainer: Trainer | None = None
         self._trainer_for: tuple[TrainingSettings, UncertaintyEstimator] | None = None
         self.checkpoints: CheckpointStore | None = None
@@ -135,7 +136,6 @@ class TorchLearner:
         if trainer is None or self._trainer_for != made_for:
             compiled, exact = self._compiles(fresh[0]), is_for_tables(fresh[0])
             trainer = Trainer(self.training, self.device, compiled=compiled, exact=exact)
-        in_place = trainer is self._trainer
         # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
         self._trainer, self._trainer_for = trainer if trainer.shares else None, made_for
         trained = []
@@ -143,10 +143,11 @@ class TorchLearner:
             trainer.progress = self._progress(member)
             trained.append(self._train(trainer, network, training_set, one, checkpoint))
         network = self._joined(trained)
-        if in_place and self.network is not None and shapes(network) == shapes(self.network):
-            copy_state(network, self.network)  # its weights alone: labeling may be compiled for the last network
+        last = self.network if trainer.shares and self._network_for == self.uncertainty else None
+        if last is not None and shapes(network) == shapes(last):
+            copy_state(network, last)  # its weights alone: labeling may be compiled for the last network
         else:
-            self.network = network.eval()
+            self.network, self._network_for = network.eval(), self.uncertainty
 
     def _checkpoint(self, training_set: TrainingSet, seed: int, network: nn.Module) -> FitCheckpoint | None:
         if self.checkpoints is None:
@@ -290,7 +291,7 @@ class TorchLearner:
         except RuntimeError as error:
             problem = f"The weights do not fit the network that 'model' makes: {' '.join(str(error).split())[:300]}"
             raise InvalidInputError(f"{problem}. Use the model and estimator they were trained with.") from error
-        self.network = network.to(self.device).eval()
+        self.network, self._network_for = network.to(self.device).eval(), self.uncertainty
 
     def __copy__(self) -> "TorchLearner":
         """Return a learner with this network, which a later fit of the other does not change."""

@@ -155,9 +155,6 @@ class TorchLearnerSettings(CodeSettings):
         if self.model is None and self.model_parameters:
             given = f"'model_parameters' are for a named 'model'; got {self.model_parameters}"
             raise ValueError(f"{given}. The default network has the settings hidden, dropout and noise")
-        if self.method in METHODS and self.method_parameters:
-            given = f"'method_parameters' are for a method of your own; got {self.method_parameters}"
-            raise ValueError(f"{given}. The method {self.method!r} has the setting negative_weight")
         return self
 
     def references(self) -> Iterator[Reference]:
@@ -236,6 +233,9 @@ class TorchLearnerSettings(CodeSettings):
         if not (isinstance(found, type) and issubclass(found, Method)):
             wanted = "'method' must name a class derived from surelabel.engine.method.Method"
             raise InvalidInputError(f"{wanted}; got {self.method!r}, which is {found!r}.")
+        if self.method in METHODS and self.method_parameters:
+            problem = f"'method_parameters' are for a method of your own; got {self.method_parameters}"
+            raise InvalidInputError(f"{problem}. The method {self.method!r} has the setting negative_weight.")
         given = {"negative_weight": self.negative_weight} if self.method == "ups" else self.method_parameters
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
         return functools.partial(call, made, found, given)

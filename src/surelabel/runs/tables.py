@@ -178,7 +178,8 @@ def _check_column(name: str, column: Any, values: Sequence[str | int] | None) ->
     elif name in _FLOATS:
         fits = pa.types.is_floating(kind)
     else:
-        fits = kind == pa.bool_() if name == "before_balancing" else not pa.types.is_nested(kind)
+        texts = pa.string(), pa.large_string(), pa.binary(), pa.large_binary()
+        fits = kind == pa.bool_() if name == "before_balancing" else pa.types.is_primitive(kind) or kind in texts
     if not fits:
         raise ValueError(f"its column {name!r} is of another type: {shown(kind, quote=False)}")
     nulls, there = column.null_count, column.drop_null()

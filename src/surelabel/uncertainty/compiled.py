@@ -69,7 +69,8 @@ def _is_affine(module: nn.Module) -> bool:
     if type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or module.training:
         return False
     hooks = module._forward_hooks or module._forward_pre_hooks
-    return not hooks and module.running_mean is not None and module.weight is not None
+    parts = (module.running_mean, module.weight, module.bias)
+    return not hooks and all(part is not None for part in parts)
 
 
 class _Affine(nn.Module):

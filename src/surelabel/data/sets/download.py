@@ -148,8 +148,9 @@ def get_dataset(
             except DataError as error:
                 warnings.warn(f"{error} It is got again now.", stacklevel=2)
             images = _verified(known, _fetch(known, folder, progress or (lambda name, done, total: None)))
-            _archive(known, target).unlink(missing_ok=True)
         store(target, images)
+        if source is None:  # only now: until it is stored, the archive need not be got again
+            _archive(known, target).unlink(missing_ok=True)
         partial_path(name, folder).unlink(missing_ok=True)
     return Got(target, open_stored(target), False, checked)
 
