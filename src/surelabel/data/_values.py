@@ -37,9 +37,8 @@ _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
 _STATES = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 # An integer that is written as Python writes it; "007" is a name, not the number 7.
 _PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
-# What stands in a column of numbers beside plain ones; and what stands beside "true" and "false".
+# What stands in a column of numbers beside plain ones.
 _NUMBERS = {"true": 1.0, "false": 0.0, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
-_BOOLEANS = frozenset({"true", "false", "1", "0"})
 _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none"})
 
 
@@ -183,13 +182,13 @@ def numbers_in(place: Place, cells: Cells, droppable: bool) -> Array:
         check_text(place, cells)
     texts, codes = encoded(cells)
     # A lone "true" among measurements is a mistake, not 1.
-    booleans = {text.strip(" \t").lower() for text in texts if text} <= _BOOLEANS | _MISSING
+    measured = any(NUMBER.fullmatch(text.strip(" \t")) and text.strip(" \t") not in "01" for text in texts if text)
 
     def number(cell: str) -> float:
         text = cell.strip(" \t").lower()
         if text in _MISSING:
             return math.nan
-        if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (text in ("true", "false") and not booleans):
+        if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (measured and text in ("true", "false")):
             raise DataError(f"{shown(cell)} is {no_number(place, droppable)}")
         return _NUMBERS[text] if text in _NUMBERS else float(text)
 
