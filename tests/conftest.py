@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from hypothesis import HealthCheck, settings
 from surelabel.cli import _rounds
 from surelabel.reproduce import plans
 
+# A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)
 settings.register_profile(
     "surelabel",
