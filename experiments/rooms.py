@@ -27,6 +27,7 @@ ROOMS = {
     "records": "the record of a round, and its scores",
     "engine": "training and prediction; it takes any method",
     "methods": "how one network learns within a round, one file per method",
+    "kinds": "kinds of files: how samples are found and read, which network and augmentation suit them",
     "learners": "what the loop drives: networks, scikit-learn classifiers",
     "settings": "the settings of a fit and of a run, with all defaults",
     "loop": "Algorithm 1",

@@ -24,6 +24,7 @@ FLOORS = {
     "engine": 4,
     "methods": 5,
     "learners": 6,
+    "kinds": 6,
     "settings": 7,
     "loop": 7.5,
     "runs": 8,

@@ -15,6 +15,8 @@ from surelabel.core.labels import Task
 from surelabel.data.run_data import FunctionData, TableData
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
+from surelabel.kinds.folder import FolderData
+from surelabel.kinds.kind import Network
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
 
@@ -123,12 +125,24 @@ class FitSettings(FitDefaults):
         """Return how a network is trained."""
         return TrainingSettings(**self._values(TrainingSettings, task, labeled_batch_size=(0, self.batch_size)))
 
-    def network(self, task: Task, **named: Any) -> TorchLearnerSettings:
-        """Return the settings of a network: the default one for tables, or a named one, `model="nets.py:make"`."""
+    def network(self, task: Task, suits: Network | None = None, **named: Any) -> TorchLearnerSettings:
+        """Return the settings of a network.
+
+        Args:
+            task: "single" or "multi".
+            suits: the network that suits the kind of the samples; None: the one for tables.
+            named: other settings, such as those of a network of your own, `model="nets.py:make"`.
+        """
         values = self._values(TorchLearnerSettings, task) | named
+        training = self.training(task)
+        if suits is not None:
+            training = training.replace(augment=suits.augment)
+            if values.get("model") is None:
+                parameters = {**suits.parameters, "dropout": self.dropout}
+                values |= {"model": suits.model, "model_parameters": parameters}
         if values.get("model") is not None:
             values = {name: value for name, value in values.items() if name not in ("hidden", "dropout", "noise")}
-        return TorchLearnerSettings(training=self.training(task), **values)
+        return TorchLearnerSettings(training=training, **values)
 
     def ensemble(self, estimator: str) -> SklearnLearnerSettings:
         """Return the settings of a bootstrap ensemble of a scikit-learn classifier, by its reference."""
@@ -167,7 +181,7 @@ class RunSettings(Settings):
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
-    data: Annotated[TableData | FunctionData, Field(discriminator="kind")] | None = None
+    data: Annotated[TableData | FolderData | FunctionData, Field(discriminator="kind")] | None = None
     classes: tuple[str, ...] = ()
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None

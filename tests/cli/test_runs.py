@@ -200,7 +200,7 @@ def test_a_folder_without_a_run_is_a_failure(command, tmp_path):
 
 def test_a_missing_file_is_wrong_use(command, home):
     line = command.fails(2, "predict", home / "pets", "gone.csv")
-    assert line == "Invalid value for 'FILE': file 'gone.csv' does not exist; check the path."
+    assert line == "Invalid value for 'INPUT': file 'gone.csv' does not exist; check the path."
 
 
 def test_samples_without_a_feature_of_the_run_are_refused(command, home, tmp_path):

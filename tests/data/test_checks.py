@@ -383,7 +383,7 @@ def test_only_whole_numbers_without_gaps_count_the_rows(column, counts):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         data = TableData(path=path, labels=("pet",), id_column="id").load()
-    assert ([str(warning.message)[:5] for warning in caught], data.left_out) == (
+    assert ([str(warning.message)[:5] for warning in caught], data.learned["drop"]) == (
         (["'row'"], ("row",)) if counts else ([], ())
     )
 

@@ -49,7 +49,11 @@ def option(text: str, *flags: str, value: Any = None, default: object = None, **
 
 
 RUN: Any = typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)
-SAMPLES: Any = typer.Argument(metavar="FILE", help="A file with the columns that the run learned from, in any order.")
+SAMPLES: Any = typer.Argument(
+    metavar="INPUT",
+    help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files.",
+)
+ON_ERROR = option("What to do about a file that cannot be read: stop, or skip it.", default="stop")
 ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
 OUT = option("A .csv or .parquet file; left out, CSV is printed.")
 ENTRIES = option(
@@ -119,6 +123,12 @@ def check_file(argument: str, path: Path | None) -> None:
     if path is not None and not path.is_file():
         kind = "is a folder" if path.is_dir() else "is not a plain file" if path.exists() else "does not exist"
         raise WrongUse(f"Invalid value for '{argument}': file '{path}' {kind}; check the path.")
+
+
+def check_path(argument: str, path: Path) -> None:
+    """Refuse what is neither a file nor a folder: naming it is wrong use."""
+    if not path.is_dir():
+        check_file(argument, path)
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from surelabel.cli._console import err, warn
 from surelabel.cli._errors import WrongUse
-from surelabel.cli._options import check_file, check_output, open_run
+from surelabel.cli._options import check_output, check_path, open_run
+from surelabel.cli._rounds import shown_decoding
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
+    from surelabel.data.decoding import OnError
     from surelabel.data.run_data import TableData
-    from surelabel.data.source import ArraySource
+    from surelabel.data.source import Source
     from surelabel.data.tables import Table
     from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
@@ -27,7 +29,7 @@ def checked_run(
     run: Path, file: Path, out: Path | None, *, entries: bool, trust_code: bool, force: bool, excel_safe: bool
 ) -> "RunFolder":
     """Return the run; refuse missing files, files that would be overwritten, and options without effect."""
-    check_file("FILE", file)
+    check_path("INPUT", file)
     check_output(out, force)
     if excel_safe and out is not None and out.suffix.lower() == ".parquet":
         raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
@@ -38,22 +40,39 @@ def checked_run(
 
 
 def read_samples(
-    settings: "RunSettings", path: Path, id_column: str | None, *, with_labels: bool = False
-) -> "tuple[ArraySource, Any]":
+    settings: "RunSettings",
+    path: Path,
+    id_column: str | None,
+    *,
+    with_labels: bool = False,
+    on_error: "OnError" = "stop",
+) -> "tuple[Source, Any]":
     """Read a file's features, those that the run learned from and in its order, and labels that it has itself.
 
     The labels are as `read_table` gives them; None where they are not asked for or the file lacks the label columns.
+    A folder's files have none.
 
     Args:
         settings: the run's.
-        path: a file that `read_table` reads.
+        path: a file that `read_table` reads, or a folder.
         id_column: the column with the ids; None: as in the run; "": number the rows.
         with_labels: whether to read the run's label columns, where the file has them.
+        on_error: whether a file in a folder that cannot be read is skipped.
     """
     from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
+    from surelabel.kinds.folder import FolderData
 
+    if isinstance(settings.data, FolderData):
+        if id_column is not None:
+            raise WrongUse("--id has no effect: the files of a folder are named by their paths; leave it out.")
+        with shown_decoding(quiet=False):
+            return settings.data.read(path, on_error), None
+    if path.is_dir():
+        raise WrongUse(
+            f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file."
+        )
     data, features = settings.data if isinstance(settings.data, TableData) else None, settings.feature_names
     if data is not None and id_column is None:
         id_column = data.id_column
@@ -171,7 +190,5 @@ def _cell(names: Sequence[str], settings: "RunSettings", mark_none: bool) -> str
 
 
 def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:
-    from surelabel.data.run_data import TableData
-
     data = settings.data
-    return (data.separator, data.none) if isinstance(data, TableData) else (None, None)
+    return getattr(data, "separator", None), getattr(data, "none", None)

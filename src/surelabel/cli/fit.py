@@ -1,4 +1,4 @@
-"""`surelabel fit`: train on a table whose label column has empty cells, and keep the run in a folder."""
+"""`surelabel fit`: train on a table or a folder of files that are labeled in part, and keep the run in a folder."""
 
 import dataclasses
 import functools
@@ -12,17 +12,21 @@ import typer
 from surelabel.base.defaults import FitDefaults
 from surelabel.base.text import listed
 from surelabel.cli import _options as options
-from surelabel.cli._console import warn
+from surelabel.cli._console import say, warn
 from surelabel.cli._errors import WrongUse
-from surelabel.cli._rounds import follow
+from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
+    from surelabel.kinds.folder import FolderData
+    from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
 
 EXAMPLES = (
+    "surelabel fit photos/ --out runs/photos",
+    "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
@@ -30,6 +34,8 @@ EXAMPLES = (
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
 )
 
+KIND_NAMES = ("pictures",)
+"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
@@ -49,7 +55,12 @@ _run = functools.partial(options.option, rich_help_panel="Run")
 
 # Long because every option is declared here, once.
 def command(
-    data: Path = typer.Argument(metavar="DATA", help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part."),
+    data: Path = typer.Argument(
+        metavar="DATA",
+        help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part; or a folder of files, CLASS/... and "
+        "unlabeled/...",
+    ),
+    kind: str | None = _data(f"What the files of a folder are: {', '.join(KIND_NAMES)}.", default="the most common"),
     label: list[str] | None = _data(
         "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
         "there -1 is unknown too. A Parquet column may hold lists of labels.",
@@ -61,7 +72,16 @@ def command(
         metavar="TEXT",
     ),
     none: str | None = _data("With --separator: a label that means none of the classes.", metavar="VALUE"),
-    labels_file: Path | None = _data("The labels of an .npy file, another one."),
+    labels_file: Path | None = _data(
+        "The labels of the files in a folder: a table with the columns file and label. Or, for an .npy file, "
+        "another one with its labels."
+    ),
+    group: str | None = _data(
+        "The column that says which rows belong together, such as those of one speaker: they stay on one side of every "
+        "split.",
+        metavar="COLUMN",
+    ),
+    on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     id: str | None = _data("The column that names each row.", metavar="COLUMN"),
     drop: list[str] | None = _data("A column that is not a feature; may be repeated.", metavar="COLUMN"),
     use: list[str] | None = _data(
@@ -122,16 +142,17 @@ def command(
     ),
     quiet: bool = _run("Print nothing but warnings and errors.", "--quiet", value=False),
 ) -> None:
-    """Train on the labeled rows of a table and, round after round, on what the last model is sure of."""
+    """Train on labeled samples and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     check_options(given)
-    reference = table_reference(given)
+    reference = data_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     run_settings(given, reference, "single", 2)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
-    loaded = reference.load()
+    with shown_decoding(quiet):
+        loaded = reference.load()
     check_data(loaded, data, given)
-    settings = run_settings(given, pinned, loaded.task, len(loaded.classes))
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded)
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -140,7 +161,13 @@ def command(
 
     parts = {"validation": loaded.validation, "test": loaded.test}
     held_out = {name: len(pair[1]) for name, pair in parts.items() if pair is not None}
-    begin = functools.partial(start, out, settings, data=loaded)
+
+    def begin(**progress: Any) -> "Iterator[RoundRecord]":
+        records = start(out, settings, data=loaded, **progress)
+        if not quiet:  # only now is nothing left that could be refused
+            tell_found(reference, loaded)
+        return records
+
     follow(begin, out, settings.config, held_out=held_out, quiet=quiet)
 
 
@@ -160,30 +187,62 @@ def check_options(given: dict[str, Any]) -> None:
     options.check_pretrained(given.get("pretrained"))
 
 
-def table_reference(given: dict[str, Any]) -> "TableData":
+def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
     """Return the reference to the files that the options name."""
     from surelabel.data.run_data import TableData
+    from surelabel.kinds.folder import FolderData
 
-    values = options.settings_given(TableData.model_fields, given)
+    is_folder = given["data"].is_dir()
+    options.check_path("DATA", given["data"])
+    without = ("id", "drop", "use") if is_folder else ("kind", "on_error")
+    for name in (name for name in without if name in given):
+        raise WrongUse(
+            f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
+        )
+    fields = (FolderData if is_folder else TableData).model_fields
+    values = options.settings_given([name for name in fields if name != "kind"], given)
     held_out = given.get("validation", "0")
     try:
         float(held_out)
         values.pop("validation_path", None)
-    except ValueError:  # it names a file
+    except ValueError:  # it names a file or a folder
         values |= {"validation": 0.0, "validation_path": Path(held_out)}
-    options.check_file("DATA", values["path"])
-    for name in ("labels_path", "test_path", "validation_path"):
-        options.check_file(options.flag(name), values.get(name))
-    if "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
+    if is_folder:
+        values["of"] = kind_name(given["data"], given.get("kind"))
+    elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
         raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
+    for name in ("labels_path", "test_path", "validation_path"):
+        if name in values:
+            (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
     with options.settings_from_options():
-        return TableData(**values)
+        return FolderData(**values) if is_folder else TableData(**values)
 
 
-def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_classes: int) -> "RunSettings":
-    """Return the settings of the run that the options ask for."""
+def kind_name(path: Path, asked: str | None) -> str:
+    """Return the name of the kind that a folder's files are of: the one asked for, or the most common."""
+    from surelabel.kinds import KINDS, guess
+
+    if asked not in (None, *KINDS):
+        raise WrongUse(f"Invalid value for '--kind': {asked!r} must be one of {', '.join(KINDS)}.")
+    return asked or guess(path).name
+
+
+def run_settings(
+    given: dict[str, Any],
+    data: "TableData | FolderData",
+    task: "Task",
+    num_classes: int,
+    loaded: "RunData | None" = None,
+) -> "RunSettings":
+    """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
+    from surelabel.kinds import KINDS
+    from surelabel.kinds.folder import FolderData
     from surelabel.settings import FitSettings, RunSettings
 
+    kind = KINDS[data.of] if isinstance(data, FolderData) else None
+    for name in ("hidden", "noise"):
+        if kind is not None and name in given:
+            raise WrongUse(f"{options.flag(name)} has no effect: it is of the network for tables; leave it out.")
     values = options.settings_given([field.name for field in dataclasses.fields(FitSettings)], given)
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:
@@ -191,16 +250,32 @@ def run_settings(given: dict[str, Any], data: "TableData", task: "Task", num_cla
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**values)
+    fit = FitSettings(**{**(kind.defaults if kind is not None else {}), **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])
         else:
+            suits = None if kind is None or loaded is None else kind.network(loaded.labeled[0])
             parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
-            learner = fit.network(task, model=given.get("model"), model_parameters=parameters)
+            learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
         return RunSettings(config=config, learner=learner, data=data, **own)
+
+
+def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
+    """Print what was found: how many samples and labels there are, and of which classes."""
+    import numpy as np
+
+    codes, pool = loaded.labeled[1], loaded.unlabeled
+    counts = np.bincount(codes, minlength=len(loaded.classes)) if codes.ndim == 1 else (codes == 1).sum(axis=0)
+    kind = getattr(data, "of", "rows")
+    parts = [f"{len(codes):,} labeled", f"{0 if pool is None else len(pool):,} unlabeled"]
+    parts += [f"{len(part[1]):,} for {name}" for name in ("validation", "test") if (part := getattr(loaded, name))]
+    say(f"Found {kind} in {data.path}: {', '.join(parts)}.")
+    shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
+    more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
+    say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
@@ -208,20 +283,23 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
     from surelabel.data.encoding import measurement
 
     single, codes = data.task == "single", data.labeled[1]
+    where = f"{'Folder' if path.is_dir() else 'File'} '{path}'"
     if single and "gamma" in given:
         raise WrongUse("--gamma has no effect: the table has one label a sample; leave it out.")
     if single and len(data.classes) < 2:
-        raise DataError(f"File '{path}' has the class {data.classes[0]!r} alone; label some rows of another class.")
+        raise DataError(f"{where} has the class {data.classes[0]!r} alone; label some rows of another class.")
     missing = _without_label(data, codes)
     if missing:
-        raise DataError(f"File '{path}' has no labeled row left for class {missing[0]!r}; label some, or leave it out.")
+        raise DataError(f"{where} has no labeled row left for class {missing[0]!r}; label some, or leave it out.")
     value = measurement(data.classes) if single or "separator" in given else None
     if value is not None:
         remedy = "sort them into ranges, or write them as words if each is a class"
-        raise DataError(f"File '{path}': labels such as {value:g} measure something and name no class; {remedy}.")
+        raise DataError(f"{where}: labels such as {value:g} measure something and name no class; {remedy}.")
     if data.unlabeled is None and (codes >= 0).all():
         remedy = "leave some label cells empty, or say with --unlabeled which label means unlabeled"
-        raise DataError(f"File '{path}' has no unlabeled row to self-train on; {remedy}.")
+        if path.is_dir():
+            remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
+        raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
     for text in doubts(data, given):
         warn(text)
 
@@ -248,7 +326,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
     if not single:
         yield from one_sided(codes, data.classes)
     shape = as_source("labeled", data.labeled[0]).sample_shape
-    if len(shape) > 1 and not {"model", "estimator"} & set(given):
+    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or given["data"].is_dir()):
         remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
         yield f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; {remedy}."
 

@@ -1,7 +1,7 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from surelabel.cli import _options as options
 from surelabel.cli import _samples
@@ -9,7 +9,7 @@ from surelabel.cli._console import err, warn
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
-    from surelabel.data.source import ArraySource
+    from surelabel.data.source import Source
     from surelabel.settings import RunSettings
 
 EXAMPLES = ("surelabel label runs/iris pool.csv --out labels.csv",)
@@ -23,6 +23,7 @@ def command(
     out: Path | None = options.OUT,
     entries: bool = options.ENTRIES,
     id: str | None = options.ID,
+    on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     trust: list[str] | None = options.TRUST,
     trust_code: bool = options.TRUST_CODE,
     force: bool = options.FORCE,
@@ -58,7 +59,7 @@ def command(
     )
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, given = _samples.read_samples(folder.settings, file, id, with_labels=True)
+    samples, given = _samples.read_samples(folder.settings, file, id, with_labels=True, on_error=on_error or "stop")
     pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
     columns = label_columns(pool, folder.settings, entries)
     if "given" in columns:
@@ -71,7 +72,7 @@ def command(
         err.print(line, markup=False, soft_wrap=True)
 
 
-def label_samples(learner: Any, samples: "ArraySource", settings: "RunSettings", network: int) -> "PoolLabels":
+def label_samples(learner: Any, samples: "Source", settings: "RunSettings", network: int) -> "PoolLabels":
     """Label samples as the loop labels the pool with this round's network, before balancing."""
     from surelabel.data.draws import seed_for
     from surelabel.data.pool import join, label_chunk

@@ -1,7 +1,7 @@
 """`surelabel predict`: the run's last model on new samples, one deterministic pass."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
@@ -23,6 +23,7 @@ def command(
     proba: bool = options.option("Add a column with each class's probability.", "--proba", value=False),
     entries: bool = options.ENTRIES,
     id: str | None = options.ID,
+    on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     trust: list[str] | None = options.TRUST,
     trust_code: bool = options.TRUST_CODE,
     force: bool = options.FORCE,
@@ -39,7 +40,7 @@ def command(
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, _ = read_samples(folder.settings, file, id)
+    samples, _ = read_samples(folder.settings, file, id, on_error=on_error or "stop")
     p = learner.predict_proba(samples)
     write(predictions(samples.ids, p, folder.settings, proba, entries), out, force, excel_safe)
 

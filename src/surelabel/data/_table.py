@@ -24,7 +24,7 @@ class Request:
     """What the caller asks of a table; `features` is None when every other column is a feature.
 
     With `labels_if_there` the labels are left out where the file lacks one of their columns. `labels_path` is the .npy
-    file with the labels of another.
+    file with the labels of another. `group` is the column that says which rows belong together.
     """
 
     labels: tuple[str, ...]
@@ -34,6 +34,7 @@ class Request:
     marks: LabelMarks
     labels_if_there: bool
     labels_path: Path | None
+    group: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,7 @@ class Table:
         feature_names: Names of x's columns; empty where x has more than two dimensions.
         label_names: The label columns' names; for several columns these are the classes.
         several: Whether a label is a tuple of classes.
+        groups: The group of each row, object (N,); None where none was asked for.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Table:
     feature_names: tuple[str, ...]
     label_names: tuple[str, ...]
     several: bool = False
+    groups: Array | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,6 +76,7 @@ class Columns:
         labels: positions, in the order asked for.
         id: position, if there is one.
         droppable: whether a feature may be left out; a trained model needs all of its features.
+        group: position, if there is one.
     """
 
     names: tuple[str, ...]
@@ -80,11 +84,13 @@ class Columns:
     labels: tuple[int, ...]
     id: int | None
     droppable: bool
+    group: int | None = None
 
     @property
     def used(self) -> tuple[int, ...]:
-        """Positions of the features, then of the labels, then of the id."""
-        return self.features + self.labels + (() if self.id is None else (self.id,))
+        """Positions of the features, then of the labels, of the id and of the group."""
+        single = tuple(position for position in (self.id, self.group) if position is not None)
+        return self.features + self.labels + single
 
     def named(self, positions: Iterable[int]) -> tuple[str, ...]:
         """Return the names of some columns."""
@@ -103,7 +109,8 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
     wanted = () if request.labels_if_there and not set(request.labels) <= set(names) else request.labels
     labels = tuple(find("label column", name) for name in wanted)
     id_position = None if request.id_column is None else find("id column", request.id_column)
-    taken = [*labels] if id_position is None else [*labels, id_position]
+    group = None if request.group is None else find("group column", request.group)
+    taken = [*labels, *(position for position in (id_position, group) if position is not None)]
     if request.features is None:
         named = [*taken, *(find("column to drop", name) for name in request.drop)]
         features = _other_columns(path, names, {*request.drop, *(names[position] for position in taken)})
@@ -113,7 +120,7 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
     if len(set(named)) < len(named):
         twice = next(position for position in named if named.count(position) > 1)
         raise DataError(f"File '{path}': column {names[twice]!r} is named twice, for two parts; name it once.")
-    return Columns(tuple(names), features, labels, id_position, request.features is None)
+    return Columns(tuple(names), features, labels, id_position, request.features is None, group)
 
 
 def build_table(
@@ -134,7 +141,8 @@ def build_table(
     # A label is a reference to a string, and so is an id; without ids rows are numbered in 64 bits.
     check_size(path, rows * (4 * num_features + 8 * num_labels + 8))
     x = np.empty((rows, num_features), dtype=np.float32)
-    y, ids, done, size = [], [], 0, 0
+    y, done, size = [], 0, 0
+    ids, groups = list[Cells](), list[Cells]()
     for batch in batches:
         if not len(batch[0]):
             continue  # a block of empty lines
@@ -142,9 +150,12 @@ def build_table(
         if done > rows:
             raise rows_differ(path, rows, done)
         places = [Place(path, name, start) for name in columns.named(columns.used)]
-        if columns.id is not None:
-            ids.append(text_in(places[-1], batch[-1]))
-            size += 2 * ids[-1].nbytes  # they lie in memory twice, as Arrow's and as Python's
+        behind = num_features + num_labels
+        for part, position in ((ids, columns.id), (groups, columns.group)):
+            if position is not None:
+                part.append(text_in(places[behind], batch[behind]))
+                size += 2 * part[-1].nbytes  # it lies in memory twice, as Arrow's and as Python's
+                behind += 1
         cells_of_labels = batch[num_features : num_features + num_labels]
         texts = [
             text_in(*pair, lists=num_labels == 1) for pair in zip(places[num_features:], cells_of_labels, strict=False)
@@ -162,12 +173,17 @@ def build_table(
     row_ids = np.arange(rows) if columns.id is None else ids_in(Place(path, columns.names[columns.id]), ids)
     several = num_labels > 0 and marks.separator is not None
     names = columns.named(columns.features), columns.named(columns.labels)
-    return Table(path, x, np.concatenate(y) if y else None, row_ids, *names, several)
+    belongs = (
+        None
+        if columns.group is None
+        else np.array([cell for part in groups for cell in part.to_pylist()], dtype=np.object_)
+    )
+    return Table(path, x, np.concatenate(y) if y else None, row_ids, *names, several, belongs)
 
 
 def check_finite(path: Path, x: Array, names: Sequence[str], droppable: bool, before: int = 0) -> None:
     """Refuse a feature that is missing, infinite or too large for 32 bits; it looks at a few rows at a time."""
-    rows = max(1, (1 << 20) // (x.size // len(x)))
+    rows = max(1, (1 << 20) // max(1, x.size // len(x)))
     for start in range(0, len(x), rows):
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
@@ -253,8 +269,6 @@ def _trained_features(path: Path, names: Sequence[str], features: Sequence[str])
     if missing:
         lacks = f"{len(missing)} of the {len(features)} feature columns that the model was trained on"
         raise DataError(f"File '{path}' lacks {lacks}: {listed(missing)}; add them. It has {listed(names)}.")
-    if not features:
-        raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     return tuple(position[name] for name in features)
 
 

@@ -17,6 +17,8 @@ A refused picture never becomes zeros. Damage that leaves a JPEG of the right le
 told from a picture.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, ClassVar, Literal, TypeAlias
 
@@ -105,21 +107,37 @@ def decode_picture(
     return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
 
 
+def picture_size(path: Path) -> tuple[int, int]:
+    """Return the width and the height of a picture, which its file says before its pixels."""
+    from PIL import Image
+
+    with _faults_named(str(path)), Image.open(path, formats=FORMATS) as image:
+        return image.size
+
+
 def _load(name: str, file: Path | BinaryIO, side: int) -> "Image.Image":
     """Return a file's first picture upright, its pixels read."""
-    from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageFile, ImageOps
 
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         raise InvalidInputError("PIL.ImageFile.LOAD_TRUNCATED_IMAGES hides truncated pictures; switch it off.")
+    with _faults_named(name), Image.open(file, formats=FORMATS) as image:
+        # Asked before the pixels are read: a damaged header may claim any size.
+        if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+            raise Image.DecompressionBombError(f"{image.width} x {image.height}")
+        image.draft(None, (2 * side, 2 * side))
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        return image
+
+
+@contextmanager
+def _faults_named(name: str) -> Iterator[None]:
+    """Turn what Pillow raises on a file into one line that names it."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        with Image.open(file, formats=FORMATS) as image:
-            # Asked before the pixels are read: a damaged header may claim any size.
-            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
-                raise Image.DecompressionBombError(f"{image.width} x {image.height}")
-            image.draft(None, (2 * side, 2 * side))
-            image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return image
+        yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         limit = f"PIL.Image.MAX_IMAGE_PIXELS, {Image.MAX_IMAGE_PIXELS} ({shown(error, quote=False, limit=120)})"
         raise DataError(f"Picture '{name}' has more pixels than {limit}; make it smaller, or raise it.") from error

@@ -1,7 +1,7 @@
 """A run's data by reference: a table (path and content hash), or a function that makes it."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -26,6 +26,7 @@ from surelabel.data._table import without_counts
 from surelabel.data._values import LabelMarks, stated
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
+from surelabel.data.splits import Split
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 
@@ -54,7 +55,8 @@ class RunData:
         test: samples and labels whose score is recorded.
         truth: the pool's labels where known, -1 where not, (N,) or (N, C).
         feature_names: names of a table's columns.
-        left_out: names of a table's columns that only count its rows.
+        groups: which samples belong together, those labeled first and then the pool's, (N,); None: none do.
+        learned: settings of the data that were learned from the samples, for a run to keep.
     """
 
     labeled: tuple[Any, Codes]
@@ -65,7 +67,8 @@ class RunData:
     test: tuple[Any, Codes] | None = None
     truth: Codes | None = None
     feature_names: Sequence[str] | None = field(default=None)
-    left_out: Sequence[str] = ()
+    groups: npt.NDArray[Any] | None = None
+    learned: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TableData(Settings):
@@ -80,6 +83,7 @@ class TableData(Settings):
         id_column: the column that names each row.
         drop: columns that are not features.
         use: columns that are features although they only count the rows.
+        group: the column that says which rows belong together: they are on one side of every split.
         unlabeled: a label that means unlabeled, beside the empty cell.
         labels_path: an .npy file with the labels of an .npy file.
         labels_sha256: its content hash.
@@ -100,6 +104,7 @@ class TableData(Settings):
     id_column: str | None = None
     drop: tuple[str, ...] = ()
     use: tuple[str, ...] = ()
+    group: str | None = None
     unlabeled: str | None = None
     labels_path: Path | None = None
     labels_sha256: str | None = None
@@ -166,31 +171,30 @@ class TableData(Settings):
         if table.y is None:
             remedy = "name its label column with --label, or an .npy file of labels with --labels-file"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
-        classes = _classes(table, table.y)
-        codes = _codes(table, table.y, classes)
+        classes = class_names(table, table.y)
+        codes = class_codes(table, table.y, classes)
         table, left_out = without_counts(table, self.use)
-        labeled, unlabeled = np.flatnonzero(_has_label(codes)), np.flatnonzero(~_has_label(codes))
-        if not len(labeled):
-            raise DataError(f"File '{table.path}' has no labeled row; fill in the label of some rows of each class.")
+        labeled, validation_rows, pool = split_rows(
+            f"File '{table.path}'", table.ids, codes, self.validation, self.validation_seed, table.groups
+        )
         settled = self.replace(drop=(*self.drop, *left_out))
         validation = settled._held_out_file(self.validation_path, table, labeled, classes)
         if self.validation:
-            held_out = _held_out_rows(table, codes, labeled, self.validation, self.validation_seed)
-            validation = _part(table, codes, held_out)
-            labeled = np.setdiff1d(labeled, held_out)
+            validation = _part(table, codes, validation_rows)
         return RunData(
             labeled=_part(table, codes, labeled),
-            unlabeled=_part(table, codes, unlabeled)[0] if len(unlabeled) else None,
+            unlabeled=_part(table, codes, pool)[0] if len(pool) else None,
             classes=classes,
             task="single" if codes.ndim == 1 else "multi",
             validation=validation,
             test=settled._held_out_file(self.test_path, table, labeled, classes),
             feature_names=list(table.feature_names) or None,
-            left_out=left_out,
+            groups=None if table.groups is None else table.groups[np.concatenate([labeled, pool])],
+            learned={"drop": settled.drop},
         )
 
     def _read(self, path: Path, **options: Any) -> Table:
-        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled")
+        names = ("labels", "separator", "none", "id_column", "drop", "unlabeled", "group")
         return read_table(path, **{name: getattr(self, name) for name in names}, **options)
 
     def _held_out_file(
@@ -204,8 +208,8 @@ class TableData(Settings):
         assert table.y is not None
         if other.y is None or (other.y.shape[1:], other.several) != (table.y.shape[1:], table.several):
             raise DataError(f"File '{path}' must have labels of the kind and number that '{self.path}' has; add them.")
-        codes = _codes(other, other.y, classes)
-        rows = np.flatnonzero(_has_label(codes))
+        codes = class_codes(other, other.y, classes)
+        rows = np.flatnonzero(has_label(codes))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
         _warn_of_learned_rows(path, other.x[rows], self.path, table.x[labeled])
@@ -266,7 +270,7 @@ def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, le
         warnings.warn(f"{found}; if they are the same samples, remove them: scores would be too good.", stacklevel=2)
 
 
-def _classes(table: Table, y: npt.NDArray[Any]) -> list[str]:
+def class_names(table: Table, y: npt.NDArray[Any]) -> list[str]:
     """Return the names of the classes: numbers in their order, "10" after "9", anything else as text."""
     if y.ndim == 2:
         return list(table.label_names)
@@ -278,7 +282,7 @@ def _classes(table: Table, y: npt.NDArray[Any]) -> list[str]:
     return sorted(names, key=int) if whole else sorted(names)
 
 
-def _codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
+def class_codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
     """Return the class index of each row, (N,), or what it says of each class, (N, C); -1 where that is unknown.
 
     A row's tuple says 0 of classes that it does not name.
@@ -307,26 +311,62 @@ def _named(table: Table, y: npt.NDArray[Any]) -> set[str]:
     return set().union(*map(stated, labels)) if table.several else labels
 
 
-def _has_label(codes: Codes) -> npt.NDArray[np.bool_]:
+def has_label(codes: Codes) -> npt.NDArray[np.bool_]:
+    """Return which rows have a label, or part of one, (N,)."""
     return np.asarray((codes >= 0).reshape(len(codes), -1).any(axis=1))
 
 
-def _held_out_rows(
-    table: Table, codes: Codes, labeled: npt.NDArray[np.int64], share: float, seed: int
-) -> npt.NDArray[np.int64]:
-    """Draw the share of the labeled rows by a hash of (seed, id), of each class alike; one of each stays labeled."""
-    drawn = draw(seed, "validation", sample_keys(table.ids[labeled]))
-    group = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
-    chosen = []
-    for value in np.unique(group):
-        rows = np.flatnonzero(group == value)
-        count = min(round(share * len(rows)), len(rows) - 1)
-        chosen.append(labeled[rows[np.argsort(drawn[rows], kind="stable")[:count]]])
-    held_out = np.sort(np.concatenate(chosen))
-    if not len(held_out):
+def split_rows(
+    where: str, ids: npt.NDArray[Any], codes: Codes, share: float, seed: int, groups: npt.NDArray[Any] | None = None
+) -> Split:
+    """Return the rows that are labeled, held out and pool; the share is held out by a hash of (seed, id).
+
+    Of each class alike, and one of each stays labeled. With groups, whole groups are held out by a hash of
+    (seed, group), and unlabeled rows of these groups are in no part.
+
+    Args:
+        where: what an error calls the data.
+        ids: the rows' names, (N,).
+        codes: class indices, or 0, 1 and -1 of each class; -1: unlabeled.
+        share: of the labeled rows, held out.
+        seed: draws them.
+        groups: which rows belong together, (N,); None stands for a group of its own.
+    """
+    labeled, pool = np.flatnonzero(has_label(codes)), np.flatnonzero(~has_label(codes))
+    if not len(labeled):
+        raise DataError(f"{where} has no labeled row; fill in the label of some rows of each class.")
+    if not share:
+        return Split(labeled, labeled[:0], pool)
+    keys = sample_keys(ids) if groups is None else group_keys(groups)
+    of_class = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
+    _, of_class = np.unique(of_class, return_inverse=True)
+    left = np.bincount(of_class)
+    wanted = np.minimum(np.round(share * left), left - 1)
+    held_out = np.zeros(len(labeled), dtype=bool)
+    drawn = draw(seed, "validation", keys[labeled])
+    order = np.argsort(drawn, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1):
+        counts = np.bincount(of_class[members], minlength=len(left))
+        # A group is held out while one of its classes has too few, and each class keeps a labeled row.
+        if (wanted[counts > 0] > 0).any() and (left - counts > 0).all():
+            held_out[members] = True
+            wanted, left = wanted - counts, left - counts
+    if not held_out.any():
         problem = f"a validation share of {share} of {len(labeled)} labeled rows is no row of any class"
-        raise DataError(f"File '{table.path}': {problem}; raise the share or label more rows.")
-    return held_out
+        raise DataError(f"{where}: {problem}; raise the share or label more rows.")
+    validation = labeled[held_out]
+    return Split(labeled[~held_out], validation, pool[~np.isin(keys[pool], keys[validation])])
+
+
+def group_keys(groups: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Return a key for each row that rows of one group share, (N,); a row without a group has one of its own.
+
+    >>> keys = group_keys(np.array(["ann", "bob", "ann", None, None], dtype=object))
+    >>> keys[0] == keys[2], len(np.unique(keys))
+    (np.True_, 4)
+    """
+    alone = [f"row {row}" if name is None or name == "" else f"group {name}" for row, name in enumerate(groups)]
+    return sample_keys(np.array(alone, dtype=object))
 
 
 def _part(table: Table, codes: Codes, rows: npt.NDArray[np.int64]) -> tuple[ArraySource, Codes]:

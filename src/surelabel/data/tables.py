@@ -20,7 +20,7 @@ from surelabel.data._table import Request, Table
 from surelabel.data._values import LabelMarks
 from surelabel.errors import DataError, InvalidInputError
 
-__all__ = ["Table", "content_hash", "read_table", "write_table"]
+__all__ = ["Table", "content_hash", "read_labels", "read_table", "write_table"]
 
 _READERS = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_csv),
@@ -28,6 +28,8 @@ _READERS = {
     ".npz": read_npz,
     ".npy": read_npy,
 }
+_ARRAYS = (".npz", ".npy")
+"""Their columns have no names."""
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 # What a spreadsheet takes for the beginning of a formula, as the Open Worldwide Application Security Project lists it.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
@@ -45,6 +47,7 @@ def read_table(
     separator: str | None = None,
     none: str | None = None,
     labels_if_there: bool = False,
+    group: str | None = None,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -67,6 +70,7 @@ def read_table(
             empty cell is unlabeled.
         none: A label that means none of the classes, beside the separator alone.
         labels_if_there: Whether a file without these label columns is read without labels.
+        group: The column that says which rows belong together, such as those of one patient; it is not a feature.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -75,21 +79,45 @@ def read_table(
     >>> table.x.tolist(), table.y.tolist(), table.feature_names
     ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
     """
-    path = Path(path)
     for argument, names in (("labels", labels), ("drop", drop), ("features", features)):
         if isinstance(names, str):  # it would be taken apart into letters
             raise InvalidInputError(f"{argument} must be a list of column names; write [{names!r}], not {names!r}.")
+    path = Path(path)
+    if features is not None and not features and path.suffix.lower() not in _ARRAYS:
+        raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     marks = LabelMarks(unlabeled, separator, none)
     marks.check(labels)
     used = None if features is None else tuple(features)
     labels_path = None if labels_path is None else Path(labels_path)
-    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path)
+    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path, group)
+    return _read(path, request)
+
+
+def read_labels(path: Path, labels: Sequence[str], marks: LabelMarks, files: str, group: str | None = None) -> Table:
+    """Return the labels of files that a table names: its `ids` are the names, `x` has no columns.
+
+    Args:
+        path: A .csv, .csv.gz, .tsv, .tsv.gz or .parquet file.
+        labels: One label column, or one column of 0 and 1 for each class.
+        marks: How label cells are read.
+        files: The column that names the files.
+        group: The column that says which files belong together.
+    """
+    marks.check(labels)
+    if path.suffix.lower() in _ARRAYS:
+        raise DataError(f"File '{path}' must be a table with the columns {files!r} and {labels[0]!r}; write a .csv.")
+    return _read(path, Request(tuple(labels), files, (), (), marks, False, None, group))
+
+
+def _read(path: Path, request: Request) -> Table:
     check_file(path)
     read = next((read for ending, read in _READERS.items() if path.name.lower().endswith(ending)), None)
     if read is None:
         raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")
-    if labels_path is not None and read is not read_npy:
+    if request.labels_path is not None and read is not read_npy:
         raise InvalidInputError(f"labels_path is for .npy files; name the label column of '{path}'.")
+    if request.group is not None and path.suffix.lower() in _ARRAYS:
+        raise InvalidInputError(f"'group' is for tables with named columns, not for '{path}'; leave it out.")
     return read(path, request)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from surelabel.base.text import is_text
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import sample_keys
-from surelabel.data.run_data import RunData, TableData
+from surelabel.data.run_data import RunData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.data.splits import split_hash
 from surelabel.data.training_set import as_pair
@@ -37,9 +37,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
             raise InvalidInputError(f"The class {name!r} holds a lone surrogate, which cannot be written; rename it.")
     if config.num_classes not in (None, len(classes)):
         raise InvalidInputError(f"config.num_classes is {config.num_classes}; the data have {len(classes)} classes.")
-    source = settings.data
-    if isinstance(source, TableData):
-        source = source.replace(drop=(*source.drop, *data.left_out))
+    source = None if settings.data is None else settings.data.replace(**data.learned)
     return settings.replace(
         fingerprint=fingerprint(data),
         config=config.replace(num_classes=len(classes)),

@@ -1,0 +1,36 @@
+"""Kinds of samples, one file each: how they are found and read, and which network and augmentation suit them.
+
+`KINDS` has those that come as files in folders. Tables and arrays come in one file, and `surelabel.data` reads them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from surelabel.errors import DataError
+from surelabel.kinds.kind import Kind, walk
+from surelabel.kinds.pictures import Pictures
+
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(),)}
+"""By the name that `--kind` has for it."""
+
+
+def guess(path: Path) -> Kind:
+    """Return the kind that most files in a folder are of, told by their endings.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cat.jpg").touch(), (folder / "dog.PNG").touch(), (folder / "notes.txt").touch()
+    (None, None, None)
+    >>> guess(folder).name
+    'pictures'
+    """
+    counts = Counter(kind.name for file in walk(path) for kind in _kinds_of(file))
+    if not counts:
+        known = "; ".join(f"{kind.name}: {', '.join(kind.endings)}" for kind in KINDS.values())
+        raise DataError(f"Folder '{path}' has no file of a kind that is known ({known}); check the path.")
+    return KINDS[counts.most_common(1)[0][0]]
+
+
+def _kinds_of(file: Path) -> Iterator[Kind]:
+    return (kind for kind in KINDS.values() if file.suffix.lower() in kind.endings)

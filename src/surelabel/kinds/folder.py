@@ -1,0 +1,295 @@
+"""Samples that are files in a folder: `CLASS/...` and `unlabeled/...`, or any tree beside a table of labels."""
+
+import dataclasses
+import hashlib
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from surelabel.base.references import changed_file, file_hash
+from surelabel.base.settings import Seed, Settings
+from surelabel.base.text import is_text, listed
+from surelabel.base.trust import Reference
+from surelabel.data._values import LabelMarks
+from surelabel.data.decoding import DecodeSettings, OnError, decode_files
+from surelabel.data.images import data_folder
+from surelabel.data.run_data import Codes, RunData, class_codes, class_names, group_keys, has_label, split_rows
+from surelabel.data.source import Source, Subset
+from surelabel.data.tables import Table, content_hash, read_labels
+from surelabel.errors import DataError
+from surelabel.kinds import KINDS
+from surelabel.kinds.kind import Kind, walk
+
+UNLABELED = "unlabeled"
+"""The folder, beside those of the classes, whose files are the pool."""
+FILE = "file"
+"""The column of a table of labels that names the files."""
+
+
+class FolderData(Settings):
+    """Files in a folder; one without a label belongs to the pool. A sample's id is its file's path in the folder.
+
+    Attributes:
+        of: which kind the files are of, by its name in `KINDS`.
+        path: the folder.
+        sha256: hash of the names and contents of its files; `load` learns it, and refuses a folder that differs.
+        labels_path: a table with the labels of the files; None: the first folder of a file's path names its class.
+        labels_sha256: its content hash.
+        labels: its label column, or one of 0, 1 and -1 (unknown) for each class.
+        separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
+        none: a label that means none of the classes, beside the separator alone.
+        unlabeled: a label that means unlabeled, beside the empty cell.
+        group: the column of the table that says which files belong together: they are on one side of every split.
+        test_path: a folder with a folder for each class, for the test score.
+        test_sha256: hash of the names and contents of its files.
+        validation: share of the labeled files that is held out, of each class alike; 0: none. Files with the same
+            content are on one side.
+        validation_seed: draws these files.
+        validation_path: a folder with a folder for each class, in place of the share.
+        validation_sha256: hash of the names and contents of its files.
+        on_error: "stop" refuses a file that cannot be read; "skip" leaves it out.
+        skipped: files that could not be read when the run began.
+        reading: how files are read; None: chosen by looking at some of them.
+    """
+
+    kind: Literal["folder"] = "folder"
+    of: str
+    path: Path
+    sha256: str | None = None
+    labels_path: Path | None = None
+    labels_sha256: str | None = None
+    labels: tuple[str, ...] = Field(("label",), min_length=1)
+    separator: str | None = None
+    none: str | None = None
+    unlabeled: str | None = None
+    group: str | None = None
+    test_path: Path | None = None
+    test_sha256: str | None = None
+    validation: float = Field(0.0, ge=0, lt=1)
+    validation_seed: Seed = 0
+    validation_path: Path | None = None
+    validation_sha256: str | None = None
+    on_error: OnError = "stop"
+    skipped: tuple[str, ...] = ()
+    reading: DecodeSettings | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.of not in KINDS:
+            raise ValueError(f"'of' must be one of {', '.join(KINDS)}; got {self.of!r}")
+        if self.labels_path is None and self.group is not None:
+            raise ValueError(f"'group' ({self.group!r}) is a column of the table of labels; name that table too")
+        if self.validation and self.validation_path is not None:
+            raise ValueError(f"Give either validation ({self.validation}) or validation_path, not both")
+        self.marks.check(self.labels)
+        return self
+
+    @property
+    def marks(self) -> LabelMarks:
+        """How cells of labels are read."""
+        return LabelMarks(self.unlabeled, self.separator, self.none)
+
+    def references(self) -> Iterator[Reference]:
+        """Yield all code that the settings name: none."""
+        yield from ()
+
+    def pinned(self) -> Self:
+        """Return the settings with absolute paths and the hash of the table of labels; `load` learns those of folders.
+
+        Folders are hashed where they are read, once.
+        """
+        paths = {name: getattr(self, name) for name in ("path", "labels_path", "test_path", "validation_path")}
+        changes: dict[str, Any] = {name: Path.cwd() / path for name, path in paths.items() if path is not None}
+        if self.labels_path is not None:
+            changes["labels_sha256"] = self.labels_sha256 or content_hash(self.labels_path)
+        return self.replace(**changes)
+
+    def moved(self, path: Path) -> Self:
+        """Return the settings for a folder that lies elsewhere now; `load` refuses it where its content differs."""
+        return self.replace(path=Path.cwd() / path)
+
+    def load(self) -> RunData:
+        """Read the files; refuse a folder whose content has changed."""
+        kind = KINDS[self.of]
+        if self.labels_sha256 is not None and self.labels_path is not None:
+            _check_hash(self.labels_path, self.labels_sha256, content_hash(self.labels_path))
+        main = _Files.find(self.path, kind, self.sha256)
+        labels = _labels_of_folders(main) if self.labels_path is None else self._labels_of_table(main, self.labels_path)
+        assert labels.y is not None
+        classes = class_names(labels, labels.y)
+        main = main.without(self.skipped)
+        settings = self.reading or kind.reading(list(main.paths.values()))
+        samples, skipped = main.decoded(settings, self.on_error)
+        places = {name: row for row, name in enumerate(labels.ids.tolist())}
+        kept = np.array([places[name] for name in samples.ids.tolist()])
+        codes = class_codes(labels, labels.y, classes)[kept]
+        groups = main.content_of(samples.ids) if labels.groups is None else labels.groups[kept]
+        where = f"Folder '{self.path}'"
+        labeled, held_out, pool = split_rows(where, samples.ids, codes, self.validation, self.validation_seed, groups)
+        given = samples.ids[labeled]
+        _warn_of_contradictions(main, given, codes[labeled])
+        parts = {
+            name: self._held_out_folder(name, kind, settings, classes, main.content_of(given))
+            for name in ("test", "validation")
+        }
+        validation = (Subset(samples, held_out), codes[held_out]) if self.validation else parts["validation"][0]
+        learned = {"reading": settings, "skipped": (*self.skipped, *skipped), "sha256": main.sha256}
+        return RunData(
+            labeled=(Subset(samples, labeled), codes[labeled]),
+            unlabeled=Subset(samples, pool) if len(pool) else None,
+            classes=classes,
+            task="single" if codes.ndim == 1 else "multi",
+            validation=validation,
+            test=parts["test"][0],
+            groups=groups[np.concatenate([labeled, pool])],
+            learned=learned | {f"{name}_sha256": part[1] for name, part in parts.items()},
+        )
+
+    def read(self, path: Path, on_error: OnError = "stop") -> Source:
+        """Return new files, read as those of the run; `path` is a folder with any tree, or one file."""
+        assert self.reading is not None
+        return _Files.find(path, KINDS[self.of]).decoded(self.reading, on_error)[0]
+
+    def _held_out_folder(
+        self, name: str, kind: Kind, settings: DecodeSettings, classes: list[str], learned: npt.NDArray[Any]
+    ) -> tuple[tuple[Source, Codes] | None, str | None]:
+        path, expected = getattr(self, f"{name}_path"), getattr(self, f"{name}_sha256")
+        if path is None:
+            return None, None
+        files = _Files.find(path, kind, expected)
+        labels = _labels_of_folders(files)
+        assert labels.y is not None
+        codes = class_codes(labels, labels.y, classes)
+        if self.labels_path is not None and (len(self.labels) > 1 or self.separator is not None):
+            problem = "has one class for each folder, and the run's files have several labels"
+            raise DataError(f"Folder '{path}' {problem}; hold out a share: --validation 0.2.")
+        samples, _ = files.decoded(settings, self.on_error)
+        place = {name: row for row, name in enumerate(labels.ids.tolist())}
+        codes = codes[[place[name] for name in samples.ids.tolist()]]
+        rows = np.flatnonzero(has_label(codes))
+        same = int(np.isin(files.content_of(samples.ids[rows]), learned).sum())
+        if same:
+            found = f"{same} of the {len(rows)} files in '{path}' are labeled files of '{self.path}' too"
+            warnings.warn(f"{found}; remove them: scores would be too good.", stacklevel=2)
+        return (Subset(samples, rows), codes[rows]), files.sha256
+
+    def _labels_of_table(self, files: "_Files", path: Path) -> Table:
+        """Return the labels of all files, in their order; a file without a row is unlabeled."""
+        table = read_labels(path, self.labels, self.marks, FILE, self.group)
+        assert table.y is not None
+        row = {str(name).removeprefix("./"): number for number, name in enumerate(table.ids.tolist())}
+        unknown = [name for name in row if name not in files.paths]
+        if unknown:
+            problem = f"names {len(unknown)} files that are not in '{files.root}', {listed(unknown, 3)}"
+            raise DataError(f"File '{path}' {problem}; write paths as they are below that folder.")
+        rows = np.array([row.get(name, -1) for name in files.paths])
+        y = table.y[rows]
+        y[rows < 0] = None if y.ndim == 1 else -1
+        groups = None if table.groups is None else table.groups[rows]
+        if groups is not None:
+            groups[rows < 0] = None
+        return dataclasses.replace(table, y=y, ids=np.array(list(files.paths)), groups=groups)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """The files of one kind in a folder.
+
+    Attributes:
+        root: the folder.
+        paths: by their names, the paths below the folder with /.
+        hashes: of their contents.
+    """
+
+    root: Path
+    paths: Mapping[str, Path]
+    hashes: Mapping[str, str]
+
+    @classmethod
+    def find(cls, root: Path, kind: Kind, expected: str | None = None) -> Self:
+        """Look for the files of a kind; refuse a folder with another hash than is expected."""
+        if not root.exists():
+            raise DataError(f"Folder '{root}' does not exist; check the path.")
+        found = {path.relative_to(root).as_posix(): path for path in walk(root)} if root.is_dir() else {root.name: root}
+        paths = {name: path for name, path in found.items() if path.suffix.lower() in kind.endings}
+        others = [name for name in found if name not in paths]
+        if not paths:
+            raise DataError(f"'{root}' has no {kind.name} ({', '.join(kind.endings)}); check the path.")
+        if others:
+            text = f"{len(others)} files in '{root}' are no {kind.name} and are left out: {listed(others, 3)}."
+            warnings.warn(text, stacklevel=3)
+        for name, path in paths.items():
+            _check_name(root, name, path)
+        files = cls(root, paths, {name: file_hash(path) for name, path in paths.items()})
+        _check_hash(root, expected, files.sha256)
+        return files
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all names and contents."""
+        lines = "".join(f"{digest} {name}\n" for name, digest in self.hashes.items())
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+    def without(self, names: Sequence[str]) -> Self:
+        """Return all files but these; their hash stays that of all."""
+        return dataclasses.replace(self, paths={name: path for name, path in self.paths.items() if name not in names})
+
+    def decoded(self, settings: DecodeSettings, on_error: OnError) -> tuple[Source, tuple[str, ...]]:
+        """Return the files' samples, and the names of those that could not be read."""
+        # One cache for one content: files of other folders may have the same names, sizes and times.
+        cache = data_folder() / "decoded" / self.sha256[:16]
+        samples, faults = decode_files(self.paths, cache, settings, on_error=on_error)
+        return samples, tuple(faults)
+
+    def content_of(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the content hash of some of the files."""
+        return np.array([self.hashes[name] for name in names.tolist()], dtype=object)
+
+
+def _labels_of_folders(files: _Files) -> Table:
+    """Return the class of each file: the first folder in its name."""
+    tops = [name.partition("/") for name in files.paths]
+    lone = [top for top, slash, _ in tops if not slash]
+    if lone:
+        remedy = f"put each into the folder of its class, or into '{UNLABELED}', or name a table with --labels-file"
+        raise DataError(f"Folder '{files.root}' has {len(lone)} files outside of its folders, {lone[0]!r}; {remedy}.")
+    y = np.array([None if top == UNLABELED else top.strip() for top, _, _ in tops], dtype=object)
+    nothing = np.empty((len(y), 0), dtype=np.float32)
+    return Table(files.root, nothing, y, np.array(list(files.paths)), (), ("label",))
+
+
+def _warn_of_contradictions(files: _Files, names: npt.NDArray[Any], codes: Codes) -> None:
+    """Warn of files that are the same, byte for byte, and have different labels."""
+    content = group_keys(files.content_of(names))
+    labels = {(key, code.tobytes()) for key, code in zip(content.tolist(), codes, strict=True)}
+    twice = [key for key, number in Counter(key for key, _ in labels).items() if number > 1]
+    if twice:
+        same = names[content == twice[0]].tolist()
+        found = f"{len(twice)} contents have several labels: {listed(same, 3)} are the same file"
+        warnings.warn(f"{found}; correct their labels.", stacklevel=3)
+
+
+def _check_name(root: Path, name: str, path: Path) -> None:
+    """Refuse what a run could not note, and a link out of the folder."""
+    if not is_text(name):
+        raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
+    if path.is_symlink():
+        target = Path(os.path.realpath(path))
+        if not target.is_relative_to(os.path.realpath(root)):
+            raise DataError(
+                f"'{path}' is a link to '{target}', outside of '{root}'; copy the file, or remove the link."
+            )
+    if not path.is_file():
+        raise DataError(f"'{path}' is not a plain file; remove it.")
+
+
+def _check_hash(path: Path, expected: str | None, found: str) -> None:
+    if expected not in (None, found):
+        raise changed_file(path, str(expected), found)

@@ -1,0 +1,72 @@
+"""What a kind of samples has to say for itself, and the files of a folder."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from surelabel.augment.settings import AugmentSettings
+from surelabel.data.decoding import DecodeSettings
+from surelabel.data.source import Source
+
+_LOOKED_AT = 1024
+"""Samples that the mean and the spread of a channel are learned from."""
+
+
+class Network(NamedTuple):
+    """The network that suits samples of a kind.
+
+    Attributes:
+        model: reference to its factory.
+        parameters: what the factory is called with.
+        augment: what samples go through in training.
+    """
+
+    model: str
+    parameters: dict[str, Any]
+    augment: AugmentSettings
+
+
+class Kind(ABC):
+    """A kind of samples that come as files in a folder."""
+
+    name: ClassVar[str]
+    endings: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Values of `surelabel.base.defaults.FitDefaults` that suit such samples better than those for tables."""
+    linear: ClassVar[str]
+    """Reference to the linear classifier that networks are compared with."""
+
+    @abstractmethod
+    def reading(self, files: Sequence[Path]) -> DecodeSettings:
+        """Choose how files are read, by looking at some of them; the run keeps it."""
+
+    @abstractmethod
+    def network(self, samples: Source) -> Network:
+        """Choose a network for samples, uint8 of shape (N, channels, ...)."""
+
+
+def walk(root: Path) -> Iterator[Path]:
+    """Yield the files below a folder in the order of their names, but for hidden ones; links to folders are not taken.
+
+    A folder that may not be read is an error: its samples would be missing without a word.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(root, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
+
+
+def channel_statistics(samples: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and the standard deviation of each channel, of values in 0 to 1, from some of the samples."""
+    rows = np.unique(np.linspace(0, len(samples) - 1, _LOOKED_AT).astype(np.int64))
+    values = np.asarray(samples[rows], dtype=np.float32).swapaxes(0, 1) / 255
+    flat = values.reshape(len(values), -1)
+    # A channel of one value only is left as it is.
+    return tuple(map(float, flat.mean(axis=1))), tuple(map(float, np.maximum(flat.std(axis=1), 1e-3)))

@@ -1,0 +1,51 @@
+"""Pictures: JPEG, PNG and others, as squares of one size, and a convolutional network."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from surelabel.augment.settings import AugmentSettings
+from surelabel.data.pictures import PictureSettings, picture_size
+from surelabel.data.source import Source
+from surelabel.errors import DataError
+from surelabel.kinds.kind import Kind, Network, channel_statistics
+
+SIDES = 8, 32
+"""The smallest and the largest side that pictures are read at."""
+_LOOKED_AT = 100
+
+
+class Pictures(Kind):
+    """Pictures are read as squares of the usual shorter side, between `SIDES`, in color."""
+
+    name = "pictures"
+    endings = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.003,
+        "batch_size": 64,
+        "min_steps": 400,
+        "epochs": 20,
+        "dropout": 0.3,
+    }
+    linear = "surelabel.kinds.linear:LinearOnPixels"
+
+    def reading(self, files: Sequence[Path]) -> PictureSettings:
+        """Choose the side by the sizes of some of the files; one that cannot be read is told later."""
+        sizes = []
+        for place in np.unique(np.linspace(0, len(files) - 1, _LOOKED_AT).astype(int)):
+            try:
+                sizes.append(min(picture_size(files[place])))
+            except DataError:
+                continue
+        usual = int(np.median(sizes)) if sizes else SIDES[1]
+        return PictureSettings(side=min(max(usual, SIDES[0]), SIDES[1]))
+
+    def network(self, samples: Source) -> Network:
+        """Return two convolutions for the smallest pictures, a Wide ResNet for others."""
+        side, (mean, std) = samples.sample_shape[-1], channel_statistics(samples)
+        augment = AugmentSettings(crop=max(1, side // 8), mean=mean, std=std)
+        if side <= 16:
+            return Network("surelabel.models.image:small_image_network", {"width": 32}, augment)
+        return Network("surelabel.models.wide_resnet:wide_resnet", {"depth": 10, "width": 2}, augment)
