@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.augment.geometry import flip_and_crop
+from surelabel.base.defaults import FitDefaults
 from surelabel.core.arrays import bad_argument, require_count
 from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
@@ -44,8 +45,8 @@ class RandomAugmentation(UncertaintyEstimator):
         (torch.Size([5, 3]), True)
     """
 
-    passes: int = 10
-    temperature: float = 2.0
+    passes: int = FitDefaults.passes
+    temperature: float = FitDefaults.temperature
     task: Task = "single"
     crop: int = 4
     flip: bool = True

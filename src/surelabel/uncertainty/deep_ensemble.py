@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PASSES
 from surelabel.core.arrays import bad_argument, require_count
 from surelabel.core.labels import Task
@@ -38,7 +39,7 @@ class DeepEnsemble(UncertaintyEstimator):
     """
 
     members: int = 5
-    temperature: float = 2.0
+    temperature: float = FitDefaults.temperature
     task: Task = "single"
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PASSES, TEMPERATURES
 from surelabel.core.arrays import bad_argument, require_count, require_number
 from surelabel.core.labels import Task, check_task
@@ -80,7 +81,7 @@ class Deterministic(UncertaintyEstimator):
         [[0.5, 0.5]]
     """
 
-    temperature: float = 2.0
+    temperature: float = FitDefaults.temperature
     task: Task = "single"
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task
 from surelabel.models.dropout import BLOCK_SIZE, DropBlock2d, replace_dropout
@@ -67,8 +68,8 @@ class MCDropout(UncertaintyEstimator):
         (torch.Size([5, 3]), True)
     """
 
-    passes: int = 10
-    temperature: float = 2.0
+    passes: int = FitDefaults.passes
+    temperature: float = FitDefaults.temperature
     stochastic_layers: LayerTypes = ()
     task: Task = "single"
     shared: bool = True
