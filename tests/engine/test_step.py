@@ -72,7 +72,7 @@ def test_a_step_is_used_again_as_long_as_its_shape_stays(made: list[Step], caplo
     assert len(made) == 3
     assert torch.equal(weights[0], weights[4])
     assert torch.equal(weights[1], weights[3])
-    assert caplog.text.count("made once more") == 2
+    assert caplog.text.count("made again") == 2
     assert "batches of 4 rows" in caplog.text
     assert "negative_batch_size" in caplog.text
 
@@ -152,12 +152,12 @@ def test_the_users_choice_of_algorithms_is_put_back() -> None:
 def test_a_network_that_cannot_learn_is_named() -> None:
     network = nn.Linear(3, 2).requires_grad_(False)
     settings = TrainingSettings()
-    with pytest.raises(ValueError, match="no parameter that learns"):
+    with pytest.raises(ValueError, match="no trainable parameter"):
         Trainer(settings, CPU).train(network, training_set(), UPSMethod("single", settings), seed=0)
 
 
 HOST_DRAWS: dict[str, Callable[[], object]] = {
-    "torch's generator of the CPU": lambda: torch.rand(1),
+    "torch's CPU generator": lambda: torch.rand(1),
     "Python's random": random.random,
     "numpy's random": lambda: np.random.rand(),
 }
@@ -200,9 +200,10 @@ def test_what_cannot_be_captured_is_a_warning_or_where_a_graph_was_asked_for_an_
         assert step is not None
         with caplog.at_level(logging.WARNING, logger="surelabel"):
             assert step._can_be_captured() == (dropout == 0.0)
-    assert caplog.text.count("runs without a CUDA graph, and slower: the network or the loss draws from torch's") == 1
+    message = "runs without a CUDA graph, which is slower: the network or the loss draws from torch's"
+    assert caplog.text.count(message) == 1
     step.settings = settings.replace(cuda_graph=True)
-    with pytest.raises(InvalidInputError, match=r"cuda_graph=True cannot be: .*draws from torch's.*set None"):
+    with pytest.raises(InvalidInputError, match=r"cuda_graph=True is not possible: .*draws from torch's.*set None"):
         step._can_be_captured()
 
 
@@ -230,16 +231,16 @@ def fit_pictures(make: Callable[[], nn.Module], samples: np.ndarray, **settings:
     "first", [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(3), nn.LayerNorm(8), nn.AvgPool2d(2)], ids=lambda m: type(m).__name__
 )
 def test_whole_numbers_that_a_network_cannot_take_are_named(first: nn.Module, kind: type) -> None:
-    message = rf"cannot take samples of torch.{kind.__name__}, as they are stored.*augment=AugmentSettings\(mean="
+    message = rf"cannot take samples stored as torch.{kind.__name__}: .*augment=AugmentSettings\(mean="
     with pytest.raises(InvalidInputError, match=message):
         fit_pictures(lambda: conv_network(first), PICTURES.astype(kind))
 
 
 def test_whole_numbers_are_named_where_they_are_labeled() -> None:
     learner = fit_pictures(conv_network, PICTURES.astype(np.float32))
-    with pytest.raises(InvalidInputError, match=r"cannot take samples of torch.uint8"):
+    with pytest.raises(InvalidInputError, match=r"cannot take samples stored as torch.uint8"):
         list(learner.predict(ArraySource(PICTURES), seed=0))
-    with pytest.raises(InvalidInputError, match=r"cannot take samples of torch.uint8"):
+    with pytest.raises(InvalidInputError, match=r"cannot take samples stored as torch.uint8"):
         learner.predict_proba(ArraySource(PICTURES))
 
 

@@ -293,7 +293,7 @@ def test_the_last_layer_is_left_out_where_the_classes_differ(tmp_path: Path, cap
     with caplog.at_level(logging.INFO, logger="surelabel"):
         load_pretrained(model, path)
     assert [record.getMessage() for record in caplog.records] == [
-        f"'{path}' has another number of classes (9 and 5): its last layer 'fc' is left out"
+        f"'{path}' differs in number of classes (9 and 5): its last layer 'fc' is left out"
     ]
     for name, value in model.state_dict().items():
         assert torch.equal(value, fresh.get(name, state[name])), name
@@ -316,7 +316,7 @@ def test_files_without_counters_or_in_half_precision_are_read(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"conv1.weight": None, "fc.bias": None}, r"missing: conv1.weight, fc.bias\. Use weights of this"),
+        ({"conv1.weight": None, "fc.bias": None}, r"missing: conv1.weight, fc.bias\. Use weights of the same"),
         (
             {"head.a": (1,), "head.b": (1,), "head.c": (1,), "head.d": (1,), "head.e": (1,)},
             "unexpected: head.a, head.b, head.c and 2 more",
@@ -364,7 +364,7 @@ def test_files_that_are_no_weights_are_named_and_no_code_of_theirs_runs(
     with pytest.raises(InvalidInputError, match=r"Got epoch, state_dict; save state_dict\(\)"):
         load_pretrained(nn.Linear(1, 1), "checkpoint.pth")
     torch.save(torch.zeros(1), "tensor.pth")
-    with pytest.raises(InvalidInputError, match="must hold tensors by their names. Got Tensor"):
+    with pytest.raises(InvalidInputError, match="must hold tensors by name. Got Tensor"):
         load_pretrained(nn.Linear(1, 1), "tensor.pth")
     with pytest.raises(InvalidInputError, match="'nowhere.pth' cannot be read as weights .*No such file"):
         load_pretrained(nn.Linear(1, 1), "nowhere.pth")

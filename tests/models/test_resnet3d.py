@@ -113,7 +113,7 @@ def test_clips_of_other_sizes_work(stem: Any, shape: tuple[int, ...]) -> None:
         ("torchvision", (3, 16, 112, 15), "at least 8 frames of 16 x 16"),
         ("paper", (3, 15, 112, 112), "at least 16 frames of 32 x 32 for stem 'paper'"),
         ("paper", (3, 16, 31, 112), "at least 16 frames of 32 x 32"),
-        ("torchvision", (3, 112, 112), "must be .channels, frames, height, width.*for pictures use resnet50"),
+        ("torchvision", (3, 112, 112), "must be .channels, frames, height, width.*resnet50 for images"),
     ],
 )
 def test_clips_that_are_too_short_or_too_small_or_no_clips_are_named(

@@ -275,13 +275,11 @@ def test_augmentation_without_chance_is_refused(values: dict[str, Any], message:
 
 
 def test_what_cannot_be_flipped_or_shifted_is_refused() -> None:
-    with pytest.raises(
-        InvalidInputError, match=r"must be pictures \(N, channels, height, width\).* Got shape \(5, 4\)"
-    ):
+    with pytest.raises(InvalidInputError, match=r"must be images \(N, channels, height, width\).* Got shape \(5, 4\)"):
         RandomAugmentation().estimate(nn.Linear(4, 3), torch.zeros(5, 4))
-    with pytest.raises(InvalidInputError, match=r"smaller than the pictures' sides, \(8, 8\). Got 8"):
+    with pytest.raises(InvalidInputError, match=r"smaller than the images' sides, \(8, 8\). Got 8"):
         RandomAugmentation(crop=8).estimate(nn.Flatten(), torch.zeros(5, 1, SIDE, SIDE))
-    with pytest.raises(NotStochasticError, match=r"All 10 views of each picture gave the same output"):
+    with pytest.raises(NotStochasticError, match=r"All 10 views of each image gave the same output"):
         RandomAugmentation().estimate(nn.Flatten(), torch.zeros(5, 1, SIDE, SIDE), check=True)
 
 
@@ -318,7 +316,7 @@ class Memberless(Noisy):
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (Useless(), "Useless has no 'estimate' of its own"),
+        (Useless(), "Useless does not define 'estimate'"),
         (Memberless(), "'members of Memberless' argument must be a whole number of at least 1. Got 0"),
     ],
 )
@@ -329,7 +327,7 @@ def test_an_estimator_that_lacks_something_is_refused_before_training(wrong: Any
 
 def test_samples_that_an_estimator_does_not_take_are_refused_before_training() -> None:
     rows = ArraySource(np.ones((9, 4), np.float32))
-    with pytest.raises(InvalidInputError, match=r"must be pictures .* Got shape \(8, 4\) instead"):
+    with pytest.raises(InvalidInputError, match=r"must be images .* Got shape \(8, 4\) instead"):
         check_random(TorchLearner(uncertainty=RandomAugmentation(), device="cpu"), rows, 3)
     for uncertainty in (DeepEnsemble(), Deterministic(), Noisy()):
         check_random(TorchLearner(uncertainty=uncertainty, device="cpu"), rows, 3)

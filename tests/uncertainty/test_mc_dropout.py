@@ -488,11 +488,11 @@ def test_an_unknown_task_is_refused(estimator):
     ("layers", "message"),
     [
         (nn.RReLU, r"must be a tuple of layer classes, .* Got <class .*RReLU'> instead"),
-        ((nn.RReLU(),), r"derived from torch.nn.Module\. Got \(RReLU.* not a layer made from it"),
+        ((nn.RReLU(),), r"derived from torch.nn.Module\. Got \(RReLU.* not an instance"),
         ((int,), r"derived from torch.nn.Module\. Got \(<class 'int'>"),
-        ((nn.BatchNorm1d,), r"must not take in normalization layers.* Got BatchNorm1d instead"),
-        ((nn.InstanceNorm2d,), r"must not take in normalization layers.* Got InstanceNorm2d instead"),
-        ((nn.Module,), r"must not take in normalization layers.* Got Module instead"),
+        ((nn.BatchNorm1d,), r"must not include normalization layers.* Got BatchNorm1d instead"),
+        ((nn.InstanceNorm2d,), r"must not include normalization layers.* Got InstanceNorm2d instead"),
+        ((nn.Module,), r"must not include normalization layers.* Got Module instead"),
     ],
 )
 def test_wrong_layer_types_are_refused(layers, message):

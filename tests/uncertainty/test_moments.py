@@ -101,7 +101,7 @@ def test_fewer_than_two_passes_have_no_spread():
 
 
 def test_a_pass_of_another_shape_is_refused_instead_of_broadcast():
-    with pytest.raises(InvalidInputError, match=r"one shape. Got \(2, 3\) and \(1, 3\)"):
+    with pytest.raises(InvalidInputError, match=r"need the same shape. Got \(2, 3\) and \(1, 3\)"):
         moments_of([torch.zeros(2, 3), torch.zeros(1, 3)])
 
 

@@ -437,8 +437,8 @@ class Keeping(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
-        (lambda: OtherRandomness(random.random), "generator of Python or numpy"),
-        (lambda: OtherRandomness(np.random.random), "generator of Python or numpy"),
+        (lambda: OtherRandomness(random.random), "Python's or numpy's generator"),
+        (lambda: OtherRandomness(np.random.random), "Python's or numpy's generator"),
         (Keeping, "'0' (Keeping) keeps a pass's tensor in 'last'"),
     ],
 )

@@ -1,4 +1,7 @@
-"""The whole chain in the published order: RandAugment, flip, crop, jitter, normalize, hole; before it, cutting out."""
+"""The chain in the published order: RandAugment, flip, crop, jitter, normalize, hole.
+
+Windows of clips and squares of frames are cut out before that.
+"""
 
 import warnings
 
@@ -16,13 +19,13 @@ from surelabel.errors import InvalidInputError
 
 
 class Augment:
-    """Augments a batch on the device it is on, each sample by its own draws.
+    """Augments a batch on its own device, each sample with its own draws.
 
-    What is off costs nothing. Nothing in the chain waits for the device, and all of it compiles into one graph
-    (`torch.compile(fullgraph=True)`). A sample comes out the same whatever batch it is in.
+    Operations that are off cost nothing. Nothing in the chain waits for the device, and the whole chain compiles into
+    one graph (`torch.compile(fullgraph=True)`). The result for a sample does not depend on the batch it is in.
 
     Args:
-        settings: what the samples go through.
+        settings: which augmentations run.
 
     Example:
         >>> images = torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
@@ -33,14 +36,15 @@ class Augment:
 
     def __init__(self, settings: AugmentSettings) -> None:
         if settings.magnitude is not None and settings.operations == 0:
-            message = f"'magnitude' ({settings.magnitude}) is ignored: 'operations' is 0, and RandAugment off."
+            message = f"'magnitude' ({settings.magnitude}) is ignored: 'operations' is 0, so RandAugment is off."
             warnings.warn(message, UserWarning, stacklevel=2)
         self.settings = settings
 
     def __call__(self, images: Tensor, draws: Draws) -> Tensor:
-        """Return augmented and normalized images, float32 of shape (N, C, H, W), from uint8 ones of that shape.
+        """Return augmented and normalized images, float32 of shape (N, C, H, W), from uint8 images of that shape.
 
-        Of clips (N, C, T, H, W) all frames go through the same. Where settings cut something out, T, H and W are less.
+        All frames of a clip (N, C, T, H, W) are augmented alike. If the settings cut out a window or a square, the
+        result has smaller T, H and W.
         """
         self._check_images(images)
         assert draws.count == images.shape[0]
@@ -53,11 +57,11 @@ class Augment:
         return augmented.transpose(1, 2) if images.ndim == 5 else augmented.squeeze(1)
 
     def plain(self, images: Tensor, window: int | None = None) -> Tensor:
-        """Return normalized images and nothing else, as labeling and testing use them.
+        """Return images that are only normalized, for labeling and testing.
 
         Args:
             images: uint8 of shape (N, C, H, W), or clips (N, C, T, H, W).
-            window: which of the `test_windows` of clips; None: the middle one.
+            window: which of the `test_windows` of a clip; None: the middle one.
         """
         self._check_images(images)
         settings = self.settings
@@ -77,7 +81,7 @@ class Augment:
     def _check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or images.ndim not in (4, 5):
             got = f"{images.dtype} of shape {tuple(images.shape)}"
-            remedy = "pass images as they were read, the chain normalizes them"
+            remedy = "pass images as they were read, since the chain normalizes them"
             raise bad_argument("images", "be uint8 of shape (N, C, H, W) or (N, C, T, H, W)", got, remedy)
         if images.ndim == 4 and self.settings.window:
             got = f"window={self.settings.window} and images of shape {tuple(images.shape)}"
@@ -102,7 +106,7 @@ class Augment:
         mean, std = self.settings.mean or (0.0,) * channels, self.settings.std or (1.0,) * channels
         for name, values in (("mean", mean), ("std", std)):
             if len(values) != channels:
-                raise bad_argument(name, f"have one number per channel, {channels}", values, "give the data's own")
+                raise bad_argument(name, f"have one number per channel, {channels}", values, "use those of your data")
         scale = per_channel([1 / (LARGEST * deviation) for deviation in std], levels)
         shift = per_channel([-center / deviation for center, deviation in zip(mean, std, strict=True)], levels)
         return levels * scale + shift

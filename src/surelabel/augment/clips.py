@@ -1,7 +1,7 @@
 """Windows of clips and squares of frames: "spatial crop and temporal jittering", which the paper uses for video.
 
-A clip is stored as `passages` stretches of consecutive frames, one after another. A window is consecutive frames of one
-stretch, so that no window jumps from one to the next. An image is a clip of one frame.
+A clip is stored as `passages` stretches of consecutive frames, one after another. A window is a run of frames
+within one stretch, so it never jumps from one stretch to the next. An image is a clip of one frame.
 """
 
 import torch
@@ -13,19 +13,19 @@ from surelabel.core.arrays import bad_argument
 from surelabel.errors import InvalidInputError
 
 Place = tuple[Tensor, Tensor, Tensor]
-"""Where each sample is cut out: its first frame, row and column, int64 of shape (N,) each."""
+"""Where each cut begins: the first frame, row and column of each sample, int64 of shape (N,) each."""
 
 
 def cut(clips: Tensor, place: Place, size: tuple[int, int, int]) -> Tensor:
-    """Cut frames, rows and columns out of clips, at a place of each one's own.
+    """Cut frames, rows and columns out of clips, each at its own place.
 
     Args:
         clips: shape (N, C, T, H, W).
-        place: the first frame, row and column of each.
+        place: the first frame, row and column for each clip.
         size: how many frames, rows and columns, (t, h, w).
 
     Returns:
-        Shape (N, t, C, h, w): frame by frame, as the operations on images take them.
+        Shape (N, t, C, h, w): frame by frame, as the image operations expect.
 
     Example:
         >>> clips = torch.arange(6).reshape(1, 1, 2, 1, 3)
@@ -51,12 +51,12 @@ def cut_size(shape: torch.Size, settings: AugmentSettings) -> tuple[int, int, in
     passages, window, side = settings.passages, settings.window, settings.side
     if frames % passages or window > frames // passages or (passages > 1 and not window):
         raise InvalidInputError(
-            f"Clips of {frames} frames must be 'passages' stretches of equal length, each with room for a 'window'. "
-            f"Got passages={passages} and window={window}; give the passages that the clips were stored with, and a "
-            "window above 0 where there are several (16 is usual)."
+            f"Clips of {frames} frames must have 'passages' stretches of equal length, each with room for a 'window'. "
+            f"Got passages={passages} and window={window}; use the passages that the clips were stored with, and a "
+            "window above 0 if there are several (16 is usual)."
         )
     if side > min(height, width):
-        raise bad_argument("side", f"be at most the images' sides, {(height, width)}", side, "112 of 128 is usual")
+        raise bad_argument("side", f"be no larger than the images, {(height, width)}", side, "112 of 128 is usual")
     return window or frames, side or height, side or width
 
 
@@ -72,14 +72,14 @@ def random_place(shape: torch.Size, size: tuple[int, int, int], passages: int, d
 
 
 def middle(clips: Tensor, size: tuple[int, int, int], passages: int, window: int = 0, windows: int = 1) -> Tensor:
-    """Cut the middle out of clips, shape (N, C, t, h, w): of the middle passage, its middle window and square.
+    """Cut the middle window and square out of the middle passage of clips, shape (N, C, t, h, w).
 
     Args:
         clips: shape (N, C, T, H, W).
         size: how many frames, rows and columns, (t, h, w).
-        passages: what the clips are made of.
-        window: which of several windows.
-        windows: how many there are, each the middle of a passage; these are spread evenly.
+        passages: how many passages a clip consists of.
+        window: which window, from 0.
+        windows: how many windows there are, each in the middle of a passage; these passages are evenly spaced.
 
     Example:
         >>> clips = torch.arange(12).reshape(1, 1, 12, 1, 1)

@@ -1,15 +1,14 @@
 """Operations on levels: a pixel's new level follows from its old one, or from a blend with a duller image.
 
-Images are float32 (N, C, H, W) holding whole grey levels 0 to 255; each operation takes one number for each image,
+Images are float32 (N, C, H, W) holding whole grey levels 0 to 255; each operation takes one number per image,
 shape (N,), and agrees with Pillow's `ImageOps` and `ImageEnhance` within one grey level.
 
-*Point operations* are plain formulas, so they take a table of the 256 levels as well, shape (N, C, 256, 1), in which
-the pixels are then looked up: an image of 32 x 32 pixels has four times as many pixels as grey levels, a larger one far
-more.
+*Point operations* are plain formulas, so they can run on a table of the 256 levels, shape (N, C, 256, 1), in which the
+pixels are then looked up. That is less work: even a 32 x 32 image has four times as many pixels as grey levels.
 
 *Enhancements* blend the image with a duller one, `dull + factor (level - dull)`: black (brightness), its mean grey
-(contrast), its grey version (color) or a smoothed one (sharpness). A factor of 1 changes nothing, 0 leaves the dull
-image, above 1 goes away from it.
+(contrast), its grey version (color) or a smoothed one (sharpness). A factor of 1 changes nothing, 0 gives the dull
+image, and more than 1 moves away from it.
 """
 
 from collections.abc import Sequence
@@ -43,31 +42,31 @@ def per_channel(values: Sequence[float], images: Tensor) -> Tensor:
 
 
 def whole(values: Tensor) -> Tensor:
-    """Cut off what is behind the point and clip to grey levels, as Pillow does.
+    """Drop the fraction and clip to grey levels, as Pillow does.
 
-    A product such as 0.34 * 50 is a whole number but for its last bit, and a fused multiply-add moves that bit. The
-    hair that is added keeps the level the same on every device, eager or compiled.
+    A product such as 0.34 * 50 may miss a whole number by its last bit, and a fused multiply-add changes that bit. The
+    tiny number that is added first gives the same level on every device, eager or compiled.
     """
     return torch.floor(values + _HAIR).clamp(0.0, LARGEST)
 
 
 def check_color(images: Tensor, what: str) -> None:
-    """Refuse images that are neither grey nor red, green and blue: only for operations that need to know."""
+    """Refuse images that are neither grey nor RGB, for the operations that depend on it."""
     if images.shape[1] not in (1, 3):
         must, got = f"have 1 (grey) or 3 (red, green, blue) channels for {what}", f"{images.shape[1]} channels"
         raise bad_argument("images", must, got, f"leave {what} out")
 
 
 def grey_levels(images: Tensor) -> Tensor:
-    """Return the levels 0 to 255 as an image of one channel, shape (1, 1, 256, 1)."""
+    """Return the levels 0 to 255 as a one-channel image, shape (1, 1, 256, 1)."""
     return torch.arange(LEVELS, dtype=torch.float32, device=images.device).reshape(1, 1, LEVELS, 1)
 
 
 def histogram(images: Tensor) -> Tensor:
     """Count the pixels of each grey level, float32 of shape (N, C, 256).
 
-    Counts are whole numbers below 2**24, which float32 adds without rounding: the order of the additions, which differs
-    from run to run on a GPU, does not matter.
+    Counts are whole numbers below 2**24, which float32 adds without rounding. So the order of the additions, which
+    varies from run to run on a GPU, does not matter.
 
     Example:
         >>> histogram(torch.tensor([[[[0.0, 255.0, 255.0]]]]))[0, 0, [0, 1, 255]]
@@ -93,32 +92,32 @@ def lookup(images: Tensor, table: Tensor) -> Tensor:
 def equalizing_table(images: Tensor) -> Tensor:
     """Return level -> (step // 2 + pixels below the level) // step, shape (N, C, 256, 1), Pillow's equalization.
 
-    `step` is a 255th of the pixels that are below the channel's highest level. Where it is 0 (one level only, or
-    nearly) the table changes nothing.
+    `step` is a 255th of the pixels that are below the channel's highest level. If it is 0 (only one level, or
+    nearly so), the table changes nothing.
 
     Example:
         >>> equalizing_table(torch.arange(256.0).reshape(1, 1, 16, 16).clamp(min=128))[0, 0, [128, 129, 255], 0]
         tensor([  0., 129., 255.])
     """
     counts = histogram(images)
-    # Whole numbers, since torch has no deterministic running sum of floating point numbers on a GPU.
+    # Integers, because torch has no deterministic cumulative sum of floats on a GPU.
     through = counts.to(torch.int32).cumsum(2, dtype=torch.int32)
     below = through.to(torch.float32) - counts
     pixels = images.shape[2] * images.shape[3]
-    # Levels above the highest have all pixels below them, so the largest smaller number belongs to the highest.
+    # Levels above the highest have all pixels below them; the largest count short of that is the highest level's.
     below_highest = torch.where(below < pixels, below, 0.0).amax(2, keepdim=True)
     step = torch.floor((below_highest + 0.5) / (LEVELS - 1))
-    # Half a pixel more does not change a quotient of whole numbers, and spares it the rounding of the division.
+    # Adding half a pixel does not change the floor of the exact quotient, and keeps it safe from rounding.
     table = torch.floor((torch.floor(step / 2) + below + 0.5) / step.clamp(min=1)).clamp(max=LEVELS - 1)
     return torch.where(step > 0, table, grey_levels(images).squeeze(3)).unsqueeze(3)
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert the levels from the threshold on: `level if level < threshold else 255 - level`.
+    """Invert the levels at and above the threshold: `level if level < threshold else 255 - level`.
 
     Args:
         images: grey levels, shape (N, C, H, W).
-        threshold: of each image, shape (N,); 256 changes nothing, 0 inverts all.
+        threshold: one per image, shape (N,); 256 changes nothing, 0 inverts everything.
 
     Example:
         >>> solarize(torch.tensor([[[[10.0, 200.0]]]]), torch.tensor([128.0]))
@@ -132,8 +131,8 @@ def solarize_add(images: Tensor, addition: Tensor, below: float = SOLARIZE_ADD_B
 
     Args:
         images: grey levels, shape (N, C, H, W).
-        addition: of each image, shape (N,), cut to a whole number; 0 changes nothing.
-        below: the levels below this one are lightened, the same in all images.
+        addition: one per image, shape (N,), rounded down; 0 changes nothing.
+        below: levels below this one are lightened; the same for all images.
 
     Example:
         >>> solarize_add(torch.tensor([[[[10.0, 200.0]]]]), torch.tensor([100.0]))
@@ -143,11 +142,11 @@ def solarize_add(images: Tensor, addition: Tensor, below: float = SOLARIZE_ADD_B
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the topmost bits of each level: `level & ~(2 ** (8 - bits) - 1)`.
+    """Keep the highest bits of each level: `level & ~(2 ** (8 - bits) - 1)`.
 
     Args:
         images: grey levels, shape (N, C, H, W).
-        bits: of each image, whole numbers of shape (N,); 8 changes nothing, 0 leaves black.
+        bits: how many per image, whole numbers of shape (N,); 8 changes nothing, 0 gives a black image.
 
     Example:
         >>> posterize(torch.tensor([[[[100.0, 200.0]]]]), torch.tensor([1]))
@@ -174,7 +173,7 @@ def stretch(images: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
     Args:
         images: grey levels, shape (N, C, H, W).
         lowest: becomes 0, shape (N, C, 1, 1).
-        highest: becomes 255, shape (N, C, 1, 1); where it is not above `lowest`, nothing is changed.
+        highest: becomes 255, shape (N, C, 1, 1); if it is not above `lowest`, nothing changes.
 
     Example:
         >>> one = torch.ones(1, 1, 1, 1)
@@ -182,13 +181,13 @@ def stretch(images: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
         tensor([[[[  0.,  51., 255.]]]])
     """
     span = highest - lowest
-    # Half a unit more does not change a quotient of whole numbers, and spares it the rounding of the division.
+    # Adding half a unit does not change the floor of the exact quotient, and keeps it safe from rounding.
     spread = torch.floor((LARGEST * (images - lowest) + 0.5) / span.clamp(min=1)).clamp(0.0, LARGEST)
     return torch.where(span > 0, spread, images)
 
 
 def blend(dull: Tensor | float, images: Tensor, factor: Tensor) -> Tensor:
-    """Return `dull + factor (images - dull)`, cut to whole levels; the factor has shape (N,).
+    """Return `dull + factor (images - dull)`, rounded down to whole levels; the factor has shape (N,).
 
     Example:
         >>> blend(100.0, torch.tensor([[[[50.0, 200.0]]]]), torch.tensor([1.5]))
@@ -200,7 +199,7 @@ def blend(dull: Tensor | float, images: Tensor, factor: Tensor) -> Tensor:
 def grey(images: Tensor) -> Tensor:
     """Return `(19595 red + 38470 green + 7471 blue + 32768) // 65536`, Pillow's luma, shape (N, 1, H, W).
 
-    The sum stays below 2**24, so float32 holds it exactly. An image of one channel is its own grey version.
+    The sum stays below 2**24, so float32 holds it exactly. A one-channel image is its own grey version.
 
     Example:
         >>> grey(torch.tensor([255.0, 0.0, 0.0]).reshape(1, 3, 1, 1)).item()
@@ -223,7 +222,7 @@ def mean_grey(images: Tensor) -> Tensor:
 
 
 def smooth(images: Tensor) -> Tensor:
-    """Return the mean over 3 x 3 pixels, the middle one counted 5 times, rounded; border pixels stay as they are.
+    """Return the rounded mean over 3 x 3 pixels, with the middle one counted 5 times; border pixels do not change.
 
     Example:
         >>> smooth(torch.tensor([[[[0.0, 0, 0], [0, 130, 0], [0, 0, 0]]]]))[0, 0, 1]
@@ -233,7 +232,7 @@ def smooth(images: Tensor) -> Tensor:
     padded = functional.pad(images, (1, 1, 1, 1))
     rows = padded[:, :, :-2] + padded[:, :, 1:-1] + padded[:, :, 2:]
     total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4.0 * images
-    # The total is a whole number: with the half it is never near a multiple of 13, however the division rounds.
+    # The total is a whole number, so with the half it is never near a multiple of 13, however the division rounds.
     smoothed = torch.floor((total + 6.5) / 13.0)
     inside = _inside(height, images.device)[:, None] & _inside(width, images.device)
     return torch.where(inside, smoothed, images)
@@ -265,7 +264,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def color(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the grey version; an image of one channel stays as it is.
+    """Blend with the grey version; a one-channel image does not change.
 
     Example:
         >>> color(torch.tensor([255.0, 0.0, 0.0]).reshape(1, 3, 1, 1), torch.tensor([0.0])).flatten()
@@ -277,7 +276,7 @@ def color(images: Tensor, factor: Tensor) -> Tensor:
 def jitter(images: Tensor, draws: Draws, amount: float) -> Tensor:
     """Change brightness, contrast and color, in this order, by factors drawn from [1 - amount, 1 + amount].
 
-    The published code draws the order as well.
+    The published code also draws the order.
 
     Example:
         >>> draws = Draws(torch.tensor(0), torch.arange(2), torch.zeros(2, dtype=torch.int64))

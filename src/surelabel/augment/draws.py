@@ -1,8 +1,8 @@
-"""Random numbers of a sample on the device: a hash of (seed, epoch, sample key, operation name).
+"""Random numbers for each sample, on the device: a hash of (seed, epoch, sample key, operation name).
 
-The hash is that of `surelabel.data.draws.draw`, bit for bit, in the int64 arithmetic that every device has: products
-wrap as unsigned ones do, and a logical shift is an arithmetic one whose copies of the sign bit are masked away. A
-sample's numbers depend neither on the batch it is in nor on the device, and making them takes no host synchronization.
+It is the hash of `surelabel.data.draws.draw`, bit for bit, in int64 arithmetic, which every device has: products wrap
+like unsigned ones, and a logical shift is an arithmetic shift with the copies of the sign bit masked off. A sample's
+numbers depend neither on its batch nor on the device, and computing them needs no host synchronization.
 """
 
 import hashlib
@@ -49,12 +49,12 @@ def _mix(h: Tensor, part: Tensor | int) -> Tensor:
 
 
 class Draws:
-    """The random numbers of a batch's samples: each named draw is a hash of (seed, epoch, key, name).
+    """The random numbers for the samples of a batch: each named draw is a hash of (seed, epoch, key, name).
 
     Args:
-        seed: int64 of shape (), a tensor so that a compiled function or a CUDA graph serves every seed.
+        seed: int64 of shape (), a tensor, so that a compiled function or a CUDA graph works for every seed.
         keys: the samples' keys, int64 of shape (N,): the bits of `surelabel.data.draws.sample_keys`.
-        epochs: the epoch that each sample is in, int64 of shape (N,).
+        epochs: each sample's epoch, int64 of shape (N,).
 
     Example:
         >>> draws = Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64))
@@ -73,7 +73,7 @@ class Draws:
         self._prefix: Tensor | None = None
 
     def named(self, name: str) -> "Draws":
-        """Return the draws of another view of the same samples: its name is hashed into the seed; "" is this view.
+        """Return the draws for another view of the same samples: its name is hashed into the seed; "" is this view.
 
         >>> draws = Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64))
         >>> draws.named("second").uniform("flip")
@@ -82,7 +82,7 @@ class Draws:
         return Draws(_mix(self._seed, _name_key(name)), self._keys, self._epochs) if name else self
 
     def repeated(self, times: int) -> "Draws":
-        """Return the draws of (N * times,) samples, each one's `times` times in a row: the frames of a clip.
+        """Return draws for N * times samples, those of each sample `times` times in a row: the frames of a clip.
 
         >>> Draws(torch.tensor(0), torch.arange(2), torch.zeros(2, dtype=torch.int64)).repeated(2).uniform("flip")
         tensor([0.2649, 0.2649, 0.3683, 0.3683])
@@ -90,7 +90,7 @@ class Draws:
         return Draws(self._seed, *(part.repeat_interleave(times) for part in (self._keys, self._epochs)))
 
     def rows(self, rows: slice) -> "Draws":
-        """Return the draws of some of the samples.
+        """Return the draws for some of the samples.
 
         >>> Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64)).rows(slice(2, 4)).uniform("flip")
         tensor([0.8812, 0.2993])
@@ -99,17 +99,17 @@ class Draws:
 
     def bits(self, name: str) -> Tensor:
         """Return 64 random bits for each sample, int64 of shape (N,)."""
-        # The part that all draws share is made when one is first asked for: a batch that is not augmented needs none.
+        # The part that all draws share is computed on the first draw: a batch that is not augmented needs none.
         if self._prefix is None:
             self._prefix = _mix(_mix(_mix(torch.zeros_like(self._keys), self._seed), self._epochs), self._keys)
         return _mix(self._prefix, _name_key(name))
 
     def uniform(self, name: str) -> Tensor:
-        """Return a number in [0, 1) for each sample, float32 of shape (N,): the topmost 24 bits."""
+        """Return a number in [0, 1) for each sample, float32 of shape (N,), from the top 24 bits."""
         return _shift(self.bits(name), 64 - _UNIFORM_BITS).to(torch.float32) * 2.0**-_UNIFORM_BITS
 
     def integer(self, name: str, count: int) -> Tensor:
-        """Return one of 0, ..., count - 1 for each sample, int64 of shape (N,), from the topmost 32 bits."""
+        """Return one of 0, ..., count - 1 for each sample, int64 of shape (N,), from the top 32 bits."""
         return _shift(_shift(self.bits(name), 32) * count, 32)
 
     def sign(self, name: str) -> Tensor:

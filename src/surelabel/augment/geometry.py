@@ -1,10 +1,10 @@
-"""Geometric operations: each new pixel is the old one that an affine map points at, nearest sampling, black outside.
+"""Geometric operations: an affine map gives the old pixel for each new one; nearest sampling, black outside.
 
-Holes too: a square of an image is painted over, so that a network cannot rely on any one part of it.
+Also holes: a square of an image is painted over, so that a network cannot rely on any single part of it.
 
 A matrix (a, b, c, d, e, f) maps the new pixel (x, y) to the old one (a x + b y + c, d x + e y + f), both measured at
-pixel centers, as Pillow's `Image.transform(AFFINE)` has it. Pillow adds up in fixed point, 16 bits behind the point.
-Ties between two pixels are common (a shear by 0.04 has a whole row of them every 25 rows), so the same is done here.
+pixel centers, as in Pillow's `Image.transform(AFFINE)`. Pillow computes in fixed point, with 16 fractional bits. Ties
+between two pixels are common (a shear by 0.04 has a whole row of them every 25 rows), so this code does the same.
 """
 
 import torch
@@ -16,10 +16,10 @@ Matrix = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """(a, b, c, d, e, f), each of shape (N,)."""
 
 PAINT = (125.0, 123.0, 114.0)
-"""What cut-out paints colored images with: the mean color of photographs, as published."""
+"""What cut-out paints RGB images with: the mean color of photographs, as published."""
 
 GREY_PAINT = 123.0
-"""The same for images of one channel, or of another number."""
+"""The same for images with any other number of channels."""
 
 _FRACTION_BITS = 16
 
@@ -29,7 +29,7 @@ def affine(images: Tensor, matrix: Matrix) -> Tensor:
 
     Args:
         images: shape (N, C, H, W), sides below 2**14.
-        matrix: of each image; (1, 0, 0, 0, 1, 0) changes nothing.
+        matrix: one per image; (1, 0, 0, 0, 1, 0) changes nothing.
 
     Example:
         >>> one, zero = torch.ones(1), torch.zeros(1)
@@ -65,7 +65,7 @@ def _take(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def rotation(degrees: Tensor, height: int, width: int) -> Matrix:
-    """Return the matrix that turns images counterclockwise about their middle by an angle for each, shape (N,).
+    """Return the matrices that rotate images counterclockwise about their centers by these angles, shape (N,).
 
     Example:
         >>> [round(float(value), 3) for value in rotation(torch.tensor([90.0]), 4, 4)]
@@ -78,15 +78,15 @@ def rotation(degrees: Tensor, height: int, width: int) -> Matrix:
 
 
 def flip_and_crop(images: Tensor, flipped: Tensor, right: Tensor, down: Tensor) -> Tensor:
-    """Mirror the marked images, then cut each out `right` and `down` pixels away, the outside filled by reflection.
+    """Mirror the marked images, then move each crop `right` and `down` by some pixels; reflection fills the outside.
 
-    One gather does both. Padding by `crop` pixels and cutting out at random is `right` and `down` in [-crop, crop].
+    One gather does both. With random `right` and `down` in [-crop, crop], it is the usual padding and random crop.
 
     Args:
         images: shape (N, C, H, W).
         flipped: which images are mirrored, bool of shape (N,).
-        right: pixels, int64 of shape (N,), less than a side.
-        down: pixels, int64 of shape (N,), less than a side.
+        right: pixels, int64 of shape (N,), less than the width.
+        down: pixels, int64 of shape (N,), less than the height.
 
     Example:
         >>> images = torch.tensor([[[[1.0, 2.0, 3.0]]]])
@@ -107,15 +107,15 @@ def _reflected(shift: Tensor, side: int) -> Tensor:
 
 
 def cut_out(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) -> Tensor:
-    """Paint the pixels from `start = int(max(0, center - side / 2))` to `int(start + side)`, both included.
+    """Paint the pixels from `start = int(max(0, center - side / 2))` to `int(start + side)`, both inclusive.
 
     That is the published rectangle, which is one pixel wider than its name says.
 
     Args:
         images: grey levels, shape (N, C, H, W).
-        side: of each image's square in pixels, shape (N,); below 0 paints nothing.
-        center_x: of the square in pixels, in [0, W), shape (N,).
-        center_y: of the square in pixels, in [0, H), shape (N,).
+        side: of each image's square, in pixels, shape (N,); nothing is painted if it is below 0.
+        center_x: of the square, in pixels, in [0, W), shape (N,).
+        center_y: of the square, in pixels, in [0, H), shape (N,).
 
     Example:
         >>> cut_out(torch.zeros(1, 1, 1, 5), torch.tensor([2.0]), torch.tensor([2.5]), torch.tensor([0.5]))
@@ -136,11 +136,11 @@ def _painted(center: Tensor, side: Tensor, length: int) -> Tensor:
 
 
 def hole(images: Tensor, side: Tensor, center_x: Tensor, center_y: Tensor) -> Tensor:
-    """Set the pixels from `center - side // 2` up to `center + side // 2`, that one not included, to 0.
+    """Set the pixels from `center - side // 2` to `center + side // 2`, the last one excluded, to 0.
 
     Args:
         images: normalized, shape (N, C, H, W); 0 is then the mean color.
-        side: of each image's square in pixels, int64 of shape (N,); 1 is no hole, as published.
+        side: of each image's square, in pixels, int64 of shape (N,); 1 is no hole, as published.
         center_x: of the square, int64 of shape (N,).
         center_y: of the square, int64 of shape (N,).
 

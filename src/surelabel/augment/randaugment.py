@@ -1,9 +1,9 @@
 """RandAugment: n operations, drawn with replacement for each image, run one after another.
 
-Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2020. A step of a batch
-is branch-free: what an image has not drawn has neutral parameters for it (a factor of 1, a threshold of 256, the
-identity matrix). So a step is one table, one lookup, one blend, one gather and one mask, whatever is drawn, and nothing
-has to be asked from the device.
+Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2020. A step is
+branch-free: operations that an image did not draw get neutral parameters (a factor of 1, a threshold of 256, the
+identity matrix). So a step is one table, one lookup, one blend, one gather and one mask, whatever is drawn, and the
+host needs nothing back from the device.
 
 | operation | magnitude m of 30, as published (s = m / 30) | random (s uniform in [0, 1)) |
 |---|---|---|
@@ -16,10 +16,10 @@ has to be asked from the device.
 | color, contrast, brightness, sharpness | factor 0.1 + 1.8 s | factor 1 ± 0.9 s |
 | cut-out | 40 s pixels | 0.5 s of the shorter side |
 | auto-contrast, equalize, invert | always in full | the same |
-| identity | is not drawn | drawn like the others |
+| identity | not drawn | drawn like the others |
 
-A fixed magnitude follows the published code to the letter, its black images included, so that its runs can be repeated.
-With a random one every operation that has a strength grows from nothing (s = 0), and none leaves a black image.
+A fixed magnitude follows the published code to the letter, including black images, so that its runs can be repeated.
+With a random one, every operation with a strength starts at no change (s = 0), and none makes an image black.
 """
 
 from enum import IntEnum
@@ -36,7 +36,7 @@ HIGHEST_MAGNITUDE = 30
 
 
 class Operation(IntEnum):
-    """What an image can draw; the identity comes first, since the published code leaves it out."""
+    """The operations to draw from; the identity comes first, because the published code leaves it out."""
 
     IDENTITY = 0
     AUTO_CONTRAST = 1
@@ -58,14 +58,14 @@ class Operation(IntEnum):
 
 
 class Strengths(NamedTuple):
-    """What each operation would do to each image if it were drawn: numbers of shape (N,), or one for all.
+    """The strength of each operation for each image if it were drawn: numbers of shape (N,), or one for all.
 
     Attributes:
         degrees: of a rotation.
         shear: along either axis.
         shift_x: pixels.
         shift_y: pixels.
-        bits: that posterize keeps.
+        bits: how many posterize keeps.
         threshold: of solarize.
         addition: of solarize-add.
         add_below: the levels that solarize-add lightens.
@@ -88,7 +88,7 @@ class Strengths(NamedTuple):
 
 
 def published_strengths(magnitude: int, sign: Tensor) -> Strengths:
-    """Return the published code's strengths for a magnitude of 30 and a sign for each image, shape (N,).
+    """Return the published code's strengths for a magnitude (of 30) and a sign per image, shape (N,).
 
     Example:
         >>> published_strengths(4, torch.tensor([1.0])).bits
@@ -112,7 +112,7 @@ def published_strengths(magnitude: int, sign: Tensor) -> Strengths:
 
 
 def random_strengths(s: Tensor, sign: Tensor, height: int, width: int) -> Strengths:
-    """Return the strengths for s in [0, 1) and a sign for each image, shape (N,), of images of this size.
+    """Return the strengths for s in [0, 1) and a sign per image, shape (N,), for images of this size.
 
     Example:
         >>> random_strengths(torch.tensor([0.5]), torch.tensor([-1.0]), 32, 32).shift_x
@@ -134,11 +134,11 @@ def random_strengths(s: Tensor, sign: Tensor, height: int, width: int) -> Streng
 
 
 class Step(NamedTuple):
-    """One operation for each image of a batch, and what it does.
+    """One operation for each image of a batch, with its parameters.
 
     Attributes:
         operation: values of `Operation`, int64 of shape (N,).
-        strengths: of all operations; only the drawn one's are used.
+        strengths: of all operations; only those of the drawn one are used.
         center_x: of cut-out, pixels, shape (N,).
         center_y: of cut-out, pixels, shape (N,).
     """
@@ -150,16 +150,16 @@ class Step(NamedTuple):
 
     def drew(self, kind: Operation) -> Tensor:
         """Return which images drew this operation, bool of shape (N,)."""
-        # torch.compile cannot compare a tensor with a member of an enumeration, only with its number.
+        # torch.compile cannot compare a tensor with an enum member, only with its value.
         return self.operation.eq(kind.value)
 
     def pick(self, kind: Operation, value: Tensor | float, neutral: Tensor | float) -> Tensor:
-        """Return the value for the images that drew this operation and the neutral one for all others, shape (N,)."""
+        """Return the value for the images that drew this operation and the neutral value for all others, shape (N,)."""
         return torch.where(self.drew(kind), value, neutral)
 
 
 def draw_step(images: Tensor, draws: Draws, index: int, magnitude: int | None) -> Step:
-    """Draw an operation for each image, its sign and, where no magnitude is given, its strength.
+    """Draw an operation for each image, its sign and, if no magnitude is given, its strength.
 
     Example:
         >>> draws = Draws(torch.tensor(0), torch.arange(4), torch.zeros(4, dtype=torch.int64))
@@ -180,7 +180,7 @@ def draw_step(images: Tensor, draws: Draws, index: int, magnitude: int | None) -
 
 
 def apply_step(images: Tensor, step: Step) -> Tensor:
-    """Return the images after each one's operation: table and lookup, blend, gather, mask.
+    """Apply each image's operation: table and lookup, blend, gather, mask.
 
     Args:
         images: grey levels, shape (N, C, H, W), C = 1 or 3.
@@ -204,7 +204,7 @@ def apply_step(images: Tensor, step: Step) -> Tensor:
 
 
 def _point_table(images: Tensor, step: Step) -> Tensor:
-    """Return what each image's operation does to a level, shape (N, C, 256, 1); the levels themselves if it is none."""
+    """Return each image's new level for each old one, shape (N, C, 256, 1); the same if it drew no point operation."""
     strengths = step.strengths
     lowest, highest = color.channel_limits(images)
     stretched = color.per_image(step.drew(Operation.AUTO_CONTRAST))
@@ -223,14 +223,14 @@ def _point_table(images: Tensor, step: Step) -> Tensor:
 
 
 def _solarize_threshold(step: Step) -> Tensor:
-    """Return from which level on each image is inverted: inverting is solarizing from 0 on, shape (N,)."""
+    """Return the level from which each image is inverted, shape (N,): to invert is to solarize from 0."""
     threshold = step.pick(Operation.SOLARIZE, step.strengths.threshold, float(color.LEVELS))
     threshold = step.pick(Operation.SOLARIZE_ADD, step.strengths.add_threshold, threshold)
     return step.pick(Operation.INVERT, 0.0, threshold)
 
 
 def _matrix(step: Step, height: int, width: int) -> Matrix:
-    """Return the affine map of each image's operation: a rotation by 0 degrees, a shear by 0, a shift by 0 if none."""
+    """Return the affine map of each image's operation; the identity if it drew no geometric one."""
     strengths = step.strengths
     a, b, c, d, e, f = rotation(step.pick(Operation.ROTATE, strengths.degrees, 0.0), height, width)
     return (
@@ -244,12 +244,12 @@ def _matrix(step: Step, height: int, width: int) -> Matrix:
 
 
 def rand_augment(images: Tensor, draws: Draws, operations: int, magnitude: int | None = None) -> Tensor:
-    """Run n operations on each image, each drawn for it alone.
+    """Run n operations on each image, drawn independently for each.
 
     Args:
         images: grey levels, float32 of shape (N, C, H, W), C = 1 or 3.
-        draws: of the samples.
-        operations: n, how many are run.
+        draws: for the samples.
+        operations: n, how many to run.
         magnitude: m of 30, with the published ranges; None: drawn for each image and operation.
 
     Example:

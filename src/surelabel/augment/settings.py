@@ -1,4 +1,4 @@
-"""What an augmented sample goes through, as plain numbers. Everything is off unless it is asked for."""
+"""Which augmentations run, as plain numbers. Everything is off by default."""
 
 from typing import Self
 
@@ -14,23 +14,23 @@ class AugmentSettings(Settings):
 
     The published chain for CIFAR is `operations=3, magnitude=4, flip=True, crop=4, jitter=0.4, hole=16`, with the mean
     and the standard deviation of the data. Random crop and temporal jittering of clips, as for UCF-101, are
-    `side=112, window=16`, and come before all else. What is drawn for a clip is the same in all of its frames.
+    `side=112, window=16`, and come before everything else. All frames of a clip share the same draws.
 
     Attributes:
         flip: mirror half of the images.
-        crop: shift by up to this many pixels, the border filled by reflection; 0: off.
+        crop: shift by up to this many pixels, filling the border by reflection; 0: off.
         hole: the largest side of the square that is set to 0 after normalizing; 0: off.
         jitter: brightness, contrast and saturation change by factors in [1 - jitter, 1 + jitter]; 0: off.
         operations: how many operations RandAugment draws for an image, its n; 0: off.
         magnitude: RandAugment's m of 30, with the published ranges; None: drawn for each image and operation.
-        mean: of each channel, of values in 0 to 1; None: 0.
-        std: of each channel, of values in 0 to 1; None: 1.
-        mixup: alpha of Mixup's Beta(alpha, alpha); 0: off. `Augment` leaves it to whoever holds the targets.
-        side: cut a square of this side out of larger images or frames, the middle one in labeling and testing; 0: off.
-        window: cut so many consecutive frames out of clips, in labeling and testing from the middle; 0: all frames.
-        passages: how many stretches of consecutive frames the stored clips are made of (`ClipSettings.passages`); a
+        mean: per channel, for values from 0 to 1; None: 0.
+        std: per channel, for values from 0 to 1; None: 1.
+        mixup: alpha of Mixup's Beta(alpha, alpha); 0: off. `Augment` leaves it to the code that has the targets.
+        side: cut a square of this side out of larger images or frames, in labeling and testing the middle; 0: off.
+        window: cut this many consecutive frames out of clips, in labeling and testing the middle; 0: all frames.
+        passages: how many stretches of consecutive frames the stored clips consist of (`ClipSettings.passages`); a
             window lies within one.
-        test_windows: how many windows of a clip a test averages, at most `passages`; 1: the middle one.
+        test_windows: how many windows per clip are averaged in testing, at most `passages`; 1: the middle one.
 
     Example:
         >>> AugmentSettings(flip=True, crop=4).replace(operations=2).operations
@@ -57,7 +57,7 @@ class AugmentSettings(Settings):
             raise ValueError(f"The 'std' setting must be above 0 for every channel. Got {self.std} instead")
         if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
             got = f"{len(self.mean)} and {len(self.std)}"
-            raise ValueError(f"The 'mean' and 'std' settings must have one number for each channel. Got {got} instead")
+            raise ValueError(f"The 'mean' and 'std' settings must have one number per channel. Got {got} instead")
         if self.test_windows > self.passages:
             got = f"{self.test_windows} and {self.passages}"
             raise ValueError(f"The 'test_windows' setting must not be larger than 'passages'. Got {got} instead")

@@ -1,13 +1,13 @@
-"""Checkpoints of a network in training, so that a kill loses minutes and not the round.
+"""Checkpoints of a network in training, so that a killed run loses minutes and not the round.
 
-What the next step depends on is kept: weights and buffers, their average, the optimizer, the method's own tensors,
-torch's generators, and how many steps are done. What a step sees (rows, augmentation, rate) is a function of its
-number. So training that resumes from a checkpoint takes the same steps that it would have taken: the same bits on a
-CPU, and on a GPU with `deterministic=True`. Not kept is what a network of your own changes elsewhere: its Python
-attributes, and the generators of numpy and Python.
+A checkpoint holds everything that the next step depends on: weights and buffers, their average, the optimizer, the
+method's own tensors, torch's generators, and how many steps are done. What a step sees (rows, augmentation, rate)
+depends only on its number. So training that resumes from a checkpoint takes the same steps as if it had not stopped:
+the same bits on a CPU, and on a GPU with `deterministic=True`. A checkpoint does not hold what your own network changes
+elsewhere: its Python attributes, and numpy's and Python's generators.
 
 A checkpoint may come from anyone, as a run folder may. So each tensor must have the name, the shape and the dtype of
-the one that it is copied to: torch's fused optimizers check none of them, and would write beside what is too small.
+the one it is copied to: torch's fused optimizers check none of these, and would write past the end of a small tensor.
 """
 
 import contextlib
@@ -35,36 +35,36 @@ from surelabel.errors import RunError
 _ABOUT = "about"
 
 MadeFor = Mapping[str, int | str]
-"""What a fit depends on, numbers and texts by name."""
+"""What a fit depends on: numbers and strings by name."""
 
 
 class CheckpointStore(Protocol):
     """Where checkpoints are kept: a run's folder."""
 
     minutes: float
-    """How often one is written."""
+    """The minutes between checkpoints."""
 
     def read(self, round: int) -> bytes | None:
-        """Return what was written last in a round, whole; None where there is nothing."""
+        """Return the last checkpoint of a round; None if there is none."""
 
     def write(self, round: int, data: bytes) -> None:
-        """Put this in the place of the last one, whole or not at all."""
+        """Replace the last checkpoint, completely or not at all."""
 
 
 class FitCheckpoint:
-    """The checkpoint of one fit: of all the networks that it trains, one after another.
+    """The checkpoint of one fit, with all the networks that it trains one after another.
 
     Args:
         store: where it is kept.
-        round: of the fit.
+        round: the round of the fit.
         made_for: what the fit depends on. A checkpoint that was made for anything else, on another kind of device or by
-            another version of torch or surelabel, is left alone.
+            another version of torch or surelabel, is not used.
         device: where the networks live.
         members: how many networks the fit trains.
 
     Attributes:
-        trained: the networks whose training is over; later checkpoints of the fit hold them too.
-        seconds_before: seconds that the fit took until the checkpoint that it resumes from; 0 without one.
+        trained: the networks that are fully trained; later checkpoints of the fit hold them too.
+        seconds_before: seconds that the fit had taken at the checkpoint it resumes from; 0 without one.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FitCheckpoint:
             if not other:
                 finished, done = (_checked(about, name, int) for name in ("finished", "done"))
                 if finished >= self.members:
-                    raise ValueError(f"'finished' is {finished}, and {self.members} are trained")
+                    raise ValueError(f"'finished' is {finished}, but {self.members} networks are trained")
                 return tensors, finished, done, _checked(about, "seconds", float)
         now = _listed({name: self.made_for[name] for name in other})
         begins = f"Round {self.round} begins anew: its checkpoint was made with {_listed(other)}"
@@ -100,7 +100,7 @@ class FitCheckpoint:
 
     @contextlib.contextmanager
     def _misfit_named(self) -> Iterator[None]:
-        """Name a checkpoint that is whole, and yet is not what this network's training writes."""
+        """Report a checkpoint that is intact but does not fit this network's training."""
         try:
             yield
         except (AttributeError, LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
@@ -109,10 +109,10 @@ class FitCheckpoint:
             raise RunError(f"{problem}. Remove checkpoint.bin, and the round begins anew.") from error
 
     def finished(self, network: nn.Module) -> bool:
-        """Give the next network its weights where its training was over; tell whether that is so.
+        """Load the next network's weights if it was fully trained; return whether it was.
 
         Args:
-            network: fresh, in the place of the trained one.
+            network: a fresh network to load them into.
         """
         number = len(self.trained)
         if self._kept is None or number >= self._finished:
@@ -123,13 +123,13 @@ class FitCheckpoint:
         return True
 
     def restore(self, step: Step, steps: int) -> int:
-        """Give a step that is about to begin the state that was kept, in place; return how many of `steps` are done."""
+        """Give a new step the state that was kept, in place; return how many of `steps` are done."""
         kept, self._kept = self._kept, None
         if kept is None:
             return 0
         with self._misfit_named():
             if self._done > steps:
-                raise ValueError(f"'done' is {self._done}, and a training has {steps} steps")
+                raise ValueError(f"'done' is {self._done}, but training has {steps} steps")
             _take(kept, step.tensors())
             torch.set_rng_state(_checked_generator(kept.pop("generator")))
             if self.device.type == "cuda":
@@ -139,8 +139,8 @@ class FitCheckpoint:
         return self._done
 
     def __enter__(self) -> Self:
-        """Hold signals back between steps, so that none is kept by half; a second signal is not held back."""
-        # In another thread signals are not ours to hold.
+        """Hold a signal back until a step is complete, so that none is saved half done; a second one acts at once."""
+        # Only the main thread can set signal handlers.
         if threading.current_thread() is threading.main_thread():
             handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
             # A handler that Python did not set is None, and an ignored signal stays ignored.
@@ -158,19 +158,19 @@ class FitCheckpoint:
             signal.signal(number, handler)
 
     def __exit__(self, *error: object) -> None:
-        """Let a signal that came do what it does without us."""
+        """Let a signal that was held back act as usual."""
         self._put_back()
         number, self._signal = self._signal, None
         if number is not None:
             signal.raise_signal(number)
 
     def after(self, step: Step, done: int) -> None:
-        """Keep the state after `done` steps if it is time to, or if a signal asks this process to end."""
+        """Save the state after `done` steps if it is time, or if a signal asks this process to end."""
         if self._signal is not None or time.monotonic() - self._written >= 60 * self.store.minutes:
             self._write(step, done)
         if self._signal is not None:
             self.__exit__()
-            self.__enter__()  # where the signal ended nothing, the next one is held back too
+            self.__enter__()  # if the signal ended nothing, hold back the next one too
 
     def _write(self, step: Step, done: int) -> None:
         seconds = self.seconds_before + time.monotonic() - self._began
@@ -192,7 +192,7 @@ class FitCheckpoint:
 
 
 def digest(*parts: str | bytes) -> str:
-    """Return a short hash of several parts, for what a checkpoint is made for.
+    """Return a short hash of several parts, for a checkpoint's `made_for`.
 
     >>> digest("abc"), digest("ab", b"c")
     ('aab5f9ae99b2e38f', '430fb1b4ac43316e')
@@ -210,17 +210,17 @@ def _network_tensors(number: int, network: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _take(kept: dict[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Copy what was kept into the tensors of the same names, in place; the rest is still kept."""
+    """Copy kept values into the tensors of the same names, in place; the rest stays in `kept`."""
     for name, tensor in tensors.items():
         value = kept.pop(name)
-        if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):  # which copy_ would repeat and convert
+        if (value.shape, value.dtype) != (tensor.shape, tensor.dtype):  # copy_ would broadcast and convert
             found, expected = (f"{one.dtype} of shape {tuple(one.shape)}" for one in (value, tensor))
-            raise ValueError(f"'{name}' is {found} in place of {expected}")
+            raise ValueError(f"'{name}' is {found} instead of {expected}")
         tensor.copy_(value)
 
 
 def _checked_generator(state: Tensor) -> Tensor:
-    """Return the state of the CPU's generator; torch takes one that makes it read beyond its table of 624 numbers."""
+    """Return the checked state of the CPU's generator: with a bad one, torch reads past its table of 624 numbers."""
     if (state.shape, state.dtype) != (torch.get_rng_state().shape, torch.uint8):
         raise ValueError(f"'generator' is {state.dtype} of shape {tuple(state.shape)}")
     # A Mersenne twister: how many numbers are left until the next table, and the place of the next one in this table.

@@ -1,6 +1,6 @@
 """How samples reach the device: they live there when they fit, and stream from loader processes when they do not.
 
-Both ways bring the same rows in the same order, as they are stored; what is random happens on the device afterwards.
+Both ways give the same rows in the same order, as they are stored; augmentation happens on the device afterwards.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ from surelabel.errors import InvalidInputError, SampleKindError
 from surelabel.uncertainty.plan import summary
 
 LARGEST_SHARE = 0.5
-"""Of the device's free memory; the rest is for the network and its activations."""
+"""The most of the device's free memory that samples take; the rest is for the network and its activations."""
 
 _READ_AT_ONCE = 2**26
-"""Bytes of samples that are read before they go to the device."""
+"""Bytes of samples that are read before they are copied to the device."""
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""By the number of axes: pictures (N, C, H, W) and clips (N, C, T, H, W); what has others stays as it is."""
+"""By the number of axes: images (N, C, H, W) and clips (N, C, T, H, W); all else keeps its format."""
 
 _OF_KINDS = re.compile("dtype|scalar type|input type|result type|type promot|not implemented for", re.IGNORECASE)
-"""What torch's errors about numbers of the wrong kind have in common."""
+"""What torch's errors about a wrong dtype have in common."""
 
 
 def as_tensor(batch: Any, exact: bool = False) -> Tensor:
-    """Return samples as one tensor: sparse rows dense, floats as float32, integers as they are.
+    """Return samples as one tensor: sparse rows become dense, floats become float32, integers keep their type.
 
     With `exact`, floats keep their width, for a network that standardizes them itself.
     """
@@ -43,9 +43,9 @@ def as_tensor(batch: Any, exact: bool = False) -> Tensor:
 
 
 def on_device(source: Source, settings: TrainingSettings, device: torch.device, exact: bool = False) -> Tensor | None:
-    """Return all samples as one tensor on the device; None where they should stream.
+    """Return all samples as one tensor on the device; None if they should stream.
 
-    A CPU reads its samples where they are, so nothing is copied for it. Other devices than CUDA's stream theirs.
+    A CPU reads its samples where they are, so nothing is copied for it. Devices other than CUDA stream theirs.
     """
     if device.type != "cuda" or settings.data_on_device is False:
         return None
@@ -67,7 +67,7 @@ def on_device(source: Source, settings: TrainingSettings, device: torch.device, 
 
 
 class Samples:
-    """The samples of a training set for one learner: read to the device once, for training and for labeling alike.
+    """The samples of a training set for one learner: copied to the device once, for both training and labeling.
 
     Args:
         source: all samples of the training set.
@@ -89,7 +89,7 @@ class Samples:
     def part(self, source: Source, size: int) -> Iterator[Tensor] | None:
         """Return the stored samples of the training set's source, of its pool, or of a subset of these, in chunks.
 
-        None where `source` is another one, or where nothing is stored.
+        None if `source` is a different one, or if nothing is stored.
         """
         stored = self._stored(source)
         if stored is not None:
@@ -120,7 +120,7 @@ def streamed(
         collate_fn=functools.partial(as_tensor, exact=exact),
         num_workers=settings.workers,
         pin_memory=device.type == "cuda",
-        # Its own, so that it does not draw from the one that dropout draws from.
+        # Its own generator, so that it does not draw from dropout's.
         generator=torch.Generator(),
     )
     for batch in loader:
@@ -128,7 +128,7 @@ def streamed(
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """Return pictures or clips in the memory format that convolutions are fastest with on a GPU.
+    """Return images or clips in the memory format that makes convolutions fastest on a GPU.
 
     >>> channels_last(torch.zeros(2, 3, 4, 4)).stride()
     (48, 1, 12, 3)
@@ -137,7 +137,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def shown(samples: Tensor, settings: TrainingSettings, window: int | None = None) -> Tensor:
-    """Return samples as a network gets them, without random augmentation; of clips, one window."""
+    """Return samples as a network sees them, without random augmentation; for clips, one window."""
     if settings.augment is not None:
         samples = Augment(settings.augment).plain(samples, window)
     return channels_last(samples) if settings.channels_last else samples
@@ -150,13 +150,13 @@ def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast
 
 @contextlib.contextmanager
 def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
-    """Say what to do where a network meets samples that are stored as whole numbers, and takes floats."""
+    """Say what to do if a network takes floats and the samples are stored as integers."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         normalized = samples.is_floating_point() or settings.augment is not None
         if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
             raise
-        problem = f"The network cannot take samples of {samples.dtype}, as they are stored: {summary(error)}"
+        problem = f"The network cannot take samples stored as {samples.dtype}: {summary(error)}"
         remedy = "Give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
         raise SampleKindError(f"{problem}. {remedy}.") from error

@@ -1,8 +1,8 @@
-"""What the engine trains: a method says how batches are drawn and what the loss is; the engine knows no more of it.
+"""What the engine trains: a method says how batches are drawn and what the loss is; the engine knows nothing else.
 
-UPS draws labeled, positive and negative samples and learns by one rule over their targets. A consistency method would
-draw unlabeled samples as a stream of their own, ask its batch for a weak and a strong view of them, and a teacher, the
-average of the network's weights, for their labels.
+UPS draws labeled, positive and negative samples and has one loss over their targets. A consistency method would draw
+unlabeled samples as a separate stream, ask its batch for a weak and a strong view of them, and get their labels from a
+teacher, the average of the network's weights.
 """
 
 from abc import ABC, abstractmethod
@@ -23,15 +23,15 @@ from surelabel.errors import InvalidInputError
 
 
 class Stream(NamedTuple):
-    """Samples that every mini-batch takes the same number of, epoch after epoch.
+    """Samples from which every mini-batch takes the same number, epoch after epoch.
 
     Attributes:
         rows: which rows of the training set, shape (n,).
         size: how many of them a mini-batch takes.
-        kind: the kind of each, shape (n,); every stretch of the stream holds each kind in proportion. None: one kind.
-        joins: the loss does not tell its rows from those of the stream before: `Batch.sizes` counts both as one, and a
-            compiled step serves all batches of one length, however they are divided between the two.
-        counted: a round's epochs are passes over its rows too, as they are over those of the first stream.
+        kind: the kind of each, shape (n,); every part of the stream holds the kinds in proportion. None: one kind.
+        joins: the loss treats its rows like those of the stream before: `Batch.sizes` counts both as one, and one
+            compiled step works for all batches of the same length, however they are divided between the two.
+        counted: a round's epochs are passes over its rows too, not only over those of the first stream.
     """
 
     rows: Index
@@ -42,7 +42,7 @@ class Stream(NamedTuple):
 
 
 def sizes_of(streams: Sequence[Stream]) -> tuple[int, ...]:
-    """Return how many rows of a mini-batch each stream has; one that joins another counts with it.
+    """Return how many rows of a mini-batch come from each stream; one that joins another counts with it.
 
     >>> rows = np.arange(100)
     >>> sizes_of([Stream(rows, 32), Stream(rows, 64)]), sizes_of([Stream(rows, 32), Stream(rows, 8, joins=True)])
@@ -58,7 +58,7 @@ def sizes_of(streams: Sequence[Stream]) -> tuple[int, ...]:
 
 
 def counted(streams: Sequence[Stream]) -> list[Stream]:
-    """Return the streams that a round's epochs are passes over: the first, and those that say so.
+    """Return the streams that a round's epochs are passes over: the first, and those marked as `counted`.
 
     >>> rows = np.arange(100)
     >>> [stream.size for stream in counted([Stream(rows, 32), Stream(rows, 64), Stream(rows, 8, counted=True)])]
@@ -73,11 +73,11 @@ class Batch(NamedTuple):
     Attributes:
         samples: as they are stored, shape (B, ...).
         y: labels, shape (B, C).
-        g: which labels may be learned from, shape (B, C).
+        g: which labels to learn from, shape (B, C).
         draws: the random numbers of each sample, for its augmentation.
-        progress: the share of the round's steps that are done, in [0, 1), 0-d: for what grows or falls in a round.
-        sizes: how many rows each stream has: `torch.split(logits, batch.sizes)` is the logits of each.
-        rows: of the training set, shape (B,): the places in tensors of the method's own that have one for each sample.
+        progress: the share of the round's steps that are done, in [0, 1), 0-d: for ramps within a round.
+        sizes: how many rows each stream has: `torch.split(logits, batch.sizes)` gives the logits of each.
+        rows: of the training set, shape (B,): indices into the method's own tensors that have a row per sample.
         state: the method's own tensors (`Method.tensors`), which its loss may change in place.
     """
 
@@ -91,11 +91,11 @@ class Batch(NamedTuple):
     state: Mapping[str, Tensor]
 
     def view(self, augment: Augment | None, name: str = "") -> Tensor:
-        """Return the samples, each augmented by its own draws; views of other names are drawn independently."""
+        """Return the samples, each augmented with its own draws; views with different names are drawn independently."""
         return self.samples if augment is None else augment(self.samples, self.draws.named(name))
 
     def stream(self, number: int) -> "Batch":
-        """Return the part of the batch that one stream has."""
+        """Return the part of the batch that comes from one stream."""
         start = sum(self.sizes[:number])
         part = slice(start, start + self.sizes[number])
         samples, y, g, rows = (whole[part] for whole in (self.samples, self.y, self.g, self.rows))
@@ -104,81 +104,82 @@ class Batch(NamedTuple):
 
 
 Look: TypeAlias = Callable[[Index], Tensor]
-"""Rows of the training set to their logits, (N, C), by the average of the weights or else the network, as it is now."""
+"""From rows of the training set to their current logits (N, C), by the average of the weights or else the network."""
 
 
 class Method(ABC):
     """How one network learns within a round: which samples a step takes, and what the loss is.
 
-    A method of your own derives from this one, is called with (task, training settings, parameters of its own by name),
-    and is named by settings as "file.py:Class", or handed to `TorchLearner(method=...)`.
+    Your own method derives from this class and is called with (task, training settings, its own parameters by name).
+    Settings name it as "file.py:Class", or you pass it to `TorchLearner(method=...)`.
 
-    On a GPU, rounds share a step that was compiled and captured for one method: a method that is made anew each round
-    has to be equal (==) to the last one, as frozen dataclasses of equal fields are, or the step is made again.
+    On a GPU, rounds share a step that was compiled and captured for one method. A method that is created again for each
+    round must be equal (==) to the last one, as frozen dataclasses with equal fields are, or the step is made again.
     """
 
     teacher: bool = False
-    """Whether the loss asks a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
+    """Whether the loss uses a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
 
     looks: int = 0
-    """How many times in a round the method looks at samples, at equal distances, first before step 0."""
+    """How many times per round the method looks at samples, at equal intervals, the first time before step 0."""
 
     @abstractmethod
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
-        """Return where each batch's samples come from; epochs are passes over the first stream, and all `counted`."""
+        """Return where each batch's samples come from; epochs are passes over the first and all `counted` ones."""
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
-        """Return the scalar loss of a batch; compiled, so free of anything that looks at a tensor's values."""
+        """Return the scalar loss of a batch; it is compiled, so it must not look at the values of tensors."""
 
     def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
-        """Return what the method keeps between steps, as it is when a round begins; per sample, class, or as it likes.
+        """Return the tensors that the method keeps between steps, as they are when a round begins; any shape will do.
 
-        The engine owns copies on the device: set back for each round, kept in checkpoints, in `Batch.state`.
+        The engine has copies of them on the device, in `Batch.state`. It resets them for each round and saves them in
+        checkpoints.
         """
         return {}
 
     def look(self, look: Look, training_set: TrainingSet, state: Mapping[str, Tensor]) -> None:
-        """Ask the network about any samples, and change the method's own tensors in place; for `looks` above 0."""
+        """Run the network on any samples and change the method's own tensors in place; only if `looks` is above 0."""
         raise NotImplementedError
 
     def prepare(self, network: nn.Module) -> nn.Module:
-        """Return what is trained instead of a fresh network: with a second head, or a second network beside it.
+        """Return what is trained instead of a fresh network: one with a second head, or two networks in one.
 
-        Called as a plain network, it returns the logits that predictions are made from.
+        Called like a plain network, it must return the logits for predictions.
         """
         return network
 
     def for_round(self, training_set: TrainingSet, shared: bool) -> "Method":
-        """Return the method of a round; `shared` rounds should have an equal one, as making a step takes long."""
+        """Return the method for a round; an equal one each time if rounds are `shared`, since making a step is slow."""
         return self
 
     @abstractmethod
     def samples_in_step(self, max_rounds: int) -> int:
-        """Return how many samples a step takes at most in a run of so many rounds; budgets are planned by it."""
+        """Return the most samples that a step takes in a run of this many rounds, for planning budgets."""
 
     @abstractmethod
     def samples_in_round(
         self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
     ) -> tuple[int, int]:
-        """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all.
+        """Return the epochs over the first stream, counting unfinished ones, and all samples that a round takes.
 
         Args:
             num_labeled: samples with a label.
             num_positive: samples with a selected positive.
             num_negative: samples with negatives only; None for multi-label, where they count among the positives.
-            round_number: of the round.
+            round_number: the number of the round.
         """
 
 
 def expect(right: bool, hook: str, wanted: str, got: object) -> None:
-    """Refuse what a hook of a method returned, unless it is right."""
+    """Refuse what a method's hook returned, unless it is right."""
     if not right:
         raise InvalidInputError(f"The method's {hook} must {wanted}. Got {shown(got)} instead; correct the method.")
 
 
 def check_streams(streams: Sequence[Stream], num_rows: int) -> None:
-    """Refuse streams that no batch can be drawn from, by a method of the user's own."""
+    """Refuse streams of a user's method that no batch can be drawn from."""
     wanted = f"return streams of row numbers, an integer array of values from 0 to {num_rows - 1}, and a size above 0"
     expect(isinstance(streams, Sequence) and len(streams) > 0, "streams()", wanted, streams)
     for stream in streams:
@@ -188,7 +189,7 @@ def check_streams(streams: Sequence[Stream], num_rows: int) -> None:
 
 
 def check_logits(logits: Tensor, num_rows: int, num_classes: int) -> Tensor:
-    """Return the logits, refused when they are not (B, C)."""
+    """Return the logits; refuse them if they are not (B, C)."""
     if not isinstance(logits, torch.Tensor) or logits.shape != (num_rows, num_classes):
         shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         wanted = f"one logit for each of the {num_classes} classes, shape {(num_rows, num_classes)}"

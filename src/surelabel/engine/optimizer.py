@@ -16,15 +16,15 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
 def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor) -> torch.optim.Optimizer:
-    """Return the optimizer that the settings name, over all parameters that learn, at the rate in `rate` (0-d).
+    """Return the optimizer that the settings name, over all trainable parameters, at the rate in `rate` (0-d).
 
-    What it keeps of each parameter is there from the start, all zeros, as torch would make it in the first step. So a
-    checkpoint has a place for everything that it may hold.
+    Its state for each parameter is there from the start, all zeros, as torch would make it in the first step. So there
+    is a place for everything that a checkpoint may hold.
     """
     groups = parameter_groups(network, settings)
     optimizer: torch.optim.Optimizer
     if settings.optimizer == "adamw":
-        # What torch asks for before a step may be captured.
+        # Torch requires this before a step can be captured.
         capturable = rate.is_cuda and settings.cuda_graph is not False
         optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
         names = ["exp_avg", "exp_avg_sq"]
@@ -33,7 +33,7 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
         optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
         names = ["momentum_buffer"] if settings.momentum > 0 else []
     for parameter in (parameter for group in groups for parameter in group["params"]):
-        # Laid out as the weights are: a fused optimizer goes through both in the order of their memory.
+        # Laid out like the weights: a fused optimizer goes through both in memory order.
         state = {name: torch.zeros_like(parameter, requires_grad=False) for name in names}
         if settings.optimizer == "adamw":
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -42,7 +42,7 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
-    """Return the parameters that learn: those with weight decay, and those that `decay_all=False` spares it.
+    """Return the trainable parameters: those with weight decay, and those that `decay_all=False` exempts from it.
 
     >>> groups = parameter_groups(nn.Linear(2, 3), TrainingSettings(weight_decay=0.1, decay_all=False))
     >>> [(tuple(parameter.shape), group["weight_decay"]) for group in groups for parameter in group["params"]]
@@ -56,12 +56,12 @@ def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dic
     decays = settings.weight_decay, 0.0
     groups = [{"params": part, "weight_decay": decay} for part, decay in zip(parts, decays, strict=True) if part]
     if not groups:
-        raise InvalidInputError("The network has no parameter that learns: all are frozen (requires_grad=False).")
+        raise InvalidInputError("The network has no trainable parameter: all are frozen (requires_grad=False).")
     return groups
 
 
 def _only_scale_or_shift(network: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters of norms, biases, the sizes that weight norm trains apart, and all of one dimension."""
+    """Return the parameters of norms, biases, the sizes that weight norm trains separately, and all 1-d parameters."""
     return {
         parameter
         for module in network.modules()
@@ -77,7 +77,7 @@ def _is_size(module: nn.Module, name: str) -> bool:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int, size: int) -> float:
-    """Return the rate of one step of `steps`, whose batch has `size` rows of counted streams.
+    """Return the rate of one step of `steps`, for batches with `size` rows from counted streams.
 
     >>> [learning_rate(TrainingSettings(learning_rate=2.0), step, 4, 128) for step in (0, 2)]
     [2.0, 1.0]

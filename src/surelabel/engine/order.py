@@ -1,4 +1,4 @@
-"""Which samples a step sees: streams laid end to end, epoch after epoch, each in an order of its own.
+"""Which samples a step sees: streams laid end to end, epoch after epoch, each epoch in its own order.
 
 Position k of a stream of n samples is sample k mod n of epoch k div n; step t takes the positions t b … (t + 1) b - 1.
 So every batch has the same size, every epoch holds every sample once, and a batch may hold the end of one epoch and the
@@ -18,16 +18,16 @@ from surelabel.engine.settings import TrainingSettings
 
 
 class Block(NamedTuple):
-    """Some consecutive steps: the rows of each, and the epoch that each row is in; (steps, B) both."""
+    """Some consecutive steps: the rows of each, and the epoch of each row; both (steps, B)."""
 
     rows: Index
     epochs: Index
 
 
 def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_number: int = 0) -> int:
-    """Return how many steps a round takes: `steps`, or until the longest counted stream has had its epochs.
+    """Return how many steps a round takes: `steps`, or enough for all epochs of the longest counted stream.
 
-    At least `min_steps`, and `round_growth` times as many with each round.
+    Epochs give at least `min_steps`. Each round takes `round_growth` times as many steps as the one before.
 
     >>> rows = np.arange(100)
     >>> num_steps([Stream(rows, 32), Stream(rows, 8)], TrainingSettings(epochs=10))
@@ -45,15 +45,15 @@ def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_numbe
 def batch_order(
     streams: Sequence[Stream], keys: UInt64Array, seed: int, steps: int, done: int = 0, length: int = 64
 ) -> Iterator[Block]:
-    """Yield the rows of the steps `done` … `steps` - 1, block by block; a device works while the next are made.
+    """Yield the rows of steps `done` … `steps` - 1, block by block; the device works while the next block is made.
 
     Args:
         streams: where each batch's rows come from.
-        keys: of all rows of the training set, `sample_keys`, shape (N,).
+        keys: the `sample_keys` of all rows of the training set, shape (N,).
         seed: of the round.
         steps: of the round.
         done: how many of them are done already.
-        length: the steps of a block at most.
+        length: the most steps in a block.
     """
     bounds = [(start, min(start + length, steps)) for start in range(done, steps, length)]
     for parts in zip(*(_blocks(stream, keys[stream.rows], seed, bounds) for stream in streams), strict=True):
@@ -61,7 +61,7 @@ def batch_order(
 
 
 def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]]) -> Iterator[Block]:
-    """Yield one stream's part of the steps from each first to each last."""
+    """Yield one stream's part of the steps between each pair of bounds."""
     size, length = stream.size, len(stream.rows)
     kind = np.zeros(length, dtype=np.int64) if stream.kind is None else stream.kind
     orders: dict[int, Index] = {}
@@ -69,7 +69,7 @@ def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple
         positions = np.arange(start * size, stop * size)
         epochs = positions // length
         first, last = int(epochs[0]), int(epochs[-1])
-        # A block ends within an epoch, whose order the next block needs again.
+        # A block usually ends within an epoch, whose order the next block needs again.
         made, orders = orders, {}
         for epoch in range(first, last + 1):
             orders[epoch] = made[epoch] if epoch in made else proportional_order(keys, kind, seed, "order", epoch)

@@ -14,40 +14,40 @@ class TrainingSettings(Settings):
     Attributes:
         optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
         learning_rate: the initial learning rate, or the highest with a warm-up.
-        reference_batch_size: the batch size that `learning_rate` is meant for; the rate grows in proportion with the
-            samples that a mini-batch really has, those with only negative labels not counted. None: it is as it is.
+        reference_batch_size: the batch size that `learning_rate` is meant for; the rate is scaled in proportion to the
+            actual size of a mini-batch, not counting samples with only negative labels. None: it is not scaled.
         momentum: of SGD.
         nesterov: of SGD.
         weight_decay: decoupled for AdamW; the published code parses one and never passes it on.
-        decay_all: False spares norms, biases, weight norm's sizes and other tensors of one dimension the weight decay.
+        decay_all: False exempts norms, biases, weight norm's sizes and other 1-d tensors from weight decay.
         schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial
             rate; "linear" falls to 0; "constant".
         warmup: the share of the steps in which the rate rises from 0, before the schedule.
-        batch_size: the samples in a mini-batch, those on top not counted; fewer where there are fewer.
-        labeled_batch_size: labeled samples that come on top of them in rounds with pseudo-labels, so that many of
-            these do not crowd out the few labels; `batch_size` then counts pseudo-labeled ones alone. 0: labels and
-            pseudo-labels in proportion, as in the paper.
-        negative_batch_size: the samples that come on top of them, such as those with negative labels only; None: in
-            proportion, rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds
-            one shape, so that one compiled step fits all.
-        epochs: passes over a round's samples, those on top not counted; with `labeled_batch_size`, over the labeled and
-            over the pseudo-labeled ones, until both have had as many.
+        batch_size: the samples in a mini-batch, not counting the two kinds below; fewer if there are fewer.
+        labeled_batch_size: labeled samples that are added to each mini-batch in rounds with pseudo-labels, so that many
+            pseudo-labels do not crowd out the few labels; `batch_size` then counts only pseudo-labeled samples. 0:
+            labels and pseudo-labels in proportion, as in the paper.
+        negative_batch_size: other samples that are added, such as those with only negative labels; None: in proportion,
+            rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds the same shape,
+            so that one compiled step fits all.
+        epochs: passes over a round's samples, not counting added ones; with `labeled_batch_size`, over both the labeled
+            and the pseudo-labeled samples, until each has had at least this many.
         min_steps: small training sets are repeated until this many steps are done.
-        steps: the steps of a round, whatever `epochs` and `min_steps` say; None: as these say.
-        round_growth: a round is this many times as long as the one before it; 1: all are alike.
-        gradient_clip: largest norm of the gradient; None leaves it as it is.
+        steps: the steps of a round, whatever `epochs` and `min_steps` are; None: these two decide.
+        round_growth: a round is this many times as long as the one before it; 1: all have the same length.
+        gradient_clip: the largest norm of the gradient; None: no clipping.
         label_smoothing: the share of each positive target that is spread over all classes.
-        ema_decay: of an average of the weights over the steps, which then labels and predicts; 0: the last weights.
-        warm_start: begin a round with the last round's weights in place of fresh ones.
-        augment: what samples go through in training; labeling and testing only normalize. None: samples as they are.
+        ema_decay: of an average of the weights over the steps, which is used to label and predict; 0: the last weights.
+        warm_start: start a round from the last round's weights instead of fresh ones.
+        augment: augmentation in training; labeling and testing only normalize. None: samples are not changed.
         precision: "bfloat16" runs the network under autocast.
-        channels_last: the memory format that convolutions are fastest with on a GPU.
+        channels_last: use the memory format that makes convolutions fastest on a GPU.
         compile: compile augmentation, network and loss into one function, and the passes of labeling into another;
             None: on a GPU, except for the small network for tables.
-        cuda_graph: capture a whole step, so that it is launched at once; None: where it can be done.
-        data_on_device: keep the samples in the device's memory; None: where they fit.
-        workers: processes that load samples which are not on the device; 0: none.
-        deterministic: only algorithms that give the same bits every time, also on a GPU.
+        cuda_graph: capture a whole step, so that it is launched at once; None: if possible.
+        data_on_device: keep the samples in the device's memory; None: if they fit.
+        workers: processes that load samples if these are not on the device; 0: none.
+        deterministic: use only algorithms that give the same bits every time, even on a GPU.
     """
 
     optimizer: Literal["sgd", "adamw"] = "sgd"

@@ -1,7 +1,7 @@
 """One optimizer step over buffers that stay in place: eager, compiled, or captured whole in a CUDA graph.
 
 Everything that changes from step to step or from round to round (rows, epochs, rate, seed, targets, weights) is copied
-into tensors that were there before. So a network is compiled and captured once, and the next round begins at once.
+into existing tensors. So a network is compiled and captured once, and the next round starts immediately.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ _logger = logging.getLogger("surelabel")
 
 _WARM_UP_STEPS = 3
 
-# A value that is computed from more reads than this and used twice is written out. BatchNorm and an activation take six
-# reads together: with inductor's own limit of 4 their gradient is written and read once more.
+# A value that is computed from more reads than this and used twice is written to memory. BatchNorm and an activation
+# together take six reads: with inductor's own limit of 4, their gradient is written and read once more.
 _COMPILER_OPTIONS: dict[str, Any] = {"realize_reads_threshold": 8}
 
 
 class Targets(NamedTuple):
-    """What is known of every row of the training set, on the device.
+    """What is known about every row of the training set, on the device.
 
     Attributes:
         y: labels, shape (N, C).
-        g: which may be learned from, shape (N, C).
-        keys: of the samples, the bits of `sample_keys`, shape (N,) int64.
+        g: which labels to learn from, shape (N, C).
+        keys: the bits of the samples' `sample_keys`, shape (N,) int64.
     """
 
     y: Tensor
@@ -52,11 +52,11 @@ class Inputs(NamedTuple):
 
     Attributes:
         rows: of the training set, shape (B,).
-        epochs: that each row is in, shape (B,).
+        epochs: the epoch of each row, shape (B,).
         rate: the learning rate, 0-d.
         averaging: how far the average of the weights moves, 0-d.
         progress: the share of the round's steps that are done, 0-d.
-        samples: of these rows, shape (B, ...); None where all samples are on the device.
+        samples: of these rows, shape (B, ...); None if all samples are on the device.
     """
 
     rows: Tensor
@@ -72,12 +72,12 @@ class Step:
 
     Args:
         network: trained in place.
-        method: its loss.
+        method: provides the loss.
         settings: of the training.
-        targets: of all rows; kept, and changed in place by the next round.
-        store: all samples on the device; None: each step brings its own.
-        batch: the samples of one step, of the shape and kind of all.
-        sizes: how many of them each stream has.
+        targets: of all rows; kept, and overwritten by those of the next round.
+        store: all samples on the device; None: each step gets its own.
+        batch: the samples of one step, as an example of the shape and dtype of all.
+        sizes: how many of them come from each stream.
         compiled: whether augmentation, network and loss are compiled into one function.
     """
 
@@ -93,7 +93,7 @@ class Step:
         compiled: bool = False,
     ) -> None:
         if method.teacher and settings.ema_decay == 0:
-            raise InvalidInputError("The method asks a teacher, the average of the weights: set 'ema_decay' above 0.")
+            raise InvalidInputError("The method uses a teacher, the average of the weights: set 'ema_decay' above 0.")
         device = batch.device
         self.network, self.method, self.settings = network, method, settings
         self.targets, self.store, self.sizes = targets, store, sizes
@@ -103,13 +103,13 @@ class Step:
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         initial = method.tensors(*targets.y.shape)
         whole = isinstance(initial, Mapping) and all(isinstance(value, Tensor) for value in initial.values())
-        expect(whole, "tensors()", "return tensors by their names", initial)
+        expect(whole, "tensors()", "return tensors by name", initial)
         self._initial = {name: value.to(device, copy=True) for name, value in initial.items()}
         self.state = {name: value.clone() for name, value in self._initial.items()}
-        # In evaluation mode: a teacher must not count the batch into its BatchNorm statistics, nor drop values.
+        # In evaluation mode: a teacher must not update its BatchNorm statistics from the batch, nor drop values.
         self.average = copied(network).eval().requires_grad_(False) if settings.ema_decay > 0 else None
         self.optimizer = make_optimizer(network, settings, rate)
-        # A code object of its own: torch counts recompilations by code object, and all steps would share a limit.
+        # With its own code object: torch counts recompilations by code object, and all steps would share one limit.
         self._loss: Callable[..., Tensor] = batch_loss
         if compiled:
             self._loss = torch.compile(with_code_of_its_own(batch_loss), dynamic=False, options=_COMPILER_OPTIONS)
@@ -126,13 +126,13 @@ class Step:
             self._graph.replay()
 
     def capture(self) -> None:
-        """Compile and capture a step; the weights are changed by the trial steps, so set them afterwards."""
+        """Compile and capture a step; trial steps change the weights, so set them afterwards."""
         device = self.seed.device
         if device.type != "cuda" or self.settings.cuda_graph is False:
             return
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        # The generators as they were: a round's draws must not depend on whether it has made its step.
+        # Generators are restored: a round's draws must not depend on whether it made its own step.
         with generators_restored(device):
             with torch.cuda.stream(side), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*capturable=True", category=UserWarning)
@@ -150,13 +150,13 @@ class Step:
     def _can_be_captured(self) -> bool:
         obstacle = obstacle_to_capture(self._step, self.seed.device)
         if obstacle and self.settings.cuda_graph:
-            raise InvalidInputError(f"cuda_graph=True cannot be: {obstacle}. Change that, or set None.")
+            raise InvalidInputError(f"cuda_graph=True is not possible: {obstacle}. Change that, or set None.")
         if obstacle:
-            _logger.warning("The training step runs without a CUDA graph, and slower: %s.", obstacle)
+            _logger.warning("The training step runs without a CUDA graph, which is slower: %s.", obstacle)
         return not obstacle
 
     def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
-        """Take a fresh network's weights and a round's targets, in place; the optimizer forgets the last round."""
+        """Load a fresh network's weights and a round's targets, in place; reset the optimizer."""
         copy_state(fresh, self.network)
         if self.average is not None:
             copy_state(fresh, self.average)
@@ -170,7 +170,7 @@ class Step:
                 value.zero_()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all that a step changes, by name, for checkpoints; the tensors stay where they are."""
+        """Return everything that a step changes, by name, for checkpoints: the tensors themselves, not copies."""
         parts: dict[str, Iterable[Tensor]] = {"network": state_tensors(self.network), "loss": [self.value]}
         if self.average is not None:
             parts["average"] = state_tensors(self.average)
@@ -193,7 +193,7 @@ class Step:
         with kind_named(samples, self.settings):
             loss = self._loss(self.network, self.average, self.method, half, drawn, parts)
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
-        expect(right, "loss()", "return a scalar tensor that the network's weights have a part in", loss)
+        expect(right, "loss()", "return a scalar tensor that depends on the network's weights", loss)
         loss.backward()
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
@@ -221,11 +221,11 @@ def batch_loss(
 
 
 def obstacle_to_capture(step: Callable[[], None], device: torch.device) -> str:
-    """Take a step; say what keeps it from being captured in a CUDA graph, or "" where nothing does.
+    """Take a step; return what keeps it from being captured in a CUDA graph, or "" if nothing does.
 
-    A graph replays what was launched, and nothing that the host did meanwhile. So a step that waits for the device
+    A graph replays what was launched, and nothing that the host did in between. So a step that waits for the device
     (`.item()`) cannot be captured, and one that draws random numbers on the host would repeat those of its capture.
-    Asked before, because a capture that fails leaves torch's generator and memory in a state that nothing repairs.
+    This is checked first, because a failed capture leaves torch's generator and memory in a state beyond repair.
     """
     before = _host_generators()
     try:
@@ -255,7 +255,7 @@ def failure_named() -> Iterator[None]:
 def _host_generators() -> dict[str, Any]:
     python, *numpy = other_generators()
     return {
-        "torch's generator of the CPU": torch.get_rng_state().numpy().tobytes(),
+        "torch's CPU generator": torch.get_rng_state().numpy().tobytes(),
         "Python's random": python,
         "numpy's random": numpy,
     }
@@ -285,13 +285,13 @@ def copied(network: nn.Module) -> nn.Module:
             raise
         # The average of its weights is a copy, and so is the network of a step that rounds share on a GPU.
         problem = "The network cannot be copied: it keeps a tensor that was computed from its weights"
-        remedy = "instead of torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
+        remedy = "use torch.nn.utils.parametrizations.weight_norm instead of torch.nn.utils.weight_norm"
         raise InvalidInputError(f"{problem}; {remedy}.") from error
 
 
 @torch.no_grad()
 def update_average(average: nn.Module, network: nn.Module, weight: Tensor) -> None:
-    """Move the average towards the network: a <- a + weight (w - a); whole numbers (counters) are copied."""
+    """Move the average towards the network: a <- a + weight (w - a); integers (counters) are copied."""
     pairs = list(zip(state_tensors(average), state_tensors(network), strict=True))
     floating = [(mine, new) for mine, new in pairs if mine.is_floating_point()]
     differences = torch._foreach_sub([new for _, new in floating], [mine for mine, _ in floating])
@@ -310,22 +310,22 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
 
 
 def state_tensors(network: nn.Module) -> list[Tensor]:
-    """Return all parameters and buffers, also those that are not saved."""
+    """Return all parameters and buffers, including those that are not saved."""
     return [parameter.detach() for parameter in network.parameters()] + list(network.buffers())
 
 
 def shapes(network: nn.Module) -> list[tuple[torch.Size, torch.dtype]]:
-    """Return the shape and kind of every parameter and buffer."""
+    """Return the shape and dtype of every parameter and buffer."""
     return [(tensor.shape, tensor.dtype) for tensor in state_tensors(network)]
 
 
 @contextlib.contextmanager
 def algorithms(deterministic: bool) -> Iterator[None]:
-    """Let a GPU use the fastest convolutions, or only what gives the same bits every time; then as before."""
+    """Let a GPU use the fastest convolutions, or only deterministic algorithms; restore the setting afterwards."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     benchmark = torch.backends.cudnn.benchmark
     if deterministic:
-        # What torch asks for before it lets cuBLAS run in this mode.
+        # Torch requires this before it lets cuBLAS run in this mode.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = not deterministic

@@ -1,6 +1,6 @@
-"""Train a network: the plan says which rows, the feed brings them, the step learns from them.
+"""Train a network: the order says which rows, the feed provides them, and the step learns from them.
 
-The host only queues work: nothing inside a round waits for the device, and the loss is looked at once, at the end.
+The host only queues work: nothing inside a round waits for the device, and the loss is read only once, at the end.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ _logger = logging.getLogger("surelabel")
 
 @dataclass(eq=False)
 class Trainer:
-    """Trains one network after another; on a GPU they share a compiled and captured step, whose weights are set anew.
+    """Trains one network after another; on a GPU they share a compiled and captured step with new weights.
 
     Args:
         settings: of the training.
         device: where the networks live.
         compiled: whether augmentation, network and loss are compiled into one function.
-        exact: samples that are floats keep their width.
-        progress: called as training goes on.
+        exact: floating-point samples keep their width.
+        progress: called during training.
     """
 
     settings: TrainingSettings
@@ -61,7 +61,7 @@ class Trainer:
 
     @property
     def shares(self) -> bool:
-        """Whether networks and batches of one shape share a step, which is costly to make, and its network."""
+        """Whether networks and batches of the same shape share a step, which is slow to make, and its network."""
         return self.compiled or self.device.type == "cuda"
 
     def train(
@@ -73,30 +73,30 @@ class Trainer:
         seed: int,
         checkpoint: FitCheckpoint | None = None,
     ) -> nn.Module:
-        """Train a fresh network on the rows that have something to learn from; return the network that learned.
+        """Train a fresh network on the rows that have something to learn from; return the trained network.
 
-        That is `fresh` itself, or, where steps are shared, the network that took its weights; with `ema_decay`, the
-        average of its weights. The next call changes a shared one: copy what is to stay.
+        That is `fresh` itself or, if steps are shared, the network that took its weights; with `ema_decay`, the average
+        of its weights. The next call overwrites a shared network, so copy it to keep it.
 
         Args:
-            fresh: what training begins with.
+            fresh: the network that training starts from.
             training_set: samples and targets.
             method: how batches are drawn, and the loss.
             seed: of the round.
-            checkpoint: what to go on from, and where the state is kept from time to time; None: nowhere.
+            checkpoint: what to resume from, and where the state is saved from time to time; None: no checkpoints.
         """
         streams = method.streams(training_set)
         check_streams(streams, len(training_set.y))
         looking = isinstance(method.looks, int) and type(method).look is not Method.look
-        expect(method.looks == 0 or looking, "looks", "be a number of looks, beside a look() of its own", method.looks)
+        expect(method.looks == 0 or looking, "looks", "be a whole number, with look() defined", method.looks)
         steps = num_steps(streams, self.settings, training_set.round)
         keys = sample_keys(training_set.source.ids)
         looks = {number * steps // method.looks for number in range(method.looks)}
-        # A graph is captured on the current device, whichever the tensors are on.
+        # A graph is captured on the current device, whatever device the tensors are on.
         current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         with current, algorithms(self.settings.deterministic):
             samples = self._samples(training_set.source)
-            # Copies: a shared step writes the next round's targets over them.
+            # Copies: a shared step overwrites them with the next round's targets.
             arrays = training_set.y, training_set.g, keys.view(np.int64)
             targets = Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
             step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
@@ -122,7 +122,7 @@ class Trainer:
         return step.average
 
     def _samples(self, source: Source) -> Samples:
-        """Return the samples of a round, those of the last round where they are the same."""
+        """Return the samples of a round; reuse those of the last round if they are the same."""
         if self.samples is None or self.samples.source is not source:
             self.samples = self._step = None  # first: the new samples may need their memory
             self.samples = Samples(source, self.settings, self.device, self.exact)
@@ -131,14 +131,14 @@ class Trainer:
     def _step_for(
         self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
     ) -> Step:
-        """Return a step that can train `fresh`: the last one where steps are shared and it fits, else a new one."""
+        """Return a step that can train `fresh`: the last one if steps are shared and it fits, else a new one."""
         last, made_for = self._step, (method, sizes, shapes(fresh))
         if self.shares and last is not None:
             if self._made_for == made_for:
                 return last
-            made = f"The training step is made once more, for batches of {' + '.join(map(str, sizes))} rows"
-            _logger.info("%s; a number for negative_batch_size would give all rounds one shape.", made)
-        self._step = last = None  # first: the new one needs memory, and its making may be interrupted
+            made = f"The training step is made again, for batches of {' + '.join(map(str, sizes))} rows"
+            _logger.info("%s; a number for negative_batch_size would give all rounds the same shape.", made)
+        self._step = last = None  # first: the new one needs memory, and making it may be interrupted
         network = copied(fresh) if self.shares else fresh
         network.train()
         example = samples.at(np.resize(np.arange(len(samples.source)), sum(sizes)))
@@ -150,7 +150,7 @@ class Trainer:
     def _inputs(
         self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, done: int, steps: int
     ) -> Iterator[Inputs]:
-        """Yield what each step after the first `done` is run with; the numbers of many go to the device at once."""
+        """Yield the inputs of each step after the first `done`; those of many steps go to the device at once."""
         assert self.samples is not None
         blocks = batch_order(streams, keys, seed, steps, done)
         batches: Iterator[Tensor | None] = itertools.repeat(None)

@@ -3,8 +3,8 @@
     3 x (conv 3 x 3, 128) -> max pool 2 -> dropout -> 3 x (conv 3 x 3, 256) -> max pool 2 -> dropout
     -> conv 3 x 3 valid, 512 -> conv 1 x 1, 256 -> conv 1 x 1, 128 -> average pool -> linear
 
-Every convolution is followed by BatchNorm and LeakyReLU(0.1), and has no bias of its own: BatchNorm's takes its place.
-For 32 x 32 pictures in color and 10 classes it has 3.12 M parameters and 731 M multiply-adds.
+Every convolution is followed by BatchNorm and LeakyReLU(0.1), and has no bias, because BatchNorm has one.
+For 32 x 32 color images and 10 classes it has 3.12 M parameters and 731 M multiply-adds.
 """
 
 from torch import nn
@@ -13,22 +13,22 @@ from torch.nn.utils import parametrizations
 from surelabel.models.image import PictureNetwork, draw_weights
 
 SLOPE = 0.1
-"""Of LeakyReLU below 0."""
+"""The slope of LeakyReLU below 0."""
 
 
 class CNN13(PictureNetwork):
-    """Logits from pictures, by CNN-13.
+    """CNN-13: logits from images.
 
-    Convolutions start as He et al. (2015) propose: normal, with standard deviation sqrt(2 / ((1 + 0.1²) fan_in)), which
-    keeps the size of what passes through LeakyReLU(0.1). The linear layer starts normal with 1 / sqrt(fan_in) and
-    without bias, BatchNorm as the identity.
+    Convolutions start as in He et al. (2015): normal, with standard deviation sqrt(2 / ((1 + 0.1²) fan_in)), which
+    preserves the scale of a signal through LeakyReLU(0.1). The linear layer starts normal, with standard deviation
+    1 / sqrt(fan_in) and zero bias, and BatchNorm starts as the identity.
 
     Args:
-        sample_shape: (channels, height, width) of a picture, at least 12 x 12 pixels.
+        sample_shape: (channels, height, width) of an image, at least 12 x 12 pixels.
         num_classes: C, the number of logits.
-        width: channels of the first block; the second has twice as many, the third four times, twice, once.
-        dropout: the rate after each max pool. These two layers alone are random in MC passes.
-        weight_norm: train the size and the direction of each layer's weights apart, as published.
+        width: channels of the first block; the second has twice as many, the third 4, 2 and 1 times as many.
+        dropout: the rate after each max pool. Only these two layers are random in MC passes.
+        weight_norm: train the norm and the direction of each layer's weights separately, as published.
 
     Example:
         >>> import torch
@@ -37,7 +37,7 @@ class CNN13(PictureNetwork):
     """
 
     smallest_side = 12
-    """Halved twice, a smaller picture leaves nothing for the 3 x 3 convolution without padding."""
+    """A smaller image, halved twice, leaves nothing for the 3 x 3 convolution without padding."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class CNN13(PictureNetwork):
 
 
 cnn13 = CNN13
-"""A model factory by reference."""
+"""The model factory, for settings to refer to."""
 
 
 def _convolution(channels_in: int, channels_out: int, side: int, padding: int | None = None) -> list[nn.Module]:
-    """Convolution, BatchNorm, LeakyReLU; without `padding` given, the picture keeps its size."""
+    """Return convolution, BatchNorm and LeakyReLU; unless `padding` is given, the image keeps its size."""
     return [
         nn.Conv2d(channels_in, channels_out, side, padding=side // 2 if padding is None else padding, bias=False),
         nn.BatchNorm2d(channels_out),

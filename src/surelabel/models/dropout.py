@@ -1,10 +1,10 @@
-"""Dropout of single values, of whole channels, or of blocks of them, each in the place of the others.
+"""Dropout of single values, of whole channels or of blocks, and replacing one kind by another.
 
-DropBlock (Ghiasi et al., 2018) drops squares of b x b values. The chance of a place to become the corner of one is
+DropBlock (Ghiasi et al., 2018) drops squares of b x b values. A position becomes the corner of one with probability
 
     gamma = (1 - keep_probability) / b² · H W / ((H - b + 1) (W - b + 1)),
 
-so that about 1 - keep_probability of an H x W map is dropped: a little less, as blocks may overlap.
+so that about 1 - keep_probability of an H x W map is dropped, or a little less, because blocks may overlap.
 """
 
 import math
@@ -18,14 +18,14 @@ from surelabel.core.arrays import bad_argument, require_choice, require_count, r
 from surelabel.errors import InvalidInputError
 
 DropoutKind: TypeAlias = Literal["dropout", "spatial", "dropblock"]
-"""Of single values (MC-Dropout), of whole channels (MC-SpatialDropout), of blocks (MC-DropBlock)."""
+"""Dropout of single values (MC-Dropout), whole channels (MC-SpatialDropout) or blocks (MC-DropBlock)."""
 
 BLOCK_SIZE = 7
-"""The published side of a block, for maps of 14 x 14 and 7 x 7 values; CNN-13 drops in maps of 16 x 16 and 8 x 8."""
+"""The published side of a block, for 14 x 14 and 7 x 7 maps; CNN-13's dropout layers see 16 x 16 and 8 x 8 maps."""
 
 
 class Dropout(nn.Dropout):
-    """Torch's dropout, by uniform draws where it runs on a CPU: torch's own Bernoulli draws take twice the time there.
+    """Torch's dropout, with uniform draws on a CPU, where torch's own Bernoulli draws take twice as long.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -34,7 +34,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return values some of which are 0; the others grow by 1 / (1 - p)."""
+        """Set some values to 0 and scale the others by 1 / (1 - p)."""
         if not self.training or self.p in (0, 1) or x.device.type != "cpu":
             return super().forward(x)
         kept = torch.rand(x.shape, device=x.device) >= self.p
@@ -44,7 +44,7 @@ class Dropout(nn.Dropout):
 class SpatialDropout2d(nn.Dropout2d):
     """Torch's Dropout2d, which drops each channel of each row with probability p, for maps (N, C, H, W) only.
 
-    Torch itself only warns of other inputs, and then drops something else.
+    For other inputs, torch only warns, and then drops something else.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -54,22 +54,22 @@ class SpatialDropout2d(nn.Dropout2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return maps (N, C, H, W) without some of their channels; the others grow by 1 / (1 - p)."""
+        """Set some channels of maps (N, C, H, W) to 0 and scale the others by 1 / (1 - p)."""
         _check_maps(self, x)
         return super().forward(x)
 
 
 class DropBlock2d(nn.Module):
-    """Drop blocks of neighboring values in maps (N, C, H, W), and let the rest of a row grow to its former size.
+    """Drop blocks of neighboring values in maps (N, C, H, W), and scale up the rest of each row.
 
-    Each channel of each row has blocks of its own, which lie within the map whole. A row's values are divided by the
-    share of them that was kept (published: the share in the whole batch), so that rows do not depend on one another; a
-    row that lost everything is 0. In evaluation mode nothing happens.
+    Each channel of each row has its own blocks, which lie entirely within the map. A row is divided by the share of its
+    values that was kept (published: the share in the whole batch), so that rows do not depend on each other. A row that
+    lost everything is 0. In evaluation mode nothing is dropped.
 
     Args:
         keep_probability: about this share of the values is kept; 0.9 in the paper.
-        block_size: the side of a block. The paper does not say it; DropBlock's own authors take 7 with this keep
-            probability. A side of the map that is shorter clips it: where both are, a channel is dropped as a whole.
+        block_size: the side of a block. The paper does not give it; DropBlock's authors use 7 with this keep
+            probability. It is clipped to the sides of smaller maps; if both are shorter, whole channels are dropped.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -86,11 +86,11 @@ class DropBlock2d(nn.Module):
 
     @property
     def p(self) -> float:
-        """The rate, as torch's dropout layers name it."""
+        """The dropout rate, under the name that torch's layers use."""
         return round(1 - self.keep_probability, 12)  # 1 - 0.9 is not 0.1
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return maps (N, C, H, W) with blocks of 0."""
+        """Set blocks of maps (N, C, H, W) to 0."""
         _check_maps(self, x)
         if not self.training or self.p == 0:
             return x
@@ -102,21 +102,21 @@ class DropBlock2d(nn.Module):
         corners = torch.rand(*x.shape[:2], *places, dtype=dtype, device=x.device) < gamma
         kept = 1 - _blocks(corners.to(dtype), rows, columns)
         share = kept.mean(dim=(1, 2, 3), keepdim=True)
-        # At least one value's share: a row that lost everything is 0, not 0 / 0.
+        # At least the share of one value: a row that lost everything is 0, not 0 / 0.
         return (x * (kept / share.clamp(min=1 / math.prod(x.shape[1:])))).to(x.dtype)
 
     def extra_repr(self) -> str:
-        """Return the settings, as they show in the network's description."""
+        """Return the settings, for the printed form of the network."""
         return f"keep_probability={self.keep_probability}, block_size={self.block_size}"
 
 
 def dropout_layer(kind: DropoutKind, rate: float, block_size: int = BLOCK_SIZE) -> nn.Module:
-    """Return a layer that drops about this share of what it is given.
+    """Return a layer that drops about this share of its input.
 
     Args:
         kind: "dropout", "spatial" or "dropblock".
-        rate: the share, at least 0 and below 1. The paper takes 0.3, for DropBlock 0.1.
-        block_size: of DropBlock; the others do without.
+        rate: the share, at least 0 and below 1. The paper uses 0.3, and 0.1 for DropBlock.
+        block_size: for DropBlock only.
 
     Example:
         >>> dropout_layer("dropblock", 0.1)
@@ -132,16 +132,16 @@ def dropout_layer(kind: DropoutKind, rate: float, block_size: int = BLOCK_SIZE) 
 def replace_dropout(
     model: nn.Module, kind: DropoutKind, rate: float | None = None, block_size: int = BLOCK_SIZE
 ) -> int:
-    """Put layers of this kind in the place of a network's Dropout, Dropout2d and DropBlock2d layers; return how many.
+    """Replace a network's Dropout, Dropout2d and DropBlock2d layers by layers of this kind; return how many.
 
-    The network is changed in place. Whether a layer is given maps shows when the network runs: dropout of channels or
-    blocks behind a flattened map raises InvalidInputError then.
+    The network is changed in place. Dropout of channels or blocks needs maps: after a flattening layer, it raises
+    InvalidInputError when the network runs.
 
     Args:
-        model: any network that has such layers within it.
+        model: any network that contains such layers.
         kind: "dropout", "spatial" or "dropblock".
-        rate: of the new layers; None: each has the rate of the one before it.
-        block_size: of DropBlock; the others do without.
+        rate: of the new layers; None: each keeps the rate of the layer it replaces.
+        block_size: for DropBlock only.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout(0.3), nn.Flatten())
@@ -149,14 +149,14 @@ def replace_dropout(
         (1, DropBlock2d(keep_probability=0.9, block_size=7))
     """
     new: dict[nn.Module, nn.Module] = {}
-    # Every name: a layer that stands in two places stays one layer.
+    # Under every name: a layer used in two places stays one layer.
     for name, layer in list(model.named_modules(remove_duplicate=False)):
         if name and isinstance(layer, (nn.Dropout, nn.Dropout2d, DropBlock2d)):
             if layer not in new:
                 new[layer] = dropout_layer(kind, layer.p if rate is None else rate, block_size).train(layer.training)
             model.set_submodule(name, new[layer])
     if not new:
-        got, remedy = f"{type(model).__name__} without any", "add dropout where the network is to be random"
+        got, remedy = f"{type(model).__name__} without any", "add dropout where the network should be random"
         raise bad_argument("model", "have nn.Dropout, nn.Dropout2d or DropBlock2d layers to replace", got, remedy)
     return len(new)
 
@@ -164,7 +164,7 @@ def replace_dropout(
 def _blocks(corners: Tensor, rows: int, columns: int) -> Tensor:
     """Return 1 where a block covers a value (N, C, H, W), given the blocks' corners (N, C, H - rows + 1, ...)."""
     padded = functional.pad(corners, (columns - 1, columns - 1, rows - 1, rows - 1))
-    # One side after the other: rows + columns values to compare instead of rows · columns.
+    # One axis after the other: this compares rows + columns values instead of rows · columns.
     return functional.max_pool2d(functional.max_pool2d(padded, (rows, 1), stride=1), (1, columns), stride=1)
 
 

@@ -1,7 +1,7 @@
-"""Several networks as one, whose probability is the mean of theirs: softmax(z) = Σ_m softmax(z_m) / M.
+"""Several networks as one, which predicts the mean of their probabilities: softmax(z) = Σ_m softmax(z_m) / M.
 
-With several labels a sample, sigmoid(z) = Σ_m sigmoid(z_m) / M. Both are computed in log space, so that a probability
-close to 0 or 1 keeps its digits.
+For multi-label data, sigmoid(z) = Σ_m sigmoid(z_m) / M. Both are computed in log space, so that probabilities close to
+0 or 1 keep their precision.
 """
 
 import math
@@ -16,11 +16,11 @@ from surelabel.errors import InvalidInputError
 
 
 class Ensemble(nn.Module):
-    """Logits of the mean probability of several networks, in float32 (float64 stays).
+    """Logits of the mean probability of several networks, in float32 (or float64, if theirs are).
 
     Args:
         networks: each returns logits (N, C).
-        task: "single" for the mean of softmaxes, "multi" for that of sigmoids.
+        task: "single" for the mean of softmaxes, "multi" for the mean of sigmoids.
 
     Example:
         >>> certain, undecided = nn.Identity(), nn.Hardtanh()
@@ -37,7 +37,7 @@ class Ensemble(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (N, C) of the mean probability for samples (N, ...)."""
-        # A copy each: a first layer with inplace=True would write into what the next network sees.
+        # A copy for each: a first layer with inplace=True would overwrite the input of the next network.
         z = torch.stack([network(x.clone()) for network in self.networks])
         z = z if z.dtype == torch.float64 else z.float()
         if self.task == "single":

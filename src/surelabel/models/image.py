@@ -1,4 +1,4 @@
-"""What networks for pictures share, and a small one for small pictures, with dropout before each linear layer."""
+"""What image networks share, and a small network for small images, with dropout before each linear layer."""
 
 from collections.abc import Iterator
 
@@ -9,30 +9,30 @@ from surelabel.models.dropout import Dropout
 
 
 class PictureNetwork(nn.Module):
-    """What networks for pictures have in common: layers that run one after another, and checks of their sizes."""
+    """The base of image networks: layers that run one after another, and checks of their sizes."""
 
     smallest_side: int
-    """Of a picture, in pixels."""
+    """The smallest side of an image, in pixels."""
     layers: nn.Sequential
 
     def __init__(self, sample_shape: tuple[int, ...], num_classes: int, width: int, dropout: float) -> None:
         super().__init__()
         if len(sample_shape) != 3 or min(sample_shape[1:]) < self.smallest_side:
-            must = f"be (channels, height, width) with at least {self.smallest_side} pixels a side"
+            must = f"be (channels, height, width) with at least {self.smallest_side} pixels per side"
             raise bad_argument("sample_shape", must, tuple(sample_shape), "reshape or enlarge the samples")
         check_sizes(num_classes, width, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        """Return logits (N, C) for images (N, channels, height, width)."""
         logits: Tensor = self.layers(x)
         return logits
 
 
 class SmallImageNetwork(PictureNetwork):
-    """Logits from pictures: `convolution -> convolution of stride 2 -> dropout, linear -> dropout, linear`, with ReLUs.
+    """Logits from images: `convolution -> convolution of stride 2 -> dropout, linear -> dropout, linear`, with ReLUs.
 
     Args:
-        sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
+        sample_shape: (channels, height, width) of an image, at least 5 x 5 pixels.
         num_classes: C, the number of logits.
         width: channels of the first convolution; the second has twice as many, the hidden layer four times.
         dropout: the rate before each linear layer.
@@ -44,7 +44,7 @@ class SmallImageNetwork(PictureNetwork):
     """
 
     smallest_side = 5
-    """Two convolutions of 3 x 3 without padding, the second with a stride of 2, leave nothing of a smaller picture."""
+    """Two 3 x 3 convolutions without padding, the second with stride 2, leave nothing of a smaller image."""
 
     def __init__(
         self, sample_shape: tuple[int, ...], num_classes: int, *, width: int = 16, dropout: float = 0.3
@@ -67,11 +67,11 @@ class SmallImageNetwork(PictureNetwork):
 
 
 small_image_network = SmallImageNetwork
-"""A model factory by reference."""
+"""The model factory, for settings to refer to."""
 
 
 def block_shapes(channels: int, width: int, blocks: int) -> Iterator[tuple[int, int, int]]:
-    """Give channels before, channels after, and stride of each block of three groups, each twice as wide as the last.
+    """Yield the input channels, output channels and stride of each block, for three groups that double in width.
 
     Example:
         >>> list(block_shapes(16, 32, 1))
@@ -84,20 +84,20 @@ def block_shapes(channels: int, width: int, blocks: int) -> Iterator[tuple[int, 
 
 
 def check_sizes(num_classes: int, width: int, dropout: float) -> None:
-    """Refuse a network without classes or channels, and a rate of dropout that leaves nothing."""
+    """Refuse a network without classes or channels, and a dropout rate that leaves nothing."""
     require_count("num_classes", num_classes, 1, remedy="count the classes again")
     require_count("width", width, 1)
     require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
 
 
 def draw_weights(network: nn.Module, slope: float = 0.0) -> None:
-    """Draw a new network's weights: convolutions as He et al. (2015) propose, linear layers to keep a signal's size.
+    """Draw a new network's weights: convolutions as in He et al. (2015), linear layers to keep a signal's scale.
 
-    Convolutions start normal, with standard deviation sqrt(2 / ((1 + slope²) fan_in)), linear layers normal with
-    1 / sqrt(fan_in), all biases at 0.
+    Convolutions are normal with standard deviation sqrt(2 / ((1 + slope²) fan_in)), linear layers normal with
+    1 / sqrt(fan_in). All biases are 0.
 
     Args:
-        network: its convolutions and linear layers are drawn, in their order.
+        network: its convolutions and linear layers are drawn, in order.
         slope: of the activations below 0.
 
     Example:

@@ -1,6 +1,6 @@
-"""Begin with the weights of a file, by the names of the parameters; what has no place in the network is an error.
+"""Load weights from a file, by parameter name; weights that do not fit the network are an error.
 
-A file is .safetensors, or .pth and .pt as torch.save writes a state dict; these are read with `weights_only`, which
+The file is .safetensors, or a state dict saved with torch.save (.pth, .pt), which is read with `weights_only` and so
 runs no code. Nothing is downloaded.
 """
 
@@ -27,13 +27,13 @@ _logger = logging.getLogger("surelabel")
 
 @torch.no_grad()
 def load_pretrained(network: nn.Module, path: str | os.PathLike[str], *, last: str = "fc") -> None:
-    """Copy a file's weights into a network, in place; the last layer stays as it is where it has other classes.
+    """Copy a file's weights into a network, in place, except the last layer if the number of classes differs.
 
-    That is logged. BatchNorm's counters of batches may be missing, as they are in older files; nothing else may.
+    That exception is logged. BatchNorm's batch counters may be missing, as in older files; nothing else may.
 
     Args:
-        network: its parameters and buffers are changed, in whatever memory format they have.
-        path: of the file.
+        network: its parameters and buffers are overwritten and keep their memory format.
+        path: the file.
         last: the name of the last layer.
 
     Example:
@@ -50,7 +50,7 @@ def load_pretrained(network: nn.Module, path: str | os.PathLike[str], *, last: s
     names = {f"{last}.weight", f"{last}.bias"} & mine.keys()
     if names <= given.keys() and _has_other_classes(mine, given, names):
         classes = " and ".join(str(len(state[f"{last}.weight"])) for state in (given, mine))
-        _logger.info("'%s' has another number of classes (%s): its last layer '%s' is left out", path, classes, last)
+        _logger.info("'%s' differs in number of classes (%s): its last layer '%s' is left out", path, classes, last)
         mine, given = ({name: state[name] for name in state.keys() - names} for state in (mine, given))
     _check_fit(path, mine, given)
     for name in mine.keys() & given.keys():
@@ -58,7 +58,7 @@ def load_pretrained(network: nn.Module, path: str | os.PathLike[str], *, last: s
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Return the tensors of a weights file by their names, on the CPU.
+    """Return the tensors of a weights file by name, on the CPU.
 
     >>> read_weights("weights.onnx")
     Traceback (most recent call last):
@@ -87,12 +87,12 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ) from error
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
         held = _listed(list(content)) if isinstance(content, Mapping) else type(content).__name__
-        raise InvalidInputError(f"'{path}' must hold tensors by their names. Got {held}; save state_dict() alone.")
+        raise InvalidInputError(f"'{path}' must hold tensors by name. Got {held}; save state_dict() alone.")
     return dict(content)
 
 
 def _has_other_classes(mine: Mapping[str, Tensor], given: Mapping[str, Tensor], names: set[str]) -> bool:
-    """Tell whether the last layer differs in its number of classes, and in nothing else."""
+    """Return whether the last layer differs only in its number of classes."""
     return any(mine[name].shape != given[name].shape for name in names) and all(
         mine[name].ndim == given[name].ndim and mine[name].shape[1:] == given[name].shape[1:] for name in names
     )
@@ -110,7 +110,7 @@ def _check_fit(path: str | os.PathLike[str], mine: Mapping[str, Tensor], given: 
     problems = [f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names]
     if problems:
         raise InvalidInputError(
-            f"The weights of '{path}' do not fit the network: {'; '.join(problems)}. Use weights of this very network."
+            f"The weights of '{path}' do not fit the network: {'; '.join(problems)}. Use weights of the same network."
         )
 
 

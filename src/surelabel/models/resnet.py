@@ -4,10 +4,10 @@
     2048 channels -> average pool -> dropout -> linear
     block: x -> conv 1 x 1 -> conv 3 x 3 -> conv 1 x 1 -> + x -> ReLU
 
-BatchNorm follows every convolution, and ReLU every BatchNorm but those right before + x. The second to fourth group
-begin with a stride of 2, in the 3 x 3 convolution ("v1.5"; at first it was in the 1 x 1 before it). Where the size or
-the number of channels changes, x goes through a convolution of 1 x 1 and a BatchNorm. Parameters are named as in
-torchvision, and the same weights give the same logits. For pictures in color and 1000 classes it has 25,557,032
+BatchNorm follows every convolution, and ReLU follows every BatchNorm except those right before + x. The second, third
+and fourth groups begin with stride 2, in the 3 x 3 convolution ("v1.5"; originally in the 1 x 1 convolution before it).
+Where the size or the number of channels changes, x goes through a 1 x 1 convolution and BatchNorm. Parameters are named
+as in torchvision, and the same weights give the same logits. For color images and 1000 classes it has 25,557,032
 parameters.
 """
 
@@ -20,23 +20,23 @@ from surelabel.models.image import PictureNetwork
 from surelabel.models.pretrained import load_pretrained
 
 EXPANSION = 4
-"""A block has so many times the channels of its 3 x 3 convolution."""
+"""A block has this many times the channels of its 3 x 3 convolution."""
 
 
 class ResNet(PictureNetwork):
-    """Logits from pictures, by a residual network of bottleneck blocks.
+    """A residual network of bottleneck blocks: logits from images.
 
-    Weights start as torchvision's do: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
-    the linear layer as torch's own, uniform within 1 / sqrt(fan_in) of 0, BatchNorm as the identity.
+    Weights start as in torchvision: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
+    the linear layer with torch's default, uniform within 1 / sqrt(fan_in) of 0, BatchNorm as the identity.
 
     Args:
-        sample_shape: (channels, height, width) of a picture, at least 32 x 32 pixels.
+        sample_shape: (channels, height, width) of an image, at least 32 x 32 pixels.
         num_classes: C, the number of logits.
-        blocks: of the four groups; ResNet-101 has 3, 4, 23 and 3.
+        blocks: in each of the four groups; ResNet-101 has 3, 4, 23 and 3.
         width: channels of the first convolution, and of the 3 x 3 convolutions of the first group.
-        dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
-            comes before it.
-        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
+        dropout: the rate after the average pool. Only this layer is random in MC passes, so they share everything
+            before it.
+        pretrained: a weights file to start from, such as torchvision's, see `load_pretrained`; None: random weights.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class ResNet(PictureNetwork):
     """
 
     smallest_side = 32
-    """The network halves a picture five times: of a smaller one, less than one value would be left."""
+    """The network halves an image five times: less than one value would be left of a smaller one."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ResNet(PictureNetwork):
             load_pretrained(self, pretrained)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for pictures (N, channels, height, width)."""
+        """Return logits (N, C) for images (N, channels, height, width)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         logits: Tensor = self.fc(self.dropout(self.avgpool(x)).flatten(1))
@@ -83,7 +83,7 @@ class ResNet(PictureNetwork):
 
 
 class _Bottleneck(nn.Module):
-    """Return ReLU(x + conv3(ReLU(conv2(ReLU(conv1(x)))))) for x (N, C, H, W), BatchNorm behind each convolution."""
+    """Return ReLU(x + conv3(ReLU(conv2(ReLU(conv1(x)))))) for x (N, C, H, W), BatchNorm after each convolution."""
 
     def __init__(self, channels: int, inner: int, stride: int) -> None:
         super().__init__()
@@ -108,13 +108,13 @@ class _Bottleneck(nn.Module):
 
 
 resnet50 = ResNet
-"""A model factory by reference."""
+"""The model factory, for settings to refer to."""
 
 
 def draw_residual_weights(network: nn.Module) -> None:
-    """Draw a new network's weights: convolutions normal with sqrt(2 / fan_out), linear layers as torch's own.
+    """Draw a new network's weights: convolutions normal with sqrt(2 / fan_out), linear layers by torch's default.
 
-    fan_out is the number of a convolution's channels times the values of its kernel.
+    fan_out is the number of a convolution's output channels times the number of values in its kernel.
 
     Example:
         >>> layer = nn.Conv2d(50, 200, 1, bias=False)

@@ -3,14 +3,15 @@
     stem -> four groups of two blocks, of 64, 128, 256 and 512 channels -> average pool -> dropout -> linear
     block: x -> conv 3 x 3 x 3 -> conv 3 x 3 x 3 -> + x -> ReLU
 
-BatchNorm follows every convolution, and ReLU every BatchNorm but those right before + x. The second to fourth group
-begin with a stride of 2 in time and space. There are two stems, each with BatchNorm and ReLU behind its convolution:
+BatchNorm follows every convolution, and ReLU follows every BatchNorm except those right before + x. The second, third
+and fourth groups begin with stride 2 in time and space. There are two stems, each with BatchNorm and ReLU after its
+convolution:
 
 - "torchvision": conv 3 x 7 x 7, stride 1 x 2 x 2. Parameters are named as in torchvision's r3d_18 (Tran et al., 2018),
-  and the same weights give the same logits. For clips in color and 400 classes it has 33,371,472 parameters.
-- "paper": conv 7 x 7 x 7, stride 1 x 2 x 2, then max pool 3 x 3 x 3, stride 2, of the work that the paper cites (Hara
-  et al., 2018): the blocks see an eighth of the values. In that work's network of 18 layers x also passes without
-  weights where its shape changes (`shortcut="padded"`), which leaves 33,235,280 parameters for 400 classes.
+  and the same weights give the same logits. For color clips and 400 classes it has 33,371,472 parameters.
+- "paper": conv 7 x 7 x 7, stride 1 x 2 x 2, then max pool 3 x 3 x 3, stride 2, from the work that the paper cites (Hara
+  et al., 2018): the blocks see an eighth of the values. The 18-layer network of that work also has shortcuts without
+  weights where the shape changes (`shortcut="padded"`), which leaves 33,235,280 parameters for 400 classes.
 """
 
 import os
@@ -28,26 +29,26 @@ Stem: TypeAlias = Literal["torchvision", "paper"]
 Shortcut: TypeAlias = Literal["projection", "padded"]
 
 SMALLEST: dict[Stem, tuple[int, int]] = {"torchvision": (8, 16), "paper": (16, 32)}
-"""Frames and pixels a side: with each stem the network shortens a clip by this much, and leaves nothing of less."""
+"""The fewest frames, and pixels per side: the network with this stem would leave nothing of a smaller clip."""
 
 
 class ResNet3d(nn.Module):
-    """Logits from clips, by a 3-D ResNet with 18 layers.
+    """A 3-D ResNet with 18 layers: logits from clips.
 
-    Weights start as torchvision's do: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
-    the linear layer normal with 0.01 and without bias, BatchNorm as the identity.
+    Weights start as in torchvision: convolutions normal with standard deviation sqrt(2 / fan_out) (He et al., 2015),
+    the linear layer normal with 0.01 and zero bias, BatchNorm as the identity.
 
     Args:
-        sample_shape: (channels, frames, height, width) of a clip, at least 8 frames of 16 x 16 pixels, with the paper's
-            stem 16 frames of 32 x 32.
+        sample_shape: (channels, frames, height, width) of a clip, at least 8 frames of 16 x 16 pixels, or 16
+            frames of 32 x 32 pixels with the paper's stem.
         num_classes: C, the number of logits.
         stem: "torchvision" or "paper".
-        shortcut: how x passes where its shape changes: "projection" by a convolution of 1 x 1 x 1 and a BatchNorm, as
-            in torchvision; "padded" by every other value, with channels of 0 added to it (He et al.'s type A).
+        shortcut: what happens to x where its shape changes. "projection": a 1 x 1 x 1 convolution and BatchNorm, as in
+            torchvision; "padded": every other value, with channels of 0 appended (type A of He et al.).
         width: channels of the stem and of the first group; the others have twice, four and eight times as many.
-        dropout: the rate behind the average pool. This layer alone is random in MC passes, so that they share all that
-            comes before it.
-        pretrained: a file of weights to begin with, such as torchvision's, see `load_pretrained`; None: random ones.
+        dropout: the rate after the average pool. Only this layer is random in MC passes, so they share everything
+            before it.
+        pretrained: a weights file to start from, such as torchvision's, see `load_pretrained`; None: random weights.
 
     Example:
         >>> import torch
@@ -94,7 +95,7 @@ class ResNet3d(nn.Module):
 
 
 class _Block(nn.Module):
-    """Return ReLU(x + conv2(ReLU(conv1(x)))) for x (N, C, T, H, W), with BatchNorm behind each convolution."""
+    """Return ReLU(x + conv2(ReLU(conv1(x)))) for x (N, C, T, H, W), with BatchNorm after each convolution."""
 
     def __init__(self, channels: int, wider: int, stride: int, shortcut: Shortcut) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class _Block(nn.Module):
 
 
 class _Padded(nn.Module):
-    """Return every stride-th value of x (N, C, T, H, W), with channels of 0 behind its own."""
+    """Return every stride-th value of x (N, C, T, H, W), with channels of 0 appended."""
 
     def __init__(self, more: int, stride: int) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class _Padded(nn.Module):
 
 
 resnet3d18 = ResNet3d
-"""A model factory by reference."""
+"""The model factory, for settings to refer to."""
 
 
 def _stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
@@ -156,5 +157,5 @@ def _check_clips(sample_shape: tuple[int, ...], stem: Stem) -> None:
     frames, side = SMALLEST[stem]
     if len(sample_shape) != 4 or sample_shape[1] < frames or min(sample_shape[2:]) < side:
         must = f"be (channels, frames, height, width), at least {frames} frames of {side} x {side} for stem '{stem}'"
-        remedy = "take longer or larger clips, or for pictures use resnet50"
+        remedy = "use longer or larger clips, or resnet50 for images"
         raise bad_argument("sample_shape", must, tuple(sample_shape), remedy)

@@ -1,12 +1,12 @@
-"""Shake-Shake (Gastaldi, 2017): residual blocks of two branches, mixed by chance; 26 2x96d is 26 layers, 96 channels.
+"""Shake-Shake (Gastaldi, 2017): residual blocks of two randomly mixed branches; 26 2x96d has 26 layers, 96 channels.
 
     conv 3 x 3, 16, BatchNorm -> three groups of four blocks, of 1, 2 and 4 x width channels -> ReLU -> average pool
     -> linear
     block: x -> alpha · branch 1 + (1 - alpha) · branch 2 + x
     branch: ReLU, conv 3 x 3, BatchNorm -> ReLU, dropout, conv 3 x 3, BatchNorm
 
-alpha is drawn for each picture, and again for the way back ("Shake-Shake-Image"); in evaluation mode it is 0.5. The
-second and third group begin with a stride of 2. For 32 x 32 pictures in color and 10 classes it has 26.2 M parameters.
+alpha is drawn for each image, and again for the backward pass ("Shake-Shake-Image"); in evaluation mode it is 0.5.
+The second and third groups begin with stride 2. For 32 x 32 color images and 10 classes it has 26.2 M parameters.
 """
 
 import torch
@@ -17,20 +17,20 @@ from surelabel.core.arrays import bad_argument
 from surelabel.models.image import PictureNetwork, block_shapes, draw_weights
 
 BLOCKS = 4
-"""In each of the three groups: with two convolutions each, the first one and the linear layer they are 26 layers."""
+"""Per group: three groups of two-convolution blocks, the first convolution and the linear layer make 26 layers."""
 
 
 class ShakeShake(PictureNetwork):
-    """Logits from pictures, by Shake-Shake with 26 layers.
+    """Shake-Shake with 26 layers: logits from images.
 
     Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
-    1 / sqrt(fan_in) and without bias, BatchNorm as the identity.
+    1 / sqrt(fan_in) and zero bias, BatchNorm as the identity.
 
     Args:
-        sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
+        sample_shape: (channels, height, width) of an image, at least 5 x 5 pixels.
         num_classes: C, the number of logits.
         width: channels of the first group, an even number; the second has twice as many, the third four times.
-        dropout: the rate before the second convolution of each branch. These layers alone are random in MC passes: the
+        dropout: the rate before the second convolution of each branch. Only these layers are random in MC passes: the
             branches are mixed as in evaluation mode.
 
     Example:
@@ -39,14 +39,14 @@ class ShakeShake(PictureNetwork):
     """
 
     smallest_side = 5
-    """Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+    """A smaller image, halved twice, is a single value, around which 3 x 3 convolutions see only padding."""
 
     def __init__(
         self, sample_shape: tuple[int, ...], num_classes: int, *, width: int = 96, dropout: float = 0.3
     ) -> None:
         super().__init__(sample_shape, num_classes, width, dropout)
         if width % 2 != 0:
-            # Half of a shortcut's channels come from each of two places.
+            # The two convolutions of a shortcut make half of its channels each.
             raise bad_argument("width", "be even", repr(width), "the published width is 96")
         self.layers = nn.Sequential(
             nn.Conv2d(sample_shape[0], 16, 3, padding=1, bias=False),
@@ -63,7 +63,7 @@ class ShakeShake(PictureNetwork):
 def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
     """Return alpha · first + (1 - alpha) · second; the gradients are those of beta · first + (1 - beta) · second.
 
-    In training alpha and beta are drawn for each row, uniform in [0, 1); otherwise both are 0.5.
+    In training, alpha and beta are drawn for each row, uniform in [0, 1); otherwise both are 0.5.
 
     Args:
         first: shape (N, C, H, W).
@@ -78,7 +78,7 @@ def shake(first: Tensor, second: Tensor, training: bool) -> Tensor:
         return (first + second) / 2
     alpha, beta = torch.rand(2, len(first), 1, 1, 1, device=first.device).unbind()
     difference = first - second
-    # The gradient sees beta alone; what is detached makes it alpha on the way forward.
+    # The gradient sees only beta; the detached term turns it into alpha in the forward pass.
     mixed = second + beta * difference + (alpha - beta) * difference.detach()
     return mixed.to(first.dtype)
 
@@ -97,7 +97,7 @@ class _Block(nn.Module):
 
 
 class _Shortcut(nn.Module):
-    """x with other channels: half of them from every stride-th pixel, half from those one up and left of them."""
+    """Change the channels of x: half come from every stride-th pixel, half from the one up and to the left of it."""
 
     def __init__(self, channels: int, wider: int, stride: int) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class _Shortcut(nn.Module):
 
 
 shake_shake = ShakeShake
-"""A model factory by reference."""
+"""The model factory, for settings to refer to."""
 
 
 def _branch(channels: int, wider: int, stride: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(
-        # Not in place: x also goes through the other branch and around both.
+        # Not in place: x also goes through the other branch and the shortcut.
         nn.ReLU(),
         nn.Conv2d(channels, wider, 3, stride=stride, padding=1, bias=False),
         nn.BatchNorm2d(wider),

@@ -1,7 +1,7 @@
 """MC-dropout: "using dropout at inference time"; everything that is not stochastic stays in evaluation mode.
 
-The `training` flags are set one by one and put back one by one. `Module.train` and `Module.eval` stay unused:
-they reach into children, and networks override them (to keep a backbone frozen, to merge weights).
+The `training` flags are set and restored one by one. `Module.train` and `Module.eval` are not used:
+they also change children, and networks override them (to keep a backbone frozen, to merge weights).
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ _RUNNING_STATISTICS = nn.modules.batchnorm._NormBase
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put every module into evaluation mode; each gets its own mode back, also after an exception.
+    """Put every module into evaluation mode; restore each module's own mode afterwards, even after an exception.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
@@ -54,14 +54,14 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[dict[str, nn.Module]]:
-    """Put the stochastic layers into training mode and all else into evaluation mode; every mode is put back.
+    """Put stochastic layers into training mode and everything else into evaluation mode; restore all modes afterwards.
 
-    It gives the stochastic layers, by name. Only a layer's own flag is set, not those of its children: BatchNorm inside
+    It yields the stochastic layers by name. Only a layer's own flag is set, not those of its children: BatchNorm inside
     a stochastic layer keeps its statistics.
 
     Args:
         model: any network.
-        extra_types: layer classes of the user's own whose randomness follows `self.training`.
+        extra_types: the user's own layer classes whose randomness depends on `self.training`.
 
     Example:
         >>> model = nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5)).eval()
@@ -79,7 +79,7 @@ def stochastic_mode(model: nn.Module, extra_types: LayerTypes = ()) -> Iterator[
 
 
 def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[str, nn.Module]:
-    """Return the layers, by name, that are random in training mode, and those that would hide it otherwise.
+    """Return, by name, the layers that are random in training mode, and those that would otherwise bypass them.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5), nn.Dropout(0.0))
@@ -92,10 +92,10 @@ def stochastic_layers(model: nn.Module, extra_types: LayerTypes = ()) -> dict[st
 
 
 def draws_for_each_row(layer: nn.Module) -> bool:
-    """Tell whether a layer is known to draw for each row by itself, so that a row may stand in the batch twice.
+    """Return whether a layer is known to draw separately for each row, so that a row may be in the batch twice.
 
-    Torch's own dropout layers and those of `models.dropout` do. A class derived from one may share its draws over the
-    batch, like any other layer.
+    Torch's own dropout layers and those of `models.dropout` do. A subclass of one may share its draws across the batch,
+    like any other layer.
 
     Example:
         >>> draws_for_each_row(nn.Dropout(0.5)), draws_for_each_row(nn.LSTM(2, 2, 2, dropout=0.5))
@@ -105,26 +105,26 @@ def draws_for_each_row(layer: nn.Module) -> bool:
 
 
 def check_layer_types(extra_types: LayerTypes) -> None:
-    """Refuse what is not a tuple of layer classes, and classes that would switch BatchNorm on."""
-    name, remedy = "stochastic_layers", "write stochastic_layers=(MyLayer,), the class and not a layer made from it"
+    """Refuse anything but a tuple of layer classes, and classes that would switch BatchNorm on."""
+    name, remedy = "stochastic_layers", "write stochastic_layers=(MyLayer,), with the class and not an instance"
     are_classes = isinstance(extra_types, tuple) and all(isinstance(layer_type, type) for layer_type in extra_types)
     if not are_classes or not all(issubclass(layer_type, nn.Module) for layer_type in extra_types):
         raise bad_argument(name, "be a tuple of layer classes, derived from torch.nn.Module", repr(extra_types), remedy)
     for layer_type in extra_types:
         if issubclass(layer_type, _RUNNING_STATISTICS) or issubclass(_RUNNING_STATISTICS, layer_type):
-            must = "not take in normalization layers, which would overwrite their running statistics"
+            must = "not include normalization layers, which would overwrite their running statistics"
             raise bad_argument(name, must, layer_type.__name__, remedy)
 
 
 def _set_mode(module: nn.Module, training: bool) -> None:
-    # Asked first: a module takes a new value slowly, and of the many in a network most have it already.
+    # Checked first: setting an attribute of a module is slow, and most modules already have the right mode.
     if module.training != training:
         module.training = training
 
 
 def _is_random(module: nn.Module, extra_types: LayerTypes) -> bool:
     if isinstance(module, _DROPOUT):
-        # A rate of 0 drops nothing; a subclass of the user's own may still be random at 0.
+        # A rate of 0 drops nothing; a user's subclass may still be random at 0.
         return module.p > 0 or isinstance(module, extra_types)
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
         return module.dropout > 0 or isinstance(module, extra_types)
@@ -134,8 +134,8 @@ def _is_random(module: nn.Module, extra_types: LayerTypes) -> bool:
 def _fast_path_layers(model: nn.Module, random: set[nn.Module]) -> set[nn.Module]:
     """Return the encoder layers that would skip the random layers inside them.
 
-    `TransformerEncoderLayer` asks only its own flag before it takes a fused kernel without dropout.
-    `TransformerEncoder` asks its first layer's flag before it packs a padded batch into a nested tensor,
+    `TransformerEncoderLayer` checks only its own flag before it uses a fused kernel without dropout.
+    `TransformerEncoder` checks its first layer's flag before it packs a padded batch into a nested tensor,
     which only fused layers can read; so its layers are switched together.
     """
     chosen: set[nn.Module] = set()

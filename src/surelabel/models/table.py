@@ -1,7 +1,7 @@
 """A small network for tables: standardize each feature, add noise in training, then linear, ReLU, dropout blocks.
 
-The noise has the covariance of the differences between a row and the nearest other row, which are meant to have the
-same label. So it needs no knowledge of the table, and what is the same for neighbors stays as it is.
+The noise has the covariance of the differences between a row and the nearest other row, which are assumed to have the
+same label. So it needs no knowledge of the table, and adds nothing in directions in which neighbors agree.
 """
 
 import math
@@ -19,23 +19,24 @@ from surelabel.models.dropout import Dropout
 
 
 def looked_at(num_features: int) -> int:
-    """Return how many rows' nearest neighbors are looked for at most: fewer for wide tables, whose noise costs more."""
+    """Return the most rows to find nearest neighbors for: fewer for wide tables, where noise costs more."""
     return 1024 if num_features <= 128 else 128
 
 
 class TableNetwork(nn.Module):
-    """Logits from a table's rows: `x -> (x - mean) / scale (+ noise) -> [linear, ReLU, dropout] ... -> linear`.
+    """Logits from the rows of a table: `x -> (x - mean) / scale (+ noise) -> [linear, ReLU, dropout] ... -> linear`.
 
-    Mean and scale of the training data (`standardize`; 0 and 1 before) are buffers, saved with the weights: a loaded
-    network takes raw rows. They are float64, so that a small spread around a large mean (a time stamp) survives.
+    The mean and scale of the training data (`standardize`; 0 and 1 before) are buffers that are saved with the weights,
+    so a loaded network takes raw rows. They are float64, so that a small spread around a large mean (a timestamp) is
+    not lost.
 
     Args:
         num_features: F, the number of columns.
         num_classes: C, the number of logits.
         hidden: the width of each hidden layer; empty for a linear model.
         dropout: the rate after each hidden layer; MC-dropout needs one above 0.
-        noise: how large the noise on the standardized features is in training; 1: as the differences to the nearest
-            row (`standardize` measures them; no noise before). It is not part of MC-dropout.
+        noise: the scale of the noise on the standardized features in training; 1: as large as the differences between
+            nearest rows (measured by `standardize`; no noise before that). It is off in MC-dropout.
 
     Example:
         >>> network = TableNetwork(2, 3)
@@ -47,7 +48,7 @@ class TableNetwork(nn.Module):
     """
 
     for_tables = True
-    """Small, so that compiling takes longer than it gains, and exact about the width of its input."""
+    """Too small for compiling to pay off, and given floats at their full width."""
 
     mean: Tensor
     scale: Tensor
@@ -81,7 +82,7 @@ class TableNetwork(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear((num_features, *hidden)[-1], num_classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits (N, C) for rows (N, F), or (N, ...) with F values a row."""
+        """Return logits (N, C) for rows (N, F), or (N, ...) with F values per row."""
         x = x.flatten(1)
         if x.shape[1] != self.num_features:
             got = f"{x.shape[1]}; pass the columns it was trained on, in the same order"
@@ -98,21 +99,21 @@ class TableNetwork(nn.Module):
         return standardized.to(next(self.layers.parameters()).dtype)
 
     def standardize(self, chunks: Callable[[], Iterable[Tensor]]) -> None:
-        """Set mean, scale and, where there is noise, its directions from all rows.
+        """Set the mean, the scale and, if there is noise, its directions from all rows.
 
         Args:
-            chunks: returns the rows chunk by chunk, (N, F) each; called again for each time that they are looked at.
+            chunks: returns the rows chunk by chunk, (N, F) each; called again for each pass over them.
         """
         self._set_mean_and_scale(chunks())
         if self.noise > 0:
             differences = _shortened(self._nearest_differences(chunks))
-            # RᵀR = DᵀD, so that normal numbers times R have the covariance of the differences D (Q, F), as wide as D.
+            # RᵀR = DᵀD, so normal numbers times R have the covariance of the differences D (Q, F).
             root = torch.linalg.qr(differences / math.sqrt(len(differences)), mode="r").R
             self.directions.zero_()
             self.directions[: len(root)] = root
 
     def _nearest_differences(self, chunks: Callable[[], Iterable[Tensor]]) -> Tensor:
-        """Return the differences of some rows to the nearest other row, shape (Q, F)."""
+        """Return the differences between some rows and their nearest other rows, shape (Q, F)."""
         most = looked_at(self.num_features)
         some, places = _evenly_spaced((self._standardized(chunk) for chunk in chunks()), most)
         nearest = torch.full((len(some),), torch.inf, dtype=some.dtype, device=some.device)
@@ -135,7 +136,7 @@ class TableNetwork(nn.Module):
         shift: Tensor | None = None
         for chunk in chunks:
             rows = chunk.flatten(1).to(self.mean.dtype)
-            # Sums around the first row: squares of large values would cancel.
+            # Sums relative to the first row: squares of large values would cancel.
             shift = rows[0] if shift is None else shift
             count += len(rows)
             total = total + (rows - shift).sum(0)
@@ -148,7 +149,7 @@ class TableNetwork(nn.Module):
             raise InvalidInputError(f"{feature} has values that are missing, infinite or too large; replace them.")
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
         self.mean.copy_(shift + mean)
-        # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding.
+        # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding errors.
         constant = scale <= torch.finfo(scale.dtype).eps * self.mean.abs()
         self.scale.copy_(scale.masked_fill(constant, 1.0))
 
@@ -159,13 +160,13 @@ def table_network(sample_shape: tuple[int, ...], num_classes: int, **options: An
 
 
 def _shortened(differences: Tensor) -> Tensor:
-    """Shorten what is longer than three times the median: a row far from all others says nothing of neighbors."""
+    """Clip lengths at three times the median: a row far from all others says nothing about neighbors."""
     lengths = torch.linalg.vector_norm(differences, dim=1, keepdim=True)
     return differences * torch.clamp(3 * lengths.median() / lengths.clamp(min=torch.finfo(lengths.dtype).tiny), max=1)
 
 
 def _evenly_spaced(chunks: Iterable[Tensor], most: int) -> tuple[Tensor, Tensor]:
-    """Return at most `most` of all rows, evenly spaced, and their places among all."""
+    """Return at most `most` rows, evenly spaced, and their positions among all rows."""
     kept: list[Tensor] = []
     places: list[Tensor] = []
     step, start = 1, 0

@@ -4,9 +4,8 @@
     -> average pool -> linear
     block: x -> BatchNorm, ReLU, conv 3 x 3, dropout -> BatchNorm, ReLU, conv 3 x 3 -> + x
 
-The second and third group begin with a stride of 2. Where the number of channels changes, x goes through the block's
-first BatchNorm and ReLU and a convolution of 1 x 1. For 32 x 32 pictures in color and 10 classes WRN-28-2 has 1.47 M
-parameters.
+The second and third groups begin with stride 2. Where the number of channels changes, x goes through the block's first
+BatchNorm and ReLU and a 1 x 1 convolution. For 32 x 32 color images and 10 classes, WRN-28-2 has 1.47 M parameters.
 """
 
 import math
@@ -21,25 +20,26 @@ Activation: TypeAlias = Literal["relu", "mish"]
 
 
 class WideResNet(PictureNetwork):
-    """Logits from pictures, by a Wide ResNet.
+    """A Wide ResNet: logits from images.
 
     Convolutions start normal, with standard deviation sqrt(2 / fan_in) (He et al., 2015), the linear layer normal with
-    1 / sqrt(fan_in) and without bias, BatchNorm as the identity plus `norm_bias`.
+    1 / sqrt(fan_in) and zero bias, BatchNorm as the identity plus `norm_bias`.
 
     The network that the paper's code trains has `activation="mish"`, `norm_momentum=0.001` and `norm_bias=0.1`. The
-    defaults are those of the network that the paper cites: with a momentum of 0.001 BatchNorm's statistics need
+    defaults are those of the network that the paper cites: with a momentum of 0.001, BatchNorm's statistics need
     thousands of steps, more than a short round has, and its labels come from those statistics.
 
     Args:
-        sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
+        sample_shape: (channels, height, width) of an image, at least 5 x 5 pixels.
         num_classes: C, the number of logits.
-        depth: 6 n + 4 layers, for n blocks a group.
+        depth: 6 n + 4 layers, for n blocks per group.
         width: channels of the blocks, in multiples of 16, 32 and 64.
-        dropout: the rate between the convolutions of each block: behind the first, before the BatchNorm of the second.
-            These layers alone are random in MC passes.
+        dropout: the rate between the convolutions of each block: after the first, before the BatchNorm of the second.
+            Only these layers are random in MC passes.
         activation: "relu" or "mish".
         norm_momentum: the weight of a batch in BatchNorm's running statistics.
-        norm_bias: where BatchNorm's biases start. Without weight decay on them, 0.1 is the published BatchNorm + 0.1.
+        norm_bias: the initial value of BatchNorm's biases. Without weight decay on them, 0.1 is the published
+            BatchNorm + 0.1.
 
     Example:
         >>> import torch
@@ -48,7 +48,7 @@ class WideResNet(PictureNetwork):
     """
 
     smallest_side = 5
-    """Halved twice, a smaller picture leaves a single value, around which 3 x 3 convolutions see only padding."""
+    """A smaller image, halved twice, is a single value, around which 3 x 3 convolutions see only padding."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class WideResNet(PictureNetwork):
 
 
 class _Block(nn.Module):
-    """Return x + conv2(active(conv1(active(x)))) for x (N, C, H, W), with dropout behind conv1."""
+    """Return x + conv2(active(conv1(active(x)))) for x (N, C, H, W), with dropout after conv1."""
 
     def __init__(
         self, channels: int, wider: int, stride: int, dropout: float, activation: nn.Module, momentum: float
@@ -111,4 +111,4 @@ class _Block(nn.Module):
 
 
 wide_resnet = WideResNet
-"""A model factory by reference: WRN-28-2 unless told otherwise."""
+"""The model factory, for settings to refer to: WRN-28-2 by default."""

@@ -1,7 +1,7 @@
 """A network and a batch in, mean probabilities p and uncertainty u out.
 
-A new estimator is a class that derives from `UncertaintyEstimator` and has its `estimate`. Settings name it as
-"file.py:Class", or by a short name where it has one (`surelabel.learners.settings.ESTIMATORS`).
+A new estimator is a class that derives from `UncertaintyEstimator` and defines `estimate`. Settings name it as
+"file.py:Class", or by a short name if it has one (`surelabel.learners.settings.ESTIMATORS`).
 """
 
 from surelabel.uncertainty.augmentation import RandomAugmentation

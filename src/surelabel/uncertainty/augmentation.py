@@ -1,4 +1,4 @@
-"""Random data augmentation: p is the mean, u the spread of the probabilities over flipped and shifted views.
+"""Random data augmentation: p is the mean and u the spread of the probabilities over flipped and shifted views.
 
 The paper's appendix: "10 forward passes while performing random crop and random horizontal flip". Dropout is off.
 """
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.augment.geometry import flip_and_crop
+from surelabel.base.defaults import FitDefaults
 from surelabel.core.arrays import bad_argument, require_count
 from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
@@ -19,22 +20,22 @@ from surelabel.uncertainty.moments import summarize
 
 @dataclass(frozen=True)
 class RandomAugmentation(UncertaintyEstimator):
-    """Mean and spread over random views of each picture, by a network without anything random; views are not kept.
+    """Mean and spread over random views of each image, from a deterministic network; views are not kept.
 
-    Each pass sees each picture mirrored with probability 1/2 and moved by up to `crop` pixels each way, the border
-    filled by reflection; all frames of a clip alike. Moving pixels and normalizing them can be done in either order, so
-    the views are those of training. A pass needs the memory of a plain one.
+    Each pass mirrors each image with probability 1/2 and shifts it by up to `crop` pixels in each direction, filling
+    the border by reflection; all frames of a clip alike. Pixels can be shifted before or after they are normalized, so
+    these are the views of training. A pass needs no more memory than a plain one.
 
-    The draws come from torch's global generator, batch by batch: under one seed, p and u of a sample are equal in
-    batches of the same size (a learner's `predict_batch_size`), and differ within their Monte-Carlo error in batches of
-    another.
+    The draws come from torch's global generator, batch by batch. With the same seed, p and u of a sample are equal in
+    batches of the same size (a learner's `predict_batch_size`), and differ within their Monte Carlo error in batches of
+    different sizes.
 
     Args:
-        passes: how many views of each picture, at least 2.
+        passes: how many views of each image, at least 2.
         temperature: T of the softened probabilities.
         task: "single" for softmax, "multi" for a sigmoid per class.
-        crop: the most pixels by which a picture is moved; 0: not at all.
-        flip: whether pictures are mirrored.
+        crop: the largest shift in pixels; 0: no shift.
+        flip: whether images are mirrored.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -44,8 +45,8 @@ class RandomAugmentation(UncertaintyEstimator):
         (torch.Size([5, 3]), True)
     """
 
-    passes: int = 10
-    temperature: float = 2.0
+    passes: int = FitDefaults.passes
+    temperature: float = FitDefaults.temperature
     task: Task = "single"
     crop: int = 4
     flip: bool = True
@@ -58,22 +59,22 @@ class RandomAugmentation(UncertaintyEstimator):
 
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
-        """Return p, u, p_soft and u_soft (N, C) for pictures (N, channels, height, width) or clips (N, C, T, H, W).
+        """Return p, u, p_soft and u_soft (N, C) for images (N, channels, height, width) or clips (N, C, T, H, W).
 
         Args:
-            model: returns logits (N, C). Each module's mode is as before afterwards, also after an exception.
-            batch: pictures, normalized or not, on the network's device. It is not changed.
-            check: raise NotStochasticError when the logits of all views are identical, and u silently 0.
+            model: returns logits (N, C). Each module's mode is restored afterwards, even after an exception.
+            batch: images, normalized or not, on the network's device. It is not changed.
+            check: raise NotStochasticError if the logits of all views are identical, so that u would silently be 0.
         """
         self._check_pictures(batch)
         with evaluation_mode(model):
             passes = (logits(model, self.view(batch)).unsqueeze(0) for _ in range(self.passes))
             found = summarize(passes, self.task, self.temperature)
-        remedy = "Look for blank pictures, or use another estimator, such as uncertainty='mc-dropout'."
-        return found.checked(f"{self.passes} views of each picture", remedy) if check else found.uncertainty()
+        remedy = "Look for blank images, or use another estimator, such as uncertainty='mc-dropout'."
+        return found.checked(f"{self.passes} views of each image", remedy) if check else found.uncertainty()
 
     def view(self, batch: Tensor) -> Tensor:
-        """Return the pictures (N, channels, height, width) or clips, each flipped and shifted by draws of its own."""
+        """Return the images (N, channels, height, width) or clips, each flipped and shifted by its own draws."""
         count, device = len(batch), batch.device
         chance = 0.5 if self.flip else 0.0
         flipped = torch.rand(count, device=device) < chance
@@ -85,8 +86,8 @@ class RandomAugmentation(UncertaintyEstimator):
 
     def _check_pictures(self, batch: Tensor) -> None:
         if batch.ndim not in (4, 5):
-            must = "be pictures (N, channels, height, width) or clips (N, channels, frames, height, width)"
+            must = "be images (N, channels, height, width) or clips (N, channels, frames, height, width)"
             raise bad_argument("batch", must, f"shape {tuple(batch.shape)}", "use uncertainty='mc-dropout'")
         if self.crop >= min(batch.shape[-2:]):
-            must = f"be smaller than the pictures' sides, {tuple(batch.shape[-2:])}"
+            must = f"be smaller than the images' sides, {tuple(batch.shape[-2:])}"
             raise bad_argument("crop", must, self.crop, "an eighth of a side is usual")

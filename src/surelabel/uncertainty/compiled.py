@@ -1,7 +1,7 @@
 """Stochastic passes and their summary as one compiled function, kept for each network as long as it lives.
 
-Weights are inputs of the function: a network that is trained on or takes new weights in place is not compiled again.
-Shapes are fixed: a block with too few rows is filled up with repeated ones, whose results are cut off.
+Weights are inputs of the function: a network that is trained further or gets new weights in place is not compiled
+again. Shapes are fixed: a block with too few rows is padded with repeated ones, whose results are dropped.
 """
 
 import types
@@ -18,23 +18,24 @@ from surelabel.uncertainty.moments import Summary, summarize
 from surelabel.uncertainty.plan import Way, shared_logits
 
 BACKEND = "inductor"
-"""The compiler that `torch.compile` is asked for."""
+"""The backend of `torch.compile`."""
 
 
 class CompiledPasses:
-    """The compiled function of one network, and the affine maps that take the place of its norms."""
+    """The compiled function of one network, and the affine maps that replace its norms."""
 
     def __init__(self) -> None:
-        # Else all networks would share a limit: torch counts recompilations by code object.
+        # Otherwise all networks would share one limit: torch counts recompilations by code object.
         function = with_code_of_its_own(shared_summary)
         self.function: Callable[..., Summary] = torch.compile(function, backend=BACKEND, fullgraph=True, dynamic=False)
         self._affine: dict[tuple[object, ...], _Affine] = {}
 
     @contextmanager
     def affine_norms(self, model: nn.Module) -> Iterator[None]:
-        """Replace every BatchNorm in evaluation mode by x * scale + shift; each is put back.
+        """Replace every BatchNorm in evaluation mode by x * scale + shift, and put them back afterwards.
 
-        The compiler would take the root of the variance anew for every value, and be bound by that, not by memory.
+        Compiled kernels would otherwise take the root of the variance again for every value, and be limited by that
+        rather than by memory.
         """
         places = [
             (parent, name, norm, self._affine_for(f"{path}.{name}", norm))
@@ -53,7 +54,7 @@ class CompiledPasses:
                 parent._modules[name] = norm
 
     def _affine_for(self, path: str, norm: nn.Module) -> "_Affine":
-        """Return the map for the norm at this path, the same one each time, so that nothing is compiled again."""
+        """Return the map for the norm at this path, the same one every time, so that nothing is compiled again."""
         like = cast(Tensor, norm.weight)
         key = path, like.shape, like.device
         if key not in self._affine:
@@ -62,9 +63,9 @@ class CompiledPasses:
 
 
 def _is_affine(module: nn.Module) -> bool:
-    """Tell whether a module scales and shifts as BatchNorm in evaluation mode does, and does nothing else.
+    """Return whether a module is a BatchNorm in evaluation mode that only scales and shifts.
 
-    A class derived from it may add an activation, a hook may do anything.
+    A subclass may add an activation, and a hook may do anything.
     """
     if type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) or module.training:
         return False
@@ -90,9 +91,9 @@ class _Affine(nn.Module):
 
 
 def _fill(affines: list[_Affine], norms: list[nn.BatchNorm2d]) -> None:
-    """Compute scales and shifts from the norms' statistics and weights, in place and of all norms together.
+    """Compute scales and shifts from the norms' statistics and weights, in place and for all norms together.
 
-    One by one, each of some fifty norms would launch several kernels, and the device would wait for them.
+    One by one, some fifty norms would launch several kernels each, and the device would wait for them.
     """
     scales = torch._foreach_add([cast(Tensor, norm.running_var) for norm in norms], [norm.eps for norm in norms])
     torch._foreach_rsqrt_(scales)
@@ -115,7 +116,7 @@ def compiled_passes(model: nn.Module) -> CompiledPasses:
 
 
 def shared_summary(model: nn.Module, block: Tensor, passes: int, way: Way, task: Task, temperature: float) -> Summary:
-    """Return the summary of `passes` passes over a block (N, ...); the rows repeat already where the way needs it."""
+    """Return the summary of `passes` passes over a block (N, ...); rows are already repeated if the way needs it."""
     return summarize([shared_logits(model, block, passes, way)], task, temperature)
 
 
@@ -123,13 +124,13 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., object])
 
 
 def with_code_of_its_own(function: AnyFunction) -> AnyFunction:
-    """Return a function that does the same, and that torch.compile takes for another one."""
+    """Return a copy of a function that torch.compile treats as a different function."""
     copied = types.FunctionType(function.__code__.replace(), function.__globals__)
     return cast(AnyFunction, copied)
 
 
 def filled(block: Tensor, rows: int) -> Tensor:
-    """Return a block (N, ...) filled up to `rows` rows, its own again from the first on.
+    """Return a block (N, ...) padded to `rows` rows by repeating its own from the first one.
 
     Example:
         >>> filled(torch.tensor([1, 2, 3]), 5)

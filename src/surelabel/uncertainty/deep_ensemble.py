@@ -1,7 +1,7 @@
-"""Deep ensemble: p is the mean, u the standard deviation (n - 1) of the probabilities of networks trained apart.
+"""Deep ensemble: p is the mean, u the standard deviation (n - 1) of the probabilities over separately trained networks.
 
 Lakshminarayanan, Pritzel and Blundell, "Simple and scalable predictive uncertainty estimation using deep ensembles",
-2017. The paper's own estimators need one network; this one is beyond it.
+2017. The paper's own estimators need only one network; this one goes beyond the paper.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PASSES
 from surelabel.core.arrays import bad_argument, require_count
 from surelabel.core.labels import Task
@@ -20,10 +21,10 @@ from surelabel.uncertainty.moments import summarize
 
 @dataclass(frozen=True)
 class DeepEnsemble(UncertaintyEstimator):
-    """Mean and spread over networks that differ by their seed: first weights, order of samples, augmentation, dropout.
+    """Mean and spread over networks that differ by their seed: initial weights, sample order, augmentation, dropout.
 
-    A learner trains `members` networks a round, so a round takes as many times as long. That is why the default is 5,
-    the number of Lakshminarayanan et al., and not the ten passes of the other estimators, which only labeling pays for.
+    A learner trains `members` networks per round, so a round takes that many times as long. That is why the default is
+    5, as in Lakshminarayanan et al., and not 10 like the passes of the other estimators, which slow down only labeling.
 
     Args:
         members: how many networks, at least 2.
@@ -38,7 +39,7 @@ class DeepEnsemble(UncertaintyEstimator):
     """
 
     members: int = 5
-    temperature: float = 2.0
+    temperature: float = FitDefaults.temperature
     task: Task = "single"
 
     def __post_init__(self) -> None:
@@ -50,9 +51,9 @@ class DeepEnsemble(UncertaintyEstimator):
         """Return p, u, p_soft and u_soft (N, C) for a batch (N, ...), each network in evaluation mode.
 
         Args:
-            model: an `Ensemble`. Each module's mode is as before afterwards, also after an exception.
+            model: an `Ensemble`. Each module's mode is restored afterwards, even after an exception.
             batch: samples, on the networks' device. It is not changed.
-            check: raise NotStochasticError when the logits of all networks are identical, and u silently 0.
+            check: raise NotStochasticError if the logits of all networks are identical, so that u would silently be 0.
         """
         if not isinstance(model, Ensemble) or len(model.networks) != self.members:
             given = f"one of {len(model.networks)}" if isinstance(model, Ensemble) else type(model).__name__

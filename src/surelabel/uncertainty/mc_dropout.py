@@ -1,7 +1,7 @@
 """MC-dropout: p is the mean, u the standard deviation (n - 1) of the probabilities over passes with dropout.
 
-p_soft and u_soft are the same of the softened probabilities: softmax(z / T), multi-label sigmoid(z / T).
-MC-SpatialDropout drops whole channels (Tompson et al., 2015), MC-DropBlock blocks of a map (Ghiasi et al., 2018).
+p_soft and u_soft are the same for the softened probabilities: softmax(z / T), or sigmoid(z / T) for multi-label data.
+MC-SpatialDropout drops whole channels (Tompson et al., 2015), MC-DropBlock drops blocks of a map (Ghiasi et al., 2018).
 """
 
 import logging
@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from surelabel.base.defaults import FitDefaults
 from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task
 from surelabel.models.dropout import BLOCK_SIZE, DropBlock2d, replace_dropout
@@ -26,38 +27,38 @@ from surelabel.uncertainty.plan import PassPlan, block_rows, generators_restored
 _logger = logging.getLogger("surelabel")
 
 ROUNDING = 1e-3
-"""A largest u below this may come from copies of a row that were rounded differently: look at plain passes too."""
+"""If the largest u is below this, it may be only rounding that differs between copies of a row: try plain passes."""
 
 SPATIAL_RATE, KEEP_PROBABILITY = 0.3, 0.9
-"""The paper's rate of SpatialDropout, and its keep probability of DropBlock."""
+"""The paper's rate for SpatialDropout, and its keep probability for DropBlock."""
 
 _PLANS: weakref.WeakKeyDictionary[nn.Module, dict[Any, PassPlan]] = weakref.WeakKeyDictionary()
-"""What was found out about each network, as long as it lives."""
+"""The plans for each network, as long as it lives."""
 
 
 @dataclass(frozen=True)
 class MCDropout(UncertaintyEstimator):
     """Mean and spread over repeated passes of any network with dropout; the passes are not kept.
 
-    What comes before the first stochastic layer runs once for all passes, where the network allows it (`plan` tells).
-    Each pass and each sample has draws of its own, as in plain passes. With the same draws, p and u differ from those
+    Layers before the first stochastic one run once for all passes, if the network allows it (`plan` tells).
+    Each pass and each sample has its own draws, as in plain passes. With the same draws, p and u differ from those
     of plain passes by float32 rounding (1e-5), and by at most 0.02 under bfloat16 autocast.
 
-    Randomness comes from torch's global generator; seed it inside `torch.random.fork_rng` for a repeatable
-    answer. A network with randomness of another kind (a numpy generator of its own) needs `shared=False`. Masks are
-    drawn block by block: under one seed, p and u of a sample are equal in batches of the same size (a learner's
-    `predict_batch_size`), and differ within their Monte-Carlo error in batches of another.
+    Randomness comes from torch's global generator; seed it inside `torch.random.fork_rng` for repeatable
+    results. A network with another kind of randomness (its own numpy generator) needs `shared=False`. Masks are drawn
+    block by block. With the same seed, p and u of a sample are equal in batches of the same size (a learner's
+    `predict_batch_size`), and differ within their Monte Carlo error in batches of different sizes.
 
     Args:
         passes: how often the batch goes through the network, at least 2.
         temperature: T of the softened probabilities.
-        stochastic_layers: layer classes of the user's own to switch on besides torch's dropout layers.
+        stochastic_layers: your own layer classes to switch on besides torch's dropout layers.
         task: "single" for softmax, "multi" for a sigmoid per class.
-        shared: whether passes share what they can; False runs plain passes. The rows are cut into blocks, so that
+        shared: whether passes share what they can; False runs plain passes. Rows are split into blocks, so that
             sharing needs about the memory of one pass over the batch, or of all passes over one sample.
         compile: whether shared passes run as one function made by torch.compile; None: on CUDA only.
-        rows: how many rows batches have, but for the last one: a compiled function is made for blocks of these, and
-            fewer rows are filled up. None: of each batch, so that a batch of another size is compiled anew.
+        rows: how many rows every batch but the last has. A compiled function is made for blocks of such batches, and
+            smaller ones are padded. None: taken from each batch, so that a batch of another size is compiled again.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -67,8 +68,8 @@ class MCDropout(UncertaintyEstimator):
         (torch.Size([5, 3]), True)
     """
 
-    passes: int = 10
-    temperature: float = 2.0
+    passes: int = FitDefaults.passes
+    temperature: float = FitDefaults.temperature
     stochastic_layers: LayerTypes = ()
     task: Task = "single"
     shared: bool = True
@@ -79,27 +80,27 @@ class MCDropout(UncertaintyEstimator):
         check_settings(self.temperature, self.task, self.passes)
         check_layer_types(self.stochastic_layers)
         if self.rows is not None:
-            require_count("rows", self.rows, 1, remedy="None takes those of each batch")
+            require_count("rows", self.rows, 1, remedy="None uses the size of each batch")
 
     def for_chunks(self, compile: bool, rows: int) -> Self:
-        """Return the estimator for many chunks, with what it leaves open: whether it compiles, and one shape."""
+        """Return the estimator for many chunks of one shape, with `compile` and `rows` filled in if they are None."""
         chosen = compile if self.compile is None else self.compile
         return replace(self, compile=chosen, rows=self.rows or rows)
 
-    # Not inference_mode: no later training could use its tensors, nor those that a network caches in itself.
+    # Not inference_mode: later training could not use its tensors, nor those that a network caches.
     @torch.no_grad()
     def estimate(self, model: nn.Module, batch: Tensor, *, check: bool = False) -> Uncertainty:
         """Return p, u, p_soft and u_soft (N, C) for a batch (N, ...).
 
         Args:
-            model: returns logits (N, C). Each module's mode is as before afterwards, also after an exception.
+            model: returns logits (N, C). Each module's mode is restored afterwards, even after an exception.
             batch: samples, on the network's device. It is not changed.
-            check: raise NotStochasticError when the logits of all passes are identical, and u silently 0.
+            check: raise NotStochasticError if the logits of all passes are identical, so that u would silently be 0.
         """
         with stochastic_mode(model, self.stochastic_layers) as layers:
             found, plan = self._run(model, layers, batch)
             estimate = found.uncertainty()
-            # Only now: a caller's mistake, or a network that diverged, says nothing about the next one like it.
+            # Only now: a caller's mistake or a diverged network says nothing about the next batch.
             self._remember(model, layers, batch, plan)
             if check and plan.way != "one by one" and found.differs.any() and float(found.u.max()) < ROUNDING:
                 found = found._replace(differs=self._differs(model, batch))
@@ -114,7 +115,7 @@ class MCDropout(UncertaintyEstimator):
 
     @torch.no_grad()
     def plan(self, model: nn.Module, batch: Tensor) -> PassPlan:
-        """Return how the passes over batches like this run, and the reason where they share nothing.
+        """Return how passes over batches like this one run, and the reason if they share nothing.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
@@ -132,7 +133,7 @@ class MCDropout(UncertaintyEstimator):
         known = _PLANS.get(model, {}).get(self._key(layers, batch))
         if known is not None:
             return known
-        # Two rows at least: a single one is broadcast where more rows do not fit.
+        # At least two rows: a single one would broadcast where several do not fit.
         rows = max(2, block_rows(len(batch), batch[0].numel(), self.passes))
         trial = batch[:rows] if len(batch) > 1 else filled(batch, 2)
         return make_plan(model, layers, trial, self._compiles(batch))
@@ -144,18 +145,18 @@ class MCDropout(UncertaintyEstimator):
             try:
                 with generators_restored(batch.device, only_after_failure=True):
                     return self._share(model, layers, batch, plan), plan
-            # What worked in a trial may fail on other rows, in the compiler, or for want of memory.
+            # What worked in a trial may fail on other rows, in the compiler, or for lack of memory.
             except Exception as error:
-                # What the compiler cannot take may still share its beginning.
+                # What cannot be compiled may still share its first layers.
                 way = plan.way if plan.compiled else "one by one"
                 plan = PassPlan(way, f"{plan.way}: {summary(error)}", plan.growth if plan.compiled else 1.0)
         plain = (logits(model, batch).unsqueeze(0) for _ in range(self.passes))
         return summarize(plain, self.task, self.temperature), plan
 
     def _remember(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> None:
-        """Keep a plan for this network, and say once why its passes do not run as they might."""
+        """Keep a plan for this network, and log once why its passes are not as fast as they could be."""
         plans, key = _PLANS.setdefault(model, {}), self._key(layers, batch)
-        # A single row does not tell whether rows depend on one another.
+        # A single row does not tell whether rows depend on each other.
         if not self.shared or len(batch) < 2 or plans.get(key) == plan:
             return
         plans[key] = plan
@@ -165,7 +166,7 @@ class MCDropout(UncertaintyEstimator):
             _logger.log(level, "%s: the stochastic passes run %s, because %s", type(model).__name__, how, plan.reason)
 
     def _share(self, model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, plan: PassPlan) -> Summary:
-        """Return the summary of passes that share their beginning; only those of a block of rows are kept at once."""
+        """Return the summary of passes that share their first layers, one block of rows at a time."""
         compiled = compiled_passes(model) if plan.compiled else None
         size = self.rows if plan.compiled and self.rows is not None else len(batch)
         rows = block_rows(size, batch[0].numel(), self.passes, plan.growth)
@@ -185,7 +186,7 @@ class MCDropout(UncertaintyEstimator):
         return batch.is_cuda if self.compile is None else self.compile
 
     def _differs(self, model: nn.Module, batch: Tensor) -> Tensor:
-        """Return whether plain passes over the batch differ, as a tensor of one value."""
+        """Return whether plain passes over the batch differ, as a one-element tensor."""
         with generators_restored(batch.device):
             first = logits(model, batch).clone()
             return torch.tensor(any(not torch.equal(logits(model, batch), first) for _ in range(self.passes - 1)))
@@ -193,11 +194,11 @@ class MCDropout(UncertaintyEstimator):
 
 @dataclass(frozen=True)
 class MCSpatialDropout(MCDropout):
-    """`MCDropout` of a network that is trained with SpatialDropout in place of its dropout.
+    """`MCDropout` for a network that is trained with SpatialDropout instead of its own dropout.
 
     Args:
-        rate: the share of the channels that is dropped, by every dropout layer of the network. None: 0.3, and a network
-            that has SpatialDropout already stays as it is.
+        rate: the share of channels that every dropout layer drops. None: 0.3, unless the network already has
+            SpatialDropout, which is then kept.
 
     The other arguments are those of `MCDropout`.
 
@@ -216,7 +217,7 @@ class MCSpatialDropout(MCDropout):
             require_number("rate", self.rate, 0, 1, ends="()")
 
     def prepare(self, model: nn.Module) -> None:
-        """Replace the network's dropout by SpatialDropout, before it is trained."""
+        """Replace the network's dropout by SpatialDropout before training."""
         if self.rate is None and any(isinstance(layer, nn.Dropout2d) for layer in model.modules()):
             return
         replace_dropout(model, "spatial", SPATIAL_RATE if self.rate is None else self.rate)
@@ -224,12 +225,12 @@ class MCSpatialDropout(MCDropout):
 
 @dataclass(frozen=True)
 class MCDropBlock(MCDropout):
-    """`MCDropout` of a network that is trained with DropBlock in place of its dropout.
+    """`MCDropout` for a network that is trained with DropBlock instead of its own dropout.
 
     Args:
-        keep_probability: about the share of a map that every dropout layer of the network keeps; None: 0.9.
-        block_size: the side of a block; None: 7, see `DropBlock2d`. A network that has DropBlock already stays as it is
-            when both are None.
+        keep_probability: the approximate share of a map that every dropout layer keeps; None: 0.9.
+        block_size: the side of a block; None: 7, see `DropBlock2d`. If both are None and the network already has
+            DropBlock, that is kept.
 
     The other arguments are those of `MCDropout`.
 
@@ -251,7 +252,7 @@ class MCDropBlock(MCDropout):
             require_count("block_size", self.block_size, 1)
 
     def prepare(self, model: nn.Module) -> None:
-        """Replace the network's dropout by DropBlock, before it is trained."""
+        """Replace the network's dropout by DropBlock before training."""
         given = self.keep_probability is not None or self.block_size is not None
         if not given and any(isinstance(layer, DropBlock2d) for layer in model.modules()):
             return

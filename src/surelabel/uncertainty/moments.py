@@ -1,9 +1,9 @@
-"""What is kept of the passes: mean and spread of softmax(z) and softmax(z / T) (multi-label: sigmoid), not the logits.
+"""What is kept of passes: the mean and spread of softmax(z) and softmax(z / T) (multi-label: sigmoid), not the logits.
 
 Mean m = Σ x / n and standard deviation s = sqrt(Σ (x - m)² / (n - 1)) come from Welford's recurrence:
 m_n = m_{n-1} + (x - m_{n-1}) / n; the sum of squares grows by (x - m_{n-1})(x - m_n). The rounded m_n lies between
-m_{n-1} and x, so both factors have one sign: the sum never falls, s is never negative, and the mean never leaves the
-range of the values.
+m_{n-1} and x, so both factors have the same sign: the sum never decreases, s is never negative, and the mean never
+leaves the range of the values.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from surelabel.uncertainty.deterministic import Uncertainty, check_finite, proba
 
 
 class RunningMoments:
-    """Element-wise mean and unbiased standard deviation of tensors of one shape, in float32 (float64 stays).
+    """Element-wise mean and unbiased standard deviation of tensors of one shape, in float32 (float64 stays float64).
 
     Squared differences must not overflow; probabilities and logits are far from that.
 
@@ -37,14 +37,14 @@ class RunningMoments:
         self._mean = self._squares = torch.empty(0)
 
     def add(self, x: Tensor) -> None:
-        """Add one more tensor, of the shape of the first."""
+        """Add one more tensor, of the same shape as the first."""
         x = x.detach()
         x = x if x.dtype == torch.float64 else x.float()
         if self.count == 0:
             self._mean, self._squares = x.clone(), torch.zeros_like(x)
         elif x.shape != self._mean.shape:
             shapes = f"{tuple(self._mean.shape)} and {tuple(x.shape)}"
-            raise InvalidInputError(f"All passes must have one shape. Got {shapes}; give each pass the same batch.")
+            raise InvalidInputError(f"All passes need the same shape. Got {shapes}; give each pass the same batch.")
         self.count += 1
         before = x - self._mean
         self._mean += before / self.count
@@ -64,7 +64,7 @@ class RunningMoments:
 
 
 class Summary(NamedTuple):
-    """What is kept of a batch's passes, as tensors, so that a compiled function can return it."""
+    """What is kept of the passes over a batch, as tensors, so that a compiled function can return it."""
 
     p: Tensor
     u: Tensor
@@ -76,12 +76,12 @@ class Summary(NamedTuple):
     """Whether any two passes over a row differed, (N,)."""
 
     def uncertainty(self) -> Uncertainty:
-        """Return p, u, p_soft and u_soft (N, C); raise where logits were not finite."""
+        """Return p, u, p_soft and u_soft (N, C); raise if any logits were not finite."""
         check_finite(self.finite)
         return Uncertainty(self.p, self.u, self.p_soft, self.u_soft)
 
     def checked(self, passes: str, remedy: str) -> Uncertainty:
-        """Return p, u, p_soft and u_soft; raise where the passes do not differ, and u would be 0 everywhere."""
+        """Return p, u, p_soft and u_soft; raise if the passes do not differ, so that u would be 0 everywhere."""
         estimate = self.uncertainty()
         if len(self.p) == 0:
             raise InvalidInputError("The 'batch' argument has no samples to check the network on; pass at least one.")
@@ -91,10 +91,10 @@ class Summary(NamedTuple):
 
 
 def summarize(passes: Iterable[Tensor], task: Task, temperature: float) -> Summary:
-    """Return the summary of passes, which come as logits (P, N, C), P at a time; nothing waits for the device.
+    """Return the summary of passes, given as logits (P, N, C), P passes at a time; nothing waits for the device.
 
-    What goes over the classes is computed for P passes at once: pass by pass, the compiler would put the sums of
-    all passes into one kernel, and with 100 classes take minutes to make it.
+    Operations over the classes run on P passes at once: pass by pass, the compiler would fuse the sums of all passes
+    into one kernel, which takes minutes to compile with 100 classes.
 
     Example:
         >>> found = summarize([torch.tensor([[[0.0, 2.0]], [[0.0, -2.0]]])], "multi", 2.0)

