@@ -209,9 +209,10 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
     for line in filter(None, (" ".join(filter(None, change or ())), *selected_lines(run))):
         say(line)
     say(f"The run is in {run.path}. Go on with:")
+    files = run.settings.data is not None and run.settings.data.kind == "folder"
     for words in (
-        ("predict", run.path, "new.csv", "--out", "predictions.csv"),
-        ("label", run.path, "pool.csv", "--out", "labels.csv"),
+        ("predict", run.path, "new/" if files else "new.csv", "--out", "predictions.csv"),
+        ("label", run.path, "pool/" if files else "pool.csv", "--out", "labels.csv"),
         ("report", run.path, "--out", "report.html"),
     ):
         say(f"  {command_line(*words)}", style="cyan")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import numpy as np
 from surelabel._version import __version__
 from surelabel.base.text import visible
 from surelabel.core.metrics import paired_difference
+from surelabel.data.run_data import TableData
+from surelabel.kinds.folder import FolderData
 from surelabel.records import RoundRecord
 from surelabel.report import figures
 from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
+from surelabel.report.samples import samples_figures
 from surelabel.report.tables import Row, TextTable, group_runs, main_row, number_text, share_text
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
@@ -41,7 +45,7 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, closely = figures.rounds_figure(rows), _figures(main)
+    overview, samples, closely = figures.rounds_figure(rows), _samples(main), _figures(main)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -61,8 +65,10 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
         not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
         overview=overview,
+        samples=samples,
         figures=closely,
-        not_drawn=_not_drawn([overview, *closely]),
+        not_drawn=_not_drawn([overview, *samples, *closely]),
+        commands=_commands(runs),
         settings=[_settings(row) for row in rows],
         environments=_environments(runs),
     )
@@ -155,6 +161,20 @@ def _figures(main: Row) -> list[ReportFigure]:
     if main.runs[0].settings.config.task == "multi" and (by_class := figures.classes_figure(main)).tables:
         drawn.append(by_class)
     return [*drawn, pictures_figure(main, validation=validation)]
+
+
+def _samples(main: Row) -> list[ReportFigure]:
+    """Return the sections that show samples: of people's own files, not of the paper's data sets."""
+    own = isinstance(main.runs[0].settings.data, TableData | FolderData)
+    return samples_figures(main) if own else []
+
+
+def _commands(runs: Sequence[RunFolder]) -> list[str]:
+    """Return the `surelabel` commands that made the runs, in their order, each once; runs from Python have none."""
+    words = [entry["command"] for run in runs for entry in run.environment if entry["command"]]
+    # `python -m surelabel` goes by the name of its file.
+    ours = [rest for first, *rest in words if Path(first.removesuffix("/__main__.py")).name == "surelabel"]
+    return list(dict.fromkeys(shlex.join(["surelabel", *rest]) for rest in ours))
 
 
 def _settings(row: Row) -> dict[str, Any]:

@@ -68,11 +68,19 @@ def _reader(run: RunFolder, validation: bool) -> Callable[[int], Pixels]:
 
 def _why_not(row: Row, validation: bool) -> str:
     for shape in (run.settings.sample_shape for run in row.runs):
-        # Pictures are (H, W) or (channels, H, W), clips (channels, T, H, W).
-        has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
-        if not has_channels or max(shape[-2:]) > LARGEST_SIDE:
+        if not looks_like_picture(shape):
             return f"{NOT_DRAWN}the samples are not pictures (one has shape {shape})."
     return not_judged(row, validation)
+
+
+def looks_like_picture(shape: tuple[int, ...]) -> bool:
+    """Whether a sample can be shown: pictures are (H, W) or (channels, H, W), clips (channels, T, H, W).
+
+    >>> looks_like_picture((3, 32, 32)), looks_like_picture((64,))
+    (True, False)
+    """
+    has_channels = len(shape) == 2 or (len(shape) in (3, 4) and shape[0] in (1, 3))
+    return has_channels and max(shape[-2:]) <= LARGEST_SIDE
 
 
 def _shown(row: Row, limit: int, validation: bool) -> list[Shown]:
