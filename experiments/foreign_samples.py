@@ -2,7 +2,7 @@
 
     python experiments/foreign_samples.py --results results
 
-A foreign digit has no right label, so each one that is selected is a wrong label. Selection by confidence alone
+A foreign digit has no right label, so each one that is selected as a 0 to 4 is a wrong label. Selection by confidence alone
 (eq. 2) and by confidence and uncertainty (eq. 5) are compared, with the thresholds of `RULES`, by the network of round
 0 and by that of the last round. Everything else is as `surelabel fit` has it for tables.
 """
@@ -25,16 +25,17 @@ from surelabel.runs.rows import alone, append
 from surelabel.settings import FitSettings
 
 COUNTS = ["known", "known_selected", "known_right", "foreign", "foreign_selected"]
-COLUMNS = ["rule", "tau_p", "kappa_p", "seed", "round", "labels", *COUNTS, "torch", "commit"]
+COLUMNS = ["rule", "tau_p", "kappa_p", "other_labels", "seed", "round", "labels", *COUNTS, "torch", "commit"]
 FILE = "foreign.csv"
 NUM_CLASSES, PER_CLASS = 5, 10
 
 
 class Rule(NamedTuple):
-    """Thresholds for positive labels."""
+    """Thresholds for positive labels, and how many foreign samples are labeled as a class of their own."""
 
     tau_p: float
     kappa_p: float
+    other_labels: int = 0
 
 
 RULES = {
@@ -43,6 +44,7 @@ RULES = {
     "UPS, the defaults": Rule(0.7, 0.1),
     "UPS, stricter kappa_p": Rule(0.7, 0.02),
     "UPS, both stricter": Rule(0.99, 0.005),
+    "UPS, the defaults, and some labeled as a class “other”": Rule(0.7, 0.1, 2 * PER_CLASS),
 }
 
 
@@ -67,9 +69,11 @@ def run(name: str, seed: int, max_rounds: int | None = None) -> Iterator[dict[st
     x, y = load_digits(return_X_y=True)
     known = np.flatnonzero(y < NUM_CLASSES)
     chosen, _ = few_labels(y[known], PER_CLASS, seed)
-    labeled = known[chosen]
+    rule, labeled = RULES[name], known[chosen]
+    if rule.other_labels:
+        foreign = np.flatnonzero(y >= NUM_CLASSES)
+        labeled = np.concatenate([labeled, np.random.default_rng(seed).choice(foreign, rule.other_labels, False)])
     pool = np.setdiff1d(np.arange(len(y)), labeled)
-    rule = RULES[name]
     # Selection by confidence alone takes no account of uncertainty for negatives either.
     kappa_n = {"kappa_n": math.inf} if math.isinf(rule.kappa_p) else {}
     fit = FitSettings(tau_p=rule.tau_p, kappa_p=rule.kappa_p, max_rounds=max_rounds, device="cpu", **kappa_n)
@@ -78,9 +82,9 @@ def run(name: str, seed: int, max_rounds: int | None = None) -> Iterator[dict[st
     records = list(
         self_train(
             learner,
-            (ArraySource(samples[labeled], ids=labeled), y[labeled]),
+            (ArraySource(samples[labeled], ids=labeled), np.minimum(y[labeled], NUM_CLASSES)),
             ArraySource(samples[pool], ids=pool),
-            fit.config("single", NUM_CLASSES, seed),
+            fit.config("single", NUM_CLASSES + (rule.other_labels > 0), seed),
         )
     )
     for record in {0: records[0], len(records) - 1: records[-1]}.values():
@@ -90,8 +94,8 @@ def run(name: str, seed: int, max_rounds: int | None = None) -> Iterator[dict[st
 
 
 def counts(labels: PoolLabels, truth: Any) -> dict[str, int]:
-    """Return how many samples of the classes and how many foreign ones there are, and how many are selected."""
-    selected, known = labels.positive_before, truth < NUM_CLASSES
+    """Return how many samples of the classes and how many foreign ones there are, and how many are selected as one."""
+    selected, known = labels.positive_before & (labels.label < NUM_CLASSES), truth < NUM_CLASSES
     return {
         "known": int(known.sum()),
         "known_selected": int((selected & known).sum()),
