@@ -2,9 +2,9 @@
 
     python experiments/foreign_samples.py --results results
 
-A foreign digit has no right label, so each one that is selected as a 0 to 4 is a wrong label. Selection by confidence alone
-(eq. 2) and by confidence and uncertainty (eq. 5) are compared, with the thresholds of `RULES`, by the network of round
-0 and by that of the last round. Everything else is as `surelabel fit` has it for tables.
+A foreign digit has no right label, so each one that is selected as a 0 to 4 is a wrong label. Selection by confidence
+alone (eq. 2) and by confidence and uncertainty (eq. 5) are compared, with the thresholds of `RULES`, by the network of
+round 0 and by that of the last round. Everything else is as `surelabel fit` has it for tables.
 """
 
 import argparse

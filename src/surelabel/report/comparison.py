@@ -1,8 +1,32 @@
 """How a run's models compare, and which of them is kept, in words and in a table."""
 
-from surelabel.report.tables import TextTable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from surelabel.report.held_out import check_selected, class_lines, promise_lines
+from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import Candidate, Comparison
+
+
+class ComparedRun(NamedTuple):
+    """What a report says of a run whose models were compared."""
+
+    name: str
+    table: TextTable
+    lines: list[str]
+
+
+def compared_runs(rows: Sequence[Row]) -> list[ComparedRun]:
+    """Return what a report says of each run whose models were compared."""
+    found = []
+    for row, run in ((of, one) for of in rows for one in of.runs):
+        table, checked = comparison_table(run), check_selected(run)
+        if table is not None:
+            of_classes = [] if checked is None else class_lines(checked, run.settings.classes)
+            name = row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}"
+            found.append(ComparedRun(name, table, [*comparison_lines(run), *of_classes, *promise_lines(run)]))
+    return found
 
 
 def candidate_name(candidate: Candidate, last_round: int) -> str:

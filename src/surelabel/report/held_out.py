@@ -128,13 +128,14 @@ def selected_lines(run: RunFolder) -> list[str]:
         line = f"Of the samples in the {name} with a selected label, {positive.text(' have no wrong one')}."
     else:
         line = f"Of the selected labels in the {name}, {positive.text(' are right')}."
-    lines = [line, *_class_lines(found, run.settings.classes), *promise_lines(run)]
+    lines = [line, *class_lines(found, run.settings.classes), *promise_lines(run)]
     if not negative.number:
         return lines
     return [*lines, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
 
 
-def _class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:
+def class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:
+    """Say how often the selected labels of each class are right, where there are enough of them."""
     enough = [
         f"{name} {part.text()}"
         for name, part in zip(classes, found.classes, strict=False)
