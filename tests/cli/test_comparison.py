@@ -102,7 +102,8 @@ def test_where_a_class_has_one_label_the_models_are_not_compared_and_it_says_so(
 def test_two_labels_of_each_class_leave_the_linear_model_out(command):
     write_blobs(Path("few.csv"), pet=["dog", "cat", "dog", "cat", *[None] * 56])
     forest = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
-    assert command(*fit(*forest, data="few.csv")).code == 0
+    result = command(*fit(*forest, data="few.csv"))
+    assert "A linear model was left out: with one label of each class to learn from" in result.out
     found = RunFolder.open("run").comparison()
     assert (found.num_folds, list(found.judged())) == (2, ["first", "last"])
 
@@ -201,6 +202,30 @@ def test_a_promise_needs_held_out_labels_and_a_comparison(command):
     line = command.fails(2, *fit("--max-label-error", "0.05", "--validation", "0.3", "--no-compare"))
     assert line == "--max-label-error has no effect together with --no-compare; leave one of them out."
     assert "'--max-label-error'" in command.fails(2, *fit("--max-label-error", "2", "--validation", "0.3"))
+
+
+def test_a_promise_needs_a_validation_sample_with_all_of_its_labels(command):
+    left = [row % 2 for row in range(20)] + [None] * 40
+    columns = {**blobs(), "left": left, "right": [None if row % 2 else cell for row, cell in enumerate(left)]}
+    write_table(Path("both.csv"), {name: cells for name, cells in columns.items() if name != "pet"})
+    odd = {name: cells[1:20:2] for name, cells in columns.items() if name != "pet"}
+    write_table(Path("held.csv"), odd)
+    words = fit("--label", "right", data="both.csv", label="left")
+    line = command.fails(1, *words, "--validation", "held.csv", "--max-label-error", "0.05")
+    assert "no validation sample has all of its labels, so none can be judged; fill in what is unknown" in line
+
+
+def test_ones_own_code_may_be_compared_without_a_key(command, monkeypatch, tmp_path):
+    Path("mine.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n\ndef stump():\n    return DecisionTreeClassifier()\n"
+    )
+    Path("taken").write_text("no folder")
+    monkeypatch.setenv("SURELABEL_CONFIG", str(tmp_path / "taken" / "key"))
+    result = command(*fit("--estimator", "mine.py:stump"))
+    assert result.code == 0, result.err
+    assert "Runs are not signed" in result.err
+    assert RunFolder.open("run").comparison().num_folds == 4
+    assert "mine.py:stump', and the run is not signed by you" in command.fails(1, "predict", "run", "pets.csv")
 
 
 def test_a_damaged_comparison_is_named_by_the_commands_that_use_it(command):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surelabel.data.run_data import RunData
     from surelabel.records import RoundRecord
     from surelabel.runs import RunFolder
-    from surelabel.settings import UPSConfig
+    from surelabel.settings import RunSettings, UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often work that takes long says where it stands, when there is no terminal."""
@@ -140,6 +140,7 @@ def follow(
     held_out: Mapping[str, int] | None = None,
     data: "RunData | None" = None,
     minutes_before: float = 0.0,
+    asked: "RunSettings | None" = None,
     trust_code: bool = False,
     quiet: bool,
 ) -> None:
@@ -155,6 +156,7 @@ def follow(
         held_out: how many samples the sets "validation" and "test" have, if known.
         data: the run's, where they are loaded already.
         minutes_before: what the command has taken so far.
+        asked: settings that come from this command: the code that they name may run, also where no key has signed it.
         trust_code: whether the run's code may run, whoever has made it.
         quiet: whether to print warnings alone.
     """
@@ -165,7 +167,8 @@ def follow(
         with display.bars:
             for record in rounds:
                 display.add(record)
-        show_comparison(open_run(folder, trust_code), data, minutes_before, quiet)
+        run = open_run(folder, trust_code)
+        show_comparison(run if asked is None else run.asked_for(asked), data, minutes_before, quiet)
     except KeyboardInterrupt:
         raise Interrupted(_way_on(folder, display.round)) from None
     except (OSError, MemoryError, RunError) as error:

@@ -169,7 +169,7 @@ def command(
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
-    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded)
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded).pinned()
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -186,7 +186,9 @@ def command(
         return records
 
     minutes = (time.monotonic() - started) / 60
-    follow(begin, out, settings.config, held_out=held_out, data=loaded, minutes_before=minutes, quiet=quiet)
+    asked = settings.replace(data=pinned.replace(**loaded.learned))
+    known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
+    follow(begin, out, settings.config, asked=asked, quiet=quiet, **known)
 
 
 def check_options(given: dict[str, Any]) -> None:
@@ -328,6 +330,11 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
         if path.is_dir():
             remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
         raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
+    if "max_label_error" in given and data.validation is not None:
+        known = data.validation[1].reshape(len(data.validation[1]), -1) >= 0
+        if not known.all(axis=1).any():
+            remedy = "fill in what is unknown, or leave --max-label-error out"
+            raise DataError(f"{where}: no validation sample has all of its labels, so none can be judged; {remedy}.")
     for text in doubts(data, given):
         warn(text)
 

@@ -65,7 +65,14 @@ def comparison_lines(run: RunFolder) -> list[str]:
     comparison = run.comparison()
     if comparison is None or comparison.kept is None:
         return []
-    return [*_kept_lines(comparison, run), *_folds_lines(comparison)]
+    return [*_kept_lines(comparison, run), *_linear_lines(comparison), *_folds_lines(comparison)]
+
+
+def _linear_lines(comparison: Comparison) -> list[str]:
+    judged = comparison.judged()
+    if not judged or "linear" in judged:
+        return []
+    return ["A linear model was left out: with one label of each class to learn from, its uncertainty is not known."]
 
 
 def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
