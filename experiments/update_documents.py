@@ -343,7 +343,38 @@ def consistency(results: Path) -> str:
     return "\n".join([*lines, "", end])
 
 
+def foreign(results: Path) -> str:
+    """Return how many samples of no class are selected by each rule, in round 0 and in the last round."""
+    with open(results / "foreign.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    last = rows[-1]
+    rows = [row for row in rows if row["commit"] == last["commit"]]
+    lines = [
+        "| selection | tau_p | kappa_p | foreign selected (%), round 0 | last round | others selected, last round |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rule in dict.fromkeys(row["rule"] for row in rows):
+        first, final = _by_place([row for row in rows if row["rule"] == rule])
+        cells = [_percent(first, "foreign"), _percent(final, "foreign"), _percent(final, "known")]
+        kappa = "–" if final[0]["kappa_p"] == "inf" else final[0]["kappa_p"]
+        lines.append(f"| {rule} | {final[0]['tau_p']} | {kappa} | {' | '.join(cells)} |")
+    seeds = len({row["seed"] for row in rows})
+    most = max(int(row["foreign"]) for row in rows)
+    more = f"mean over {seeds} seeds; {most} foreign and {last['known']} other samples, before any is labeled “other”"
+    return "\n".join([*lines, "", f"`results/foreign.csv`, {more}, commit {last['commit'][:7]}."])
+
+
+def _by_place(rows: Sequence[Mapping[str, str]]) -> tuple[list[Mapping[str, str]], list[Mapping[str, str]]]:
+    """Return the rows of round 0, and those of the last rounds."""
+    return [row for row in rows if row["round"] == "0"], [row for row in rows if row["round"] != "0"]
+
+
+def _percent(rows: Sequence[Mapping[str, str]], kind: str) -> str:
+    return f"{np.mean([100 * int(row[f'{kind}_selected']) / int(row[kind]) for row in rows]):.1f}"
+
+
 BLOCKS: dict[str, Callable[[Path], str]] = {
+    "foreign": foreign,
     "tables": tables,
     "demo": demo,
     "defaults": choice,

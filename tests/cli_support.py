@@ -11,9 +11,17 @@ import pytest
 from surelabel.cli import main
 from surelabel.data.tables import read_table, write_table
 
-QUICK = ("--rounds", "1", "--hidden", "8", "--epochs", "1", "--passes", "3")
+QUICK = ("--rounds", "1", "--hidden", "8", "--epochs", "1", "--passes", "3", "--no-compare")
 """Settings that make a fit take a moment; the thresholds stay the defaults."""
-LOGISTIC = ("--estimator", "sklearn.linear_model:LogisticRegression", "--rounds", "1", "--passes", "3")
+LOGISTIC = (
+    "--estimator",
+    "sklearn.linear_model:LogisticRegression",
+    "--rounds",
+    "1",
+    "--passes",
+    "3",
+    "--no-compare",
+)
 
 
 class Result(NamedTuple):

@@ -5,17 +5,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_support import Command
 from rooms import PACKAGE, ROOMS
+from sklearn.datasets import load_iris
 from soak import __main__ as soak
 from update_documents import beside_alone, main, reliability, rerun, updated
 
 from benchmarks import results as bench
 from surelabel.base.references import resolve
+from surelabel.core.thresholds import HeldOutLabels, choose
 from surelabel.data.source import ArraySource
+from surelabel.data.tables import write_table
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.reproduce import results as runs
+from surelabel.runs import RunFolder
+from surelabel.runs.comparison import CANDIDATES
+from surelabel.runs.folds import DELTA
 from surelabel.runs.rows import append
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +97,32 @@ def test_the_method_in_the_documents_learns(tmp_path: Path) -> None:
     learner = settings.build("single")
     learner.fit(make_problem((x[:8], y[:8]), x[8:], "single").training_set(None), seed=0)
     assert (learner.predict_proba(ArraySource(x)).argmax(axis=1) == y).mean() > 0.9
+
+
+def test_the_commands_about_trust_run(own_folder: Path, command: Command) -> None:
+    text = (ROOT / "docs" / "trust.md").read_text()
+    commands = re.findall(r"^surelabel (.*)$", text, flags=re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["fit", "label", "resume", "fit"]
+    flowers = load_iris(as_frame=True)
+    columns = {name: flowers.data[name].tolist() for name in flowers.data}
+    labels = [str(flowers.target_names[code]) if row % 5 == 0 else None for row, code in enumerate(flowers.target)]
+    write_table(Path("flowers.csv"), {**columns, "species": labels})
+    quick = ["--rounds", "1", "--hidden", "8", "--epochs", "1", "--passes", "3"]  # the commands as they are, but small
+    for line in commands:
+        words = line.split()
+        result = command(*words, *(quick if words[0] == "fit" else []))
+        assert result.code == 0, result.err
+    assert RunFolder.open("runs/flowers").comparison().num_folds == 5
+    assert RunFolder.open("runs/checked").comparison().promise is not None
+
+
+def test_the_labels_that_a_promise_takes_are_as_many_as_the_document_says() -> None:
+    number = int(re.findall(r"of (\d+) selected labels at least", (ROOT / "docs" / "trust.md").read_text())[0])
+    sure = np.linspace(1.0, 0.9, number)[:, None]
+    delta = DELTA / len(CANDIDATES)
+    for most, passes in ((number, True), (number - 1, False)):
+        labels = HeldOutLabels(sure[:most], None, sure[:most] > 0, sure[:most] < 0)
+        assert (choose(labels, 0.05, delta).tau_p is not None) == passes
 
 
 def test_every_call_of_the_walks_is_there() -> None:

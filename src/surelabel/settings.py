@@ -156,6 +156,24 @@ class FitSettings(FitDefaults):
         return values
 
 
+class ComparisonSettings(Settings):
+    """How a run, once its rounds are done, finds out which of its models to keep.
+
+    Attributes:
+        linear: a linear model of the labels alone, which the networks of round 0 and of the last round are compared
+            with.
+        folds: into how many parts the labels are divided, at most, where there is no validation set.
+        max_minutes: no fold starts that is not expected to end within so many minutes of the run, its rounds included.
+        max_label_error: thresholds for the kept model's labels are chosen so that fewer than this share are wrong, by
+            the validation set (docs/thresholds.md); None: they stay those of the rounds.
+    """
+
+    linear: SklearnLearnerSettings
+    folds: int = Field(5, ge=2, le=100)
+    max_minutes: float | None = Field(None, ge=0)
+    max_label_error: float | None = Field(None, gt=0, lt=1)
+
+
 class RunSettings(Settings):
     """Everything that a run folder needs to be continued by another process.
 
@@ -174,6 +192,7 @@ class RunSettings(Settings):
         keep_models: "last" keeps the model of the last round, "all" those of all rounds.
         checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
             on within the round; None: never.
+        comparison: how the model to keep is chosen; None: it is the last round's.
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
@@ -187,6 +206,7 @@ class RunSettings(Settings):
     feature_names: tuple[str, ...] | None = None
     keep_models: Literal["last", "all"] = "last"
     checkpoint_minutes: float | None = Field(5.0, ge=0)
+    comparison: ComparisonSettings | None = None
     fingerprint: str = ""
 
     @model_validator(mode="before")
@@ -215,9 +235,29 @@ class RunSettings(Settings):
         training = self.network.training.replace(**changes)
         return self.replace(learner=self.network.replace(training=training))
 
+    def limited(self, max_rounds: int | None, max_minutes: float | None) -> Self:
+        """Return the settings with these limits of the whole run, where given.
+
+        Where a cross-validation follows, the rounds have half of the time.
+
+        >>> RunSettings().limited(3, 10).config.max_minutes
+        10.0
+        """
+        config, comparison = self.config, self.comparison
+        has_validation = any(getattr(self.data, name, None) for name in ("validation", "validation_path"))
+        if max_rounds is not None:
+            config = config.replace(max_rounds=max_rounds)
+        if max_minutes is not None:
+            config = config.replace(
+                max_minutes=max_minutes if comparison is None or has_validation else max_minutes / 2
+            )
+            comparison = comparison and comparison.replace(max_minutes=max_minutes)
+        return self.replace(config=config, comparison=comparison)
+
     def references(self) -> Iterator[Reference]:
         """Yield all code that the settings name."""
-        for part in (self.learner, self.data):
+        linear = None if self.comparison is None else self.comparison.linear
+        for part in (self.learner, self.data, linear):
             if part is not None:
                 yield from part.references()
 
@@ -225,14 +265,16 @@ class RunSettings(Settings):
         """Return the settings with absolute paths and a content hash for every file."""
         learner = None if self.learner is None else self.learner.pinned()
         data = None if self.data is None else self.data.pinned()
-        pinned = self.replace(learner=learner, data=data)
+        comparison = self.comparison and self.comparison.replace(linear=self.comparison.linear.pinned())
+        pinned = self.replace(learner=learner, data=data, comparison=comparison)
         pinned.to_json()  # raises where a path is no text, before anything is trained
         return pinned
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; infinities are strings."""
+        """Return plain JSON values; infinities are strings. Without a comparison they are those of earlier versions."""
         try:
-            values: dict[str, Any] = json.loads(self.model_dump_json())
+            left_out = {"comparison"} if self.comparison is None else None
+            values: dict[str, Any] = json.loads(self.model_dump_json(exclude=left_out))
         except PydanticSerializationError as error:
             raise InvalidInputError(f"The settings hold a name that is not UTF-8; rename it ({error}).") from error
         return values

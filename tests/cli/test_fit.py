@@ -141,14 +141,35 @@ def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
     given |= {"gamma": 0.4, "balance": "prior", "balance_rounds": 0}
     network = {"dropout": 0.1, "epochs": 3, "learning_rate": 0.1, "passes": 4, "hidden": "5,6", "device": "cpu"}
-    given = {**given, **network, "no_negatives": True}
-    settings = run_settings(given, TableData(path="d.csv"), "single", 2)
+    given = {**given, **network, "no_negatives": True, "max_label_error": 0.1}
+    settings = run_settings(given, TableData(path="d.csv", validation=0.2), "single", 2)
     learner, config = settings.network, settings.config
     assert (config.tau_p, config.tau_n, config.kappa_p, config.kappa_n) == (0.9, 0.1, 0.2, 0.1)
     assert (config.max_rounds, config.max_minutes, config.seed, config.negatives) == (3, 2.0, 5, False)
     assert (config.gamma, config.balance, config.balance_rounds) == (0.4, "prior", 0)
     assert (learner.dropout, learner.passes, learner.hidden, learner.device) == (0.1, 4, (5, 6), "cpu")
     assert (learner.training.epochs, learner.training.learning_rate) == (3, 0.1)
+    comparison = settings.comparison
+    assert (comparison.max_minutes, comparison.max_label_error, comparison.linear.members) == (2.0, 0.1, 4)
+    assert run_settings({**given, "no_compare": True}, TableData(path="d.csv"), "single", 2).comparison is None
+
+
+def test_rounds_have_half_of_the_time_where_cross_validation_follows():
+    limits = {
+        name: run_settings({"max_minutes": 8.0, **given}, TableData(path="d.csv", **data), "single", 2)
+        for name, given, data in (
+            ("folds", {}, {}),
+            ("validation", {}, {"validation": 0.2}),
+            ("alone", {"no_compare": True}, {}),
+        )
+    }
+    assert {name: settings.config.max_minutes for name, settings in limits.items()} == {
+        "folds": 4.0,
+        "validation": 8.0,
+        "alone": 8.0,
+    }
+    again = limits["folds"].limited(None, 20.0)
+    assert (again.config.max_minutes, again.comparison.max_minutes) == (10.0, 20.0)
 
 
 def test_quiet_prints_nothing(command):

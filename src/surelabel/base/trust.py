@@ -59,6 +59,7 @@ nobody else's run may give, except for these values."""
 # Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
 CLASSIFIERS = _references(
     {
+        "surelabel.kinds.linear": "LinearOnPixels LinearOnTable",
         "sklearn.calibration": "CalibratedClassifierCV",
         "sklearn.discriminant_analysis": "LinearDiscriminantAnalysis QuadraticDiscriminantAnalysis",
         "sklearn.dummy": "DummyClassifier",

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from surelabel.cli._console import command_line, out, say, warn
+from surelabel.cli._console import command_line, out, say, show_table, warn
 from surelabel.cli._errors import Interrupted
 from surelabel.cli._options import open_run
 from surelabel.errors import RunError
 
 if TYPE_CHECKING:
     from surelabel.base.system import Progress as Report
+    from surelabel.data.run_data import RunData
     from surelabel.records import RoundRecord
     from surelabel.runs import RunFolder
-    from surelabel.settings import UPSConfig
+    from surelabel.settings import RunSettings, UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
 """How often work that takes long says where it stands, when there is no terminal."""
@@ -137,9 +138,15 @@ def follow(
     *,
     done: int = 0,
     held_out: Mapping[str, int] | None = None,
+    data: "RunData | None" = None,
+    minutes_before: float = 0.0,
+    asked: "RunSettings | None" = None,
+    trust_code: bool = False,
     quiet: bool,
 ) -> None:
-    """Show the rounds as they end, and then what came out; an interruption or a full disk tells how to go on.
+    """Show the rounds as they end, then the comparison of the models, and what came out.
+
+    An interruption or a full disk tells how to go on.
 
     Args:
         begin: starts or resumes the run, given `progress`, which it calls as work goes on.
@@ -147,6 +154,10 @@ def follow(
         config: the run's.
         done: how many rounds are done already.
         held_out: how many samples the sets "validation" and "test" have, if known.
+        data: the run's, where they are loaded already.
+        minutes_before: what the command has taken so far.
+        asked: settings that come from this command: the code that they name may run, also where no key has signed it.
+        trust_code: whether the run's code may run, whoever has made it.
         quiet: whether to print warnings alone.
     """
     display = RoundsDisplay(done, config.max_rounds, quiet)
@@ -156,6 +167,8 @@ def follow(
         with display.bars:
             for record in rounds:
                 display.add(record)
+        run = open_run(folder, trust_code)
+        show_comparison(run if asked is None else run.asked_for(asked), data, minutes_before, quiet)
     except KeyboardInterrupt:
         raise Interrupted(_way_on(folder, display.round)) from None
     except (OSError, MemoryError, RunError) as error:
@@ -170,6 +183,26 @@ def follow(
         warn(f"no round selected a positive label by tau_p={config.tau_p:g} and kappa_p={config.kappa_p:g}; {remedy}.")
 
 
+def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: float, quiet: bool) -> None:
+    """Compare the run's models where its settings ask for it, and show how far that is."""
+    if run.settings.comparison is None or not run.finished:
+        return
+    from surelabel.runs.folds import compare
+
+    with shown_work("folds", quiet) as show:
+        done, planned = 0, 0
+
+        def step(what: str, steps: int, total: int) -> None:
+            show(
+                f"comparing, fold {min(done + 1, planned)} of {planned}: {_WHAT.get(what, what)} {steps}/{total}",
+                done,
+                planned,
+            )
+
+        for done, planned in compare(run, data, progress=step, minutes_before=minutes_before):
+            show("comparing", done, planned)
+
+
 def _way_on(folder: Path, done: int) -> str:
     """Return what is kept of an interrupted run, and the command to go on with."""
     from surelabel.runs.layout import CHECKPOINT, RUN, round_file
@@ -181,6 +214,9 @@ def _way_on(folder: Path, done: int) -> str:
         kept.append("round 0 is done and kept" if done == 1 else f"rounds 0 to {done - 1} are done and kept")
     if (folder / round_file(done, CHECKPOINT)).exists():
         kept.append(f"round {done} is kept up to its last checkpoint")
+    folds = open_run(folder).comparison()
+    if folds is not None and folds.num_folds:
+        kept.append(f"{folds.num_folds} of {folds.content['planned']} folds of the comparison are kept too")
     return f"{', '.join(kept) or 'no round is done yet'}; go on with: {command_line('resume', folder)}"
 
 
@@ -192,11 +228,12 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
         held_out: how many samples the sets "validation" and "test" have, if known.
         quiet: whether to warn only of a last round that is worse than round 0 on the validation set.
     """
+    from surelabel.report.comparison import comparison_lines, comparison_table
     from surelabel.report.held_out import rounds_change, selected_lines
 
     change = rounds_change(run)
     if quiet:
-        if change is not None and change.worse:
+        if change is not None and change.worse and run.kept == "last":
             warn(f"{change.worse} {change.text}")
         return
     last = run.records()[-1]
@@ -206,7 +243,11 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
     scores = "; ".join(filter(None, (_score_text(run, part, held_out.get(part)) for part in ("validation", "test"))))
     if scores:
         say(f"{scores[0].upper()}{scores[1:]}.")
-    for line in filter(None, (" ".join(filter(None, change or ())), *selected_lines(run))):
+    if change is not None:
+        say(" ".join(filter(None, change)))
+    if (table := comparison_table(run)) is not None:
+        show_table(table.header, table.lines)
+    for line in (*comparison_lines(run), *selected_lines(run)):
         say(line)
     say(f"The run is in {run.path}. Go on with:")
     files = run.settings.data is not None and run.settings.data.kind == "folder"

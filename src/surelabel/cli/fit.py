@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,8 @@ EXAMPLES = (
 
 KIND_NAMES = ("pictures",)
 """Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
+LINEAR = "surelabel.kinds.linear:LinearOnTable"
+"""What tables and arrays are compared by."""
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
@@ -44,6 +47,7 @@ _WITHOUT_EFFECT = {
     "estimator": _OF_NETWORKS.split(),
     "model": ["hidden", "dropout", "noise"],
     "no_negatives": ["tau_n", "kappa_n", "temperature"],
+    "no_compare": ["max_label_error"],
 }
 """Options that would be ignored beside another one."""
 
@@ -108,7 +112,19 @@ def command(
         "How many of the first rounds are balanced.", default="10, above 20 classes: 0, several labels: 1"
     ),
     rounds: int | None = _select("How many rounds follow the supervised one at most.", default="5, several labels: 1"),
-    max_minutes: float | None = _select("No round starts after this many minutes."),
+    max_minutes: float | None = _select(
+        "No round starts after this many minutes; where cross-validation follows, after half of them, and no fold that "
+        "would not end in time."
+    ),
+    no_compare: bool = _select(
+        "Keep the last round's model, without comparing it with a linear one and with round 0.",
+        "--no-compare",
+        value=False,
+    ),
+    max_label_error: float | None = _select(
+        "Choose the thresholds of the final labels so that a smaller share of them is wrong, by --validation.",
+        metavar="SHARE",
+    ),
     model: str | None = _model(
         "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
     ),
@@ -144,6 +160,7 @@ def command(
 ) -> None:
     """Train on labeled samples and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
+    started = time.monotonic()
     check_options(given)
     reference = data_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
@@ -152,7 +169,7 @@ def command(
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
-    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded)
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded).pinned()
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -168,7 +185,10 @@ def command(
             tell_found(reference, loaded)
         return records
 
-    follow(begin, out, settings.config, held_out=held_out, quiet=quiet)
+    minutes = (time.monotonic() - started) / 60
+    asked = settings.replace(data=pinned.replace(**loaded.learned))
+    known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
+    follow(begin, out, settings.config, asked=asked, quiet=quiet, **known)
 
 
 def check_options(given: dict[str, Any]) -> None:
@@ -181,6 +201,9 @@ def check_options(given: dict[str, Any]) -> None:
         raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
     if "balance_rounds" in given and given.get("balance", "none") == "none":
         raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
+    if "max_label_error" in given and "validation" not in given:
+        why = "cross-validation does not tell, as each fold has models of its own"
+        raise WrongUse(f"--max-label-error needs held-out labels ({why}); hold some out: --validation 0.3.")
     if "pretrained" in given and "model" not in given:
         raise WrongUse("--pretrained needs --model, your network's function, such as surelabel.models.resnet:resnet50.")
     refuse_existing(given["out"])
@@ -237,7 +260,7 @@ def run_settings(
     """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
     from surelabel.kinds import KINDS
     from surelabel.kinds.folder import FolderData
-    from surelabel.settings import FitSettings, RunSettings
+    from surelabel.settings import ComparisonSettings, FitSettings, RunSettings
 
     kind = KINDS[data.of] if isinstance(data, FolderData) else None
     for name in ("hidden", "noise"):
@@ -260,7 +283,14 @@ def run_settings(
             learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
-        return RunSettings(config=config, learner=learner, data=data, **own)
+        linear = fit.ensemble(LINEAR if kind is None else kind.linear)
+        comparison = (
+            None
+            if "no_compare" in given
+            else ComparisonSettings(linear=linear, **options.settings_given(["max_label_error"], given))
+        )
+        settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
+        return settings.limited(None, given.get("max_minutes"))
 
 
 def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
@@ -300,6 +330,11 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
         if path.is_dir():
             remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
         raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
+    if "max_label_error" in given and data.validation is not None:
+        known = data.validation[1].reshape(len(data.validation[1]), -1) >= 0
+        if not known.all(axis=1).any():
+            remedy = "fill in what is unknown, or leave --max-label-error out"
+            raise DataError(f"{where}: no validation sample has all of its labels, so none can be judged; {remedy}.")
     for text in doubts(data, given):
         warn(text)
 

@@ -39,9 +39,10 @@ def command(
     column, a last column, given, holds the labels in it: they are yours, and the
     others are what the model says of these rows too.
 
-    Selected does not mean right. If the run has held-out labels, as after
-    fit --validation 0.2, the last lines on standard error say how often selected
-    labels are right, with a 95 % interval; if it has none, that was not checked.
+    Selected does not mean right. The last lines on standard error say how often
+    selected labels are right, with a 95 % interval: by the validation set or by
+    the cross-validation of fit; after fit --no-compare without a validation set,
+    that was not checked.
 
     With several labels a sample they have the form of the run's own table: one
     column with a separator between them, or one of 0 and 1 for each class. The
@@ -60,7 +61,8 @@ def command(
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, given = _samples.read_samples(folder.settings, file, id, with_labels=True, on_error=on_error or "stop")
-    pool = label_samples(learner, samples, folder.settings, folder.records()[-1].round)
+    network = 0 if folder.kept == "first" else folder.records()[-1].round
+    pool = label_samples(learner, samples, folder.settings, network, folder.label_thresholds())
     columns = label_columns(pool, folder.settings, entries)
     if "given" in columns:
         warn("the file's own labels are left out: a class is called 'given'.")
@@ -72,14 +74,16 @@ def command(
         err.print(line, markup=False, soft_wrap=True)
 
 
-def label_samples(learner: Any, samples: "Source", settings: "RunSettings", network: int) -> "PoolLabels":
+def label_samples(
+    learner: Any, samples: "Source", settings: "RunSettings", network: int, thresholds: dict[str, float]
+) -> "PoolLabels":
     """Label samples as the loop labels the pool with this round's network, before balancing."""
     from surelabel.data.draws import seed_for
     from surelabel.data.pool import join, label_chunk
 
     config = settings.config
     chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
-    return join([label_chunk(chunk, config.task, config.thresholds, config.negatives) for chunk in chunks])
+    return join([label_chunk(chunk, config.task, thresholds, config.negatives) for chunk in chunks])
 
 
 def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = False) -> dict[str, Any]:

@@ -18,7 +18,9 @@ EXAMPLES = (
 def command(
     run: Path = options.RUN,
     rounds: int | None = option("How many rounds at most, those that are done included.", min=0),
-    max_minutes: float | None = option("No round starts after this many minutes in all.", min=0),
+    max_minutes: float | None = option(
+        "No round, and no fold of a comparison, starts after this many minutes in all.", min=0
+    ),
     data: Path | None = option(
         "Where the run's data lie now, if the file has moved; its content must be the same. Other files of the run "
         "that are gone are looked for beside it.",
@@ -34,6 +36,6 @@ def command(
 
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
-        config = folder.settings.config.replace(**{name: value for name, value in limits.items() if value is not None})
+        config = folder.settings.limited(**limits).config
     begin = functools.partial(resume, run, data=data, trust_code=trust_code, **limits)
-    follow(begin, run, config, done=folder.num_rounds, quiet=quiet)
+    follow(begin, run, config, done=folder.num_rounds, trust_code=trust_code, quiet=quiet)

@@ -8,7 +8,7 @@ definition depends on their order (VOC2007's devkit takes them in the order of i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -180,15 +180,25 @@ def map_change(
         g: which entries of y are known, shape (N, C).
         seed: draws the resamples.
     """
-    generator, number, changes = np.random.default_rng(seed), len(y), []
+    return _bootstrap(
+        lambda times: _resampled_means(after, y, g, times) - _resampled_means(before, y, g, times), y, seed
+    )
+
+
+def map_interval(p: Floats, y: Mask, g: Mask, seed: int = 0) -> Interval:
+    """Return the mean average precision, uninterpolated, with a bootstrap's interval; see `map_change`."""
+    return _bootstrap(lambda times: _resampled_means(p, y, g, times), y, seed)
+
+
+def _bootstrap(figure: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]], y: Mask, seed: int) -> Interval:
+    """Return a figure of N samples, and its interval by resamples, in which sample i is there times[r, i] times."""
+    generator, number, found = np.random.default_rng(seed), len(y), []
     step = max(1, _BLOCK // number)
     for start in range(0, RESAMPLES, step):
         times = generator.multinomial(number, np.full(number, 1 / number), size=min(step, RESAMPLES - start))
-        changes.append(_resampled_means(after, y, g, times) - _resampled_means(before, y, g, times))
-    once = np.ones((1, number), dtype=np.int64)
-    change = _resampled_means(after, y, g, once) - _resampled_means(before, y, g, once)
-    low, high = np.nanquantile(np.concatenate(changes), [0.025, 0.975])
-    return Interval(float(change[0]), float(low), float(high))
+        found.append(figure(times))
+    low, high = np.nanquantile(np.concatenate(found), [0.025, 0.975])
+    return Interval(float(figure(np.ones((1, number), dtype=np.int64))[0]), float(low), float(high))
 
 
 def _resampled_means(p: Floats, y: Mask, g: Mask, times: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -48,8 +48,10 @@ KNOWN_TYPES = (
     "sklearn.neighbors._kd_tree.KDTree",
     "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
     "sklearn.tree._tree.Tree",
+    "surelabel.kinds.linear.LinearOnPixels",
+    "surelabel.kinds.linear.LinearOnTable",
 )
-"""Parts of scikit-learn's own classifiers that skops asks about and that hold numbers only."""
+"""Parts of scikit-learn's classifiers, and classifiers of ours, that skops asks about and that hold numbers only."""
 
 
 @dataclass(eq=False)

@@ -1,26 +1,33 @@
 """What held-out labels say of a run: how often the labels that it selects are right, and whether its rounds helped.
 
-Both are about labels as `surelabel label` gives them: by the last network, the run's thresholds and no balancing. They
-are judged by the pool's true labels where the run knows them, else by its validation set; a run with neither is not
-checked. Samples are counted, as the labels of one sample are not independent of each other.
+Both are about labels as `surelabel label` gives them: by the model that is kept, the run's thresholds and no balancing.
+They are judged by what the models were compared by, the validation set or cross-validation. Without a comparison it is
+the pool's true labels where the run knows them, else its validation set; a run with none of these is not checked.
+Samples are counted, as the labels of one sample are not independent of each other.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from surelabel.core.arrays import rounded_to
 from surelabel.core.metrics import map_change, mean_average_precision, paired_change, share_interval
+from surelabel.core.thresholds import Thresholds
+from surelabel.data.pool import PoolLabels
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
+from surelabel.runs.comparison import FEWEST
+from surelabel.runs.tables import Codes
 
 NOT_CHECKED = (
     "How often selected labels are right was not checked: the run has no validation labels; 'surelabel fit "
     "--validation 0.2' holds some out."
 )
-FEWEST = 20
-"""Of fewer samples than this a bootstrap says little."""
+FEWEST_OF_CLASS = 10
+"""Of fewer selected labels than this nothing is said of a class."""
 
 
 class Checked(NamedTuple):
@@ -41,27 +48,66 @@ class Checked(NamedTuple):
 
 
 class CheckedLabels(NamedTuple):
-    """The selected labels of a set whose truth is known: the positive ones, and the classes that are ruled out."""
+    """The selected labels of a set whose truth is known: the positive ones, and the classes that are ruled out.
+
+    Attributes:
+        judged_by: the set.
+        positive: selected labels.
+        negative: classes that are ruled out.
+        classes: selected labels of each class.
+    """
 
     judged_by: str
     positive: Checked
     negative: Checked
+    classes: tuple[Checked, ...] = ()
 
 
 def check_selected(run: RunFolder) -> CheckedLabels | None:
-    """Return how many of the labels that the last network selects are right; None where no true label is known."""
-    if (truth := run.truth) is not None:
-        name, labels = "pool", run.pool()
-    elif (truth := run.validation_truth) is not None:
-        name, labels = "validation set", run.validation()
-    else:
+    """Return how many of the labels that the kept model selects are right; None where no true label is known."""
+    found = _judged_labels(run)
+    if found is None:
         return None
+    name, labels, truth, by_class = found
     chosen = labels.positive_before & (truth >= 0)
     positive = by_sample(np.nonzero(chosen)[0], (labels.label != truth)[chosen])
     rows, classes = labels.negative.rows, labels.negative.classes
     true = truth[rows] if truth.ndim == 1 else truth[rows, classes]
     wrong = true == (classes if truth.ndim == 1 else 1)
-    return CheckedLabels(name, positive, by_sample(rows[true >= 0], wrong[true >= 0]))
+    of_classes = _of_classes(labels, chosen, truth, len(run.settings.classes)) if by_class else ()
+    return CheckedLabels(name, positive, by_sample(rows[true >= 0], wrong[true >= 0]), of_classes)
+
+
+def _judged_labels(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:
+    """Return a set whose truth is known, its labels, their truth, and whether to look at each class."""
+    comparison = run.comparison()
+    judged = {} if comparison is None else comparison.judged()
+    if comparison is not None and comparison.kept in judged:
+        labels, truth = judged[comparison.kept]
+        return comparison.judge, _reselected(labels, comparison.promise), truth, True
+    if (known := run.truth) is not None:
+        return "pool", run.pool(), known, False
+    if (known := run.validation_truth) is not None:
+        return "validation set", run.validation(), known, False
+    return None
+
+
+def _reselected(labels: PoolLabels, promise: Thresholds | None) -> PoolLabels:
+    """Return labels with those selected that pass the thresholds of a promise, where there is one."""
+    if promise is None or promise.tau_p is None or promise.kappa_p is None:
+        return labels
+    chosen = labels.confidence >= rounded_to(labels.confidence, promise.tau_p)
+    if labels.uncertainty is not None:
+        chosen &= labels.uncertainty <= rounded_to(labels.uncertainty, promise.kappa_p)
+    return dataclasses.replace(labels, positive_before=chosen & (labels.label == 1 if labels.label.ndim == 2 else True))
+
+
+def _of_classes(labels: PoolLabels, chosen: Any, truth: Any, num_classes: int) -> tuple[Checked, ...]:
+    """Return of each class how many labels are selected, and how many of these are right."""
+    of_class = labels.label[chosen] if truth.ndim == 1 else np.nonzero(chosen)[1]
+    right = (labels.label == truth)[chosen]
+    numbers, rights = (np.bincount(part, minlength=num_classes) for part in (of_class, of_class[right]))
+    return tuple(Checked(*pair) for pair in zip(rights.tolist(), numbers.tolist(), strict=True))
 
 
 def by_sample(rows: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> Checked:
@@ -75,16 +121,38 @@ def selected_lines(run: RunFolder) -> list[str]:
     found = check_selected(run)
     if found is None:
         return [NOT_CHECKED]
-    name, positive, negative = found
+    name, positive, negative, _ = found
     if not positive.number:
         line = f"No label in the {name} is selected, so how often selected labels are right was not checked."
     elif run.settings.config.task == "multi":
         line = f"Of the samples in the {name} with a selected label, {positive.text(' have no wrong one')}."
     else:
         line = f"Of the selected labels in the {name}, {positive.text(' are right')}."
+    lines = [line, *class_lines(found, run.settings.classes), *promise_lines(run)]
     if not negative.number:
-        return [line]
-    return [line, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
+        return lines
+    return [*lines, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
+
+
+def class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:
+    """Say how often the selected labels of each class are right, where there are enough of them."""
+    enough = [
+        f"{name} {part.text()}"
+        for name, part in zip(classes, found.classes, strict=False)
+        if part.number >= FEWEST_OF_CLASS
+    ]
+    return [f"By class, where {FEWEST_OF_CLASS} or more are selected: {'; '.join(enough)}."] if enough else []
+
+
+def promise_lines(run: RunFolder) -> list[str]:
+    """Say what thresholds were chosen for the labels, and what is promised; nothing where none were asked for."""
+    comparison = run.comparison()
+    promise = None if comparison is None else comparison.promise
+    if promise is None:
+        return []
+    if promise.tau_p is None:
+        return [f"{promise} So labels are selected by the thresholds of the rounds."]
+    return [f"Labels are selected so that few are wrong: {promise}"]
 
 
 class RoundsChange(NamedTuple):
@@ -147,7 +215,7 @@ def checked_table(rows: Sequence[Row]) -> TextTable:
         name, checked = of.name if len(of.runs) == 1 else f"{of.name}, {run.path.name}", check_selected(run)
         cells = ["–", "not checked", "not checked"]
         if checked is not None:
-            texts = (part.text() if part.number else "none selected" for part in checked[1:])
+            texts = (part.text() if part.number else "none selected" for part in checked[1:3])
             any_checked, cells = True, [checked.judged_by, *texts]
         lines.append([name, *cells])
     header = ["row", "judged by the", "selected labels right", "samples without a wrongly ruled-out class"]

@@ -16,6 +16,7 @@ from surelabel.data.run_data import TableData
 from surelabel.kinds.folder import FolderData
 from surelabel.records import RoundRecord
 from surelabel.report import figures
+from surelabel.report.comparison import compared_runs
 from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
@@ -61,6 +62,7 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
         several=len(rows) > 1,
         summary=summary_table(rows, with_first=True),
         not_helped=_not_helped(rows),
+        compared=compared_runs(rows),
         checked=checked_table(rows),
         not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],

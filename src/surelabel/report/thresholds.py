@@ -19,11 +19,11 @@ from surelabel.core.thresholds import HeldOutLabels, judge
 from surelabel.data._arrow_files import survey_text, text_leaves, unpacked_size
 from surelabel.data._numpy_files import read_arrays
 from surelabel.data._table import rows_differ
-from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError, RunError
 from surelabel.report.drawing import histogram
 from surelabel.report.held_out import Checked, by_sample
 from surelabel.runs import RunFolder
+from surelabel.runs.comparison import as_held_out
 
 COLUMNS = ("confidence", "label", "truth", "uncertainty")
 """The columns of a table of labels; `uncertainty` may be missing."""
@@ -51,7 +51,7 @@ def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
     # A partly labeled sample cannot be judged as a whole.
     known = np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
     _require_some(known, f"The validation set of the run in '{run.path}'")
-    return _judged(run.validation(round), truth, known)
+    return as_held_out(run.validation(round), truth, known)
 
 
 def pool_labels(run: RunFolder, round: int = 0) -> HeldOutLabels | None:
@@ -59,18 +59,7 @@ def pool_labels(run: RunFolder, round: int = 0) -> HeldOutLabels | None:
     if not run.has_pool:
         return None
     labels = run.pool(round)
-    return _judged(labels, labels.label, np.ones(len(labels.label), dtype=bool))
-
-
-def _judged(labels: PoolLabels, truth: npt.NDArray[Any], known: npt.NDArray[np.bool_]) -> HeldOutLabels:
-    wide = (slice(None), None) if labels.label.ndim == 1 else ()
-    label = np.ones_like(labels.label, dtype=bool) if labels.label.ndim == 1 else labels.label == 1
-    return HeldOutLabels(
-        confidence=labels.confidence[wide][known],
-        uncertainty=None if labels.uncertainty is None else labels.uncertainty[wide][known],
-        label=label[wide][known],
-        wrong=(label & (labels.label != truth))[wide][known],
-    )
+    return as_held_out(labels, labels.label, np.ones(len(labels.label), dtype=bool))
 
 
 def read_labels(path: Path) -> HeldOutLabels:

@@ -5,7 +5,7 @@ A checksum tells damage, not nonsense. And whether a folder is free to hold a ru
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
@@ -13,7 +13,7 @@ from surelabel._version import __version__
 from surelabel.base.text import shown
 from surelabel.base.trust import is_signed
 from surelabel.errors import DamagedFileError, NewerRunError, RunError, RunExistsError
-from surelabel.records import RoundRecord, with_scores
+from surelabel.records import Amount, Count, RoundRecord, Share, with_scores
 from surelabel.runs.files import damaged, is_temporary, read_json
 from surelabel.settings import FORMAT, RunSettings
 
@@ -21,6 +21,7 @@ RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environm
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
 VALIDATION, VALIDATION_NEGATIVES = "validation.parquet", "validation_negatives.parquet"
 CHECKPOINT, LOCK_FILE = "checkpoint.bin", ".lock"
+COMPARISON, FOLDS, LINEAR_MODEL = "comparison.json", "comparison", "linear.skops"
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind if it ended before it wrote a round.
@@ -34,6 +35,15 @@ def round_file(round: int, name: str) -> str:
     'rounds/007/pool.parquet'
     """
     return f"{ROUNDS}/{round:03d}/{name}"
+
+
+def fold_file(fold: int, name: str) -> str:
+    """Return the name of a fold's file within the run folder.
+
+    >>> fold_file(2, "linear.parquet")
+    'comparison/2/linear.parquet'
+    """
+    return f"{FOLDS}/{fold}/{name}"
 
 
 def began(path: Path) -> bool:
@@ -118,7 +128,44 @@ class _Split(_Content):
     hash: str
 
 
-_KINDS: dict[str, type[_Content]] = {HISTORY: _history(), ENVIRONMENT: _Environments, SPLIT: _Split}
+class _Fold(_Content):
+    files: dict[Annotated[str, Field(pattern="^comparison/[0-9]{1,2}/[a-z]+(_negatives)?[.]parquet$")], _Checksum]
+    minutes: Amount
+
+
+class _Promise(_Content):
+    tau_p: Share | None
+    kappa_p: Amount | None
+    num_selected: Count
+    num_wrong: Count
+    num_samples: Count
+    max_error: Share
+    delta: Share
+    more_labels: Count | None
+
+
+class _Comparison(_Content):
+    round: Count
+    judged_by: Literal["validation set", "cross-validation"]
+    planned: Count
+    folds: list[_Fold]
+    kept: Literal["linear", "first", "last"] | None
+    linear: _Checksum | None
+    promise: _Promise | None
+
+    @model_validator(mode="after")
+    def _check_linear(self) -> Self:
+        if self.kept == "linear" and self.linear is None:
+            raise ValueError("a linear model is kept, and there is none")
+        return self
+
+
+_KINDS: dict[str, type[_Content]] = {
+    HISTORY: _history(),
+    ENVIRONMENT: _Environments,
+    SPLIT: _Split,
+    COMPARISON: _Comparison,
+}
 
 
 def read_settings(folder: Path) -> tuple[RunSettings, str, bool]:
@@ -144,7 +191,7 @@ def read_settings(folder: Path) -> tuple[RunSettings, str, bool]:
 
 
 def read_document(folder: Path, name: str) -> dict[str, Any]:
-    """Return the content of history.json, environment.json or split.json as this version writes it."""
+    """Return the content of one of the JSON files beside run.json as this version writes it."""
     path = folder / name
     content = read_json(path)
     try:

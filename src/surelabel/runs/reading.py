@@ -16,6 +16,7 @@ from surelabel.errors import DamagedFileError, InvalidInputError, RunError, Untr
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord, StopReason
 from surelabel.runs import layout
+from surelabel.runs.comparison import Candidate, Comparison
 from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
 from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
@@ -73,7 +74,9 @@ class RunFolder:
 
     def asked_for(self, settings: RunSettings) -> Self:
         """Return the run with its code trusted if these settings, which come from the user, name the same code."""
-        same = (self.settings.learner, self.settings.data) == (settings.learner, settings.data)
+        same = all(
+            getattr(self.settings, part) == getattr(settings, part) for part in ("learner", "data", "comparison")
+        )
         return dataclasses.replace(self, trust_code=self.trust_code or same)
 
     def check_code(self) -> None:
@@ -165,13 +168,36 @@ class RunFolder:
         """The validation set's labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
         return truth_codes(self.table(VALIDATION)) if self.has_validation else None
 
+    def comparison(self) -> Comparison | None:
+        """Return how the models of the rounds that are done compare; None where they have not been compared."""
+        return Comparison.read(self.path, self.settings, self.num_rounds - 1) if self.entries else None
+
+    @property
+    def kept(self) -> Candidate:
+        """Which model `learner` returns: the one that the comparison has chosen, else that of the last round."""
+        comparison = self.comparison()
+        return "last" if comparison is None else comparison.kept or "last"
+
+    def label_thresholds(self) -> dict[str, float]:
+        """Return the thresholds of labels by the kept model: those of the rounds, or those of a promise."""
+        thresholds, comparison = self.settings.config.thresholds, self.comparison()
+        promise = None if comparison is None else comparison.promise
+        if promise is None or promise.tau_p is None or promise.kappa_p is None:
+            return thresholds
+        tau_n = min(thresholds["tau_n"], promise.tau_p)
+        return {**thresholds, "tau_p": promise.tau_p, "kappa_p": promise.kappa_p, "tau_n": tau_n}
+
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
-        """Return the learner that the settings name, with the last finished round's model.
+        """Return the learner that the settings name, with the model that is kept.
+
+        That is the last finished round's, unless a comparison has chosen another.
 
         Args:
             trusted: types in a skops file that you know to be safe.
         """
-        settings = self.settings.learner
+        comparison, settings = self.comparison(), self.settings.learner
+        if comparison is not None and comparison.kept == "linear":
+            return self._linear(comparison, trusted)
         if settings is None:
             way = f"make it again in Python and call surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)"
             raise RunError(f"The run in '{self.path}' was made with a learner in memory; {way}.")
@@ -179,18 +205,28 @@ class RunFolder:
         if isinstance(settings, TorchLearnerSettings):
             settings = settings.for_trained_network()
         learner = settings.build(self.settings.config.task)
-        self.load_model(learner, trusted)
+        self.load_model(learner, trusted, 0 if self.kept == "first" else -1)
+        return learner
+
+    def _linear(self, comparison: Comparison, trusted: tuple[str, ...]) -> Any:
+        self.check_code()
+        assert self.settings.comparison is not None
+        learner = self.settings.comparison.linear.build(self.settings.config.task)
+        self._load(learner, comparison.linear_model(), layout.LINEAR_MODEL, trusted)
         return learner
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
-        """Load a round's model into a learner; only the last round has one, unless the run keeps all."""
+        """Load a round's model into a learner; only the last round has one, unless the run keeps all or compares."""
+        self._load(learner, self.model_bytes(round), self._model_file(round), trusted)
+
+    def _load(self, learner: Any, data: bytes, name: str, trusted: tuple[str, ...]) -> None:
         shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
         try:
-            learner.from_bytes(self.model_bytes(round), trusted=trusted, **shapes)
+            learner.from_bytes(data, trusted=trusted, **shapes)
         except UntrustedTypesError:
             raise
         except InvalidInputError as error:
-            raise damaged(self.path / self._model_file(round), f"it is not the learner's model. {error}") from error
+            raise damaged(self.path / name, f"it is not the learner's model. {error}") from error
 
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
@@ -209,6 +245,8 @@ class RunFolder:
         for entry in self.entries:
             for name in entry["files"]:
                 self._read(entry, name)
+        if (comparison := self.comparison()) is not None:
+            comparison.verify()
 
     def _model_file(self, round: int) -> str:
         entry = self._entry(round)

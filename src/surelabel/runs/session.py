@@ -87,17 +87,16 @@ def resume(
         callbacks: as for `start`.
         progress: as for `start`.
         max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
-        max_minutes: a new limit, kept in the settings; the minutes of all parts count.
+        max_minutes: a new limit, kept in the settings; the minutes of all parts count. Where a cross-validation
+            follows, the rounds have half of them.
         shared: as for `start`.
         data: where the file of the data lies now, if it has moved, kept in the settings; its content must be the same.
             Other files of the run that are gone are looked for beside it.
         trust_code: run any code that the settings name, also where you have not signed them.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, trust_code=trust_code)
-    limits = {"max_rounds": max_rounds, "max_minutes": max_minutes}
-    config = run.settings.config.replace(**{name: value for name, value in limits.items() if value is not None})
-    _check_max_rounds(run, config)
-    settings = run.settings.replace(config=config)
+    settings = run.settings.limited(max_rounds, max_minutes)
+    _check_max_rounds(run, settings.config)
     if data is not None:
         if not isinstance(settings.data, TableData):
             raise InvalidInputError(f"The data of the run in '{run.path}' are not in a file; leave 'data' out.")

@@ -101,7 +101,11 @@ class RunWriter:
         make_folder(self.path / round_file(record.round, ""))
         contents = ((round_file(record.round, file), data) for file, data in self._contents(record))
         files = {name: write_file(self.path / name, data) for name, data in contents}
-        earlier = self.entries if self.settings.keep_models == "all" else [_without_model(e) for e in self.entries]
+        # Round 0 may turn out to be the best in a comparison, now or once more rounds have followed.
+        num_kept = (
+            len(self.entries) if self.settings.keep_models == "all" else int(self.settings.comparison is not None)
+        )
+        earlier = self.entries[:num_kept] + [_without_model(entry) for entry in self.entries[num_kept:]]
         self.entries = [*earlier, {**record.numbers(), "files": files}]
         write_json(self.path / HISTORY, {"rounds": self.entries})
         remove_unneeded(self.path, self.entries)
@@ -152,7 +156,7 @@ def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
 
 def tidy(path: Path, entries: list[Entry]) -> None:
     """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
-    rounds = [path / layout.ROUNDS, *(path / layout.ROUNDS).glob("*")]
+    rounds = [folder for name in (layout.ROUNDS, layout.FOLDS) for folder in (path / name, *(path / name).glob("*"))]
     for folder in rounds:
         if folder.is_symlink():
             raise RunError(f"'{folder}' is a symbolic link; put the folder that it points to in its place.")

@@ -1,0 +1,81 @@
+"""Linear models of a few labels: what networks and self-training have to be better than.
+
+Features are standardized, x' = (x - mean) / std, and p = softmax(W x' + b) by logistic regression with scikit-learn's
+usual penalty. `surelabel fit` compares them with what it has trained, and keeps one where it is as good.
+"""
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Logistic regression on standardized numbers; samples of any shape are taken as rows of numbers.
+
+    Args:
+        C: the inverse strength of the penalty, as in scikit-learn.
+        max_iter: steps of the solver at most.
+
+    >>> model = LinearOnTable().fit([[0.0], [1.0], [9.0], [10.0]], [0, 0, 1, 1])
+    >>> model.predict([[2.0], [8.0]]).tolist()
+    [0, 1]
+    """
+
+    def __init__(self, C: float = 1.0, max_iter: int = 300) -> None:
+        self.C, self.max_iter = C, max_iter
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""
+        rows = self._rows(X)
+        # Sparse rows would not be sparse any more with another value in place of 0.
+        scaler = StandardScaler(with_mean=not issparse(rows))
+        self.model_ = make_pipeline(scaler, LogisticRegression(C=self.C, max_iter=self.max_iter)).fit(rows, y)
+        self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, shape (N, C)."""
+        p: Floats = self.model_.predict_proba(self._rows(X))
+        return p
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the most probable class of each sample, shape (N,)."""
+        found: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return found
+
+    def _rows(self, X: Any) -> Any:
+        if issparse(X):
+            return X
+        numbers = np.asarray(X, dtype=np.float64)
+        return numbers.reshape(len(numbers), -1)
+
+
+class LinearOnPixels(LinearOnTable):
+    """The same on pixels, 0 to 255: one scale for all of them, as those at the border that hardly change are noise.
+
+    >>> pictures = np.zeros((4, 1, 2, 2), dtype=np.uint8)
+    >>> pictures[2:, 0, 0] = 200
+    >>> LinearOnPixels().fit(pictures, [0, 0, 1, 1]).predict(pictures).tolist()
+    [0, 0, 1, 1]
+    """
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from pictures X, shape (N, ...), of classes y, shape (N,)."""
+        rows = self._rows(X)
+        self.mean_, self.scale_ = rows.mean(axis=0), max(float(rows.std(axis=0).mean()), 1e-6)
+        self.model_ = LogisticRegression(C=self.C, max_iter=self.max_iter).fit((rows - self.mean_) / self.scale_, y)
+        self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
+        return self
+
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the probability of each class, shape (N, C)."""
+        p: Floats = self.model_.predict_proba((self._rows(X) - self.mean_) / self.scale_)
+        return p

@@ -1,0 +1,110 @@
+"""How a run's models compare, and which of them is kept, in words and in a table."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from surelabel.report.held_out import check_selected, class_lines, promise_lines
+from surelabel.report.tables import Row, TextTable
+from surelabel.runs import RunFolder
+from surelabel.runs.comparison import Candidate, Comparison
+
+
+class ComparedRun(NamedTuple):
+    """What a report says of a run whose models were compared."""
+
+    name: str
+    table: TextTable
+    lines: list[str]
+
+
+def compared_runs(rows: Sequence[Row]) -> list[ComparedRun]:
+    """Return what a report says of each run whose models were compared."""
+    found = []
+    for row, run in ((of, one) for of in rows for one in of.runs):
+        table, checked = comparison_table(run), check_selected(run)
+        if table is not None:
+            of_classes = [] if checked is None else class_lines(checked, run.settings.classes)
+            name = row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}"
+            found.append(ComparedRun(name, table, [*comparison_lines(run), *of_classes, *promise_lines(run)]))
+    return found
+
+
+def candidate_name(candidate: Candidate, last_round: int) -> str:
+    """Return what a table calls a model that is compared."""
+    names = {
+        "linear": "linear model of the labels",
+        "first": "round 0, the labels alone",
+        "last": f"round {last_round}, self-training",
+    }
+    return names[candidate]
+
+
+def comparison_table(run: RunFolder) -> TextTable | None:
+    """Return the score of each model that was compared, with its interval; None where none was."""
+    comparison = run.comparison()
+    judged = {} if comparison is None or comparison.kept is None else comparison.judged()
+    if comparison is None or not judged:
+        return None
+    multi, lines = run.settings.config.task == "multi", []
+    for candidate, found in judged.items():
+        score, low, high = found.score
+        interval = f"{_figure(low, multi)} to {_figure(high, multi)}" if (low, high) != (0, 1) else "too few labels"
+        kept = "kept" if candidate == comparison.kept else ""
+        cells = [_figure(score, multi), interval, f"{len(found.truth):,}", kept]
+        lines.append([candidate_name(candidate, run.num_rounds - 1), *cells])
+    name = "mean average precision" if multi else "accuracy (%)"
+    return TextTable(["model", name, "95 % interval", "held-out labels", ""], lines)
+
+
+def _figure(value: float, multi: bool) -> str:
+    return f"{value:.3f}" if multi else f"{100 * value:.1f}"
+
+
+def comparison_lines(run: RunFolder) -> list[str]:
+    """Say which model is kept and whether self-training helped; nothing where models were not to be compared."""
+    comparison = run.comparison()
+    if comparison is None or comparison.kept is None:
+        return []
+    return [*_kept_lines(comparison, run), *_linear_lines(comparison), *_folds_lines(comparison)]
+
+
+def _linear_lines(comparison: Comparison) -> list[str]:
+    judged = comparison.judged()
+    if not judged or "linear" in judged:
+        return []
+    return ["A linear model was left out: with one label of each class to learn from, its uncertainty is not known."]
+
+
+def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
+    judged, last, multi = comparison.judged(), run.num_rounds - 1, run.settings.config.task == "multi"
+    if not judged or comparison.kept is None:
+        return []
+    kept, scores = candidate_name(comparison.kept, last), {name: found.score.mean for name, found in judged.items()}
+
+    def ahead(other: Candidate) -> str:
+        change = scores["last"] - scores[other]
+        return f"{change:+.3f}" if multi else f"{100 * change:+.1f} points"
+
+    judge = f"By {'the ' * (comparison.judge == 'validation set')}{comparison.judge}"
+    if "last" not in judged:
+        return [f"{judge}, the {kept} is kept; there was no round of self-training."]
+    if comparison.kept == "last":
+        next_best = max((name for name in scores if name != "last"), key=lambda name: scores[name])
+        return [f"{judge}, self-training helped: {ahead(next_best)} over the next best. Kept: {kept}."]
+    no_better = scores["last"] <= scores[comparison.kept]
+    why = "is no better" if no_better else "is better by no more than the standard error of the difference"
+    return [f"{judge}, self-training did not help: round {last} {why} ({ahead(comparison.kept)}). Kept: {kept}."]
+
+
+def _folds_lines(comparison: Comparison) -> list[str]:
+    planned, done = comparison.content["planned"], comparison.num_folds
+    if not planned:
+        problem = "a class has too few labels to hold one out of them"
+        return [
+            f"The models were not compared: {problem}. The last round is kept; label more, or add --validation FILE."
+        ]
+    if done < planned:
+        folds = "no fold" if not done else f"{done} of {planned} folds"
+        kept = " The last round is kept." if not done else ""
+        return [f"The time sufficed for {folds} of the comparison; 'surelabel resume --max-minutes' goes on.{kept}"]
+    return []

@@ -1,0 +1,236 @@
+"""`surelabel fit` with its comparison: the table, what is kept and served, interruptions, promises about labels."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import blobs, rows, write_blobs
+
+from surelabel.cli import main
+from surelabel.core.metrics import share_interval
+from surelabel.data.tables import write_table
+from surelabel.learners.sklearn import SklearnLearner
+from surelabel.report.html import write_report
+from surelabel.runs import RunFolder
+
+STUMP = ("--estimator", "sklearn.tree:DecisionTreeClassifier", "--rounds", "1", "--passes", "3")
+"""Quick, and as good as a linear model on far groups of points."""
+
+
+def fit(*more: object, data: object = "pets.csv", label: str = "pet") -> tuple[object, ...]:
+    return ("fit", data, "--label", label, "--id", "id", "--out", "run", *STUMP, *more)
+
+
+@pytest.fixture(autouse=True)
+def in_a_new_folder(own_folder: Path) -> None:
+    write_blobs(Path("pets.csv"))
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run by cross-validation that keeps its linear model."""
+    folder = tmp_path_factory.mktemp("compared")
+    write_table(folder / "pets.csv", blobs(80, 40))
+    words = fit("--quiet", data=folder / "pets.csv")
+    assert main([str(folder / "run" if word == "run" else word) for word in words]) == 0
+    return folder / "run"
+
+
+def test_a_fit_ends_with_a_table_of_three_models_and_says_that_self_training_did_not_help(command):
+    write_table(Path("many.csv"), blobs(80, 40))
+    result = command(*fit(data="many.csv"))
+    assert (result.code, result.err) == (0, "")
+    table = [
+        line.split() for line in result.out.splitlines() if line.lstrip().startswith(("linear", "round 0,", "round 1,"))
+    ]
+    low, high = (f"{100 * value:.1f}" for value in share_interval(40, 40)[1:])
+    assert table[0] == ["linear", "model", "of", "the", "labels", "100.0", low, "to", high, "40", "kept"]
+    assert [line[0:2] for line in table] == [["linear", "model"], ["round", "0,"], ["round", "1,"]]
+    assert (
+        "By cross-validation (5 folds), self-training did not help: round 1 is no better (+0.0 points). Kept: linear "
+        "model of the labels."
+    ) in result.out.splitlines()
+    assert re.search(r"Of the selected labels in the cross-validation \(5 folds\), 100\.0 % are right \(", result.out)
+    assert re.search(r"By class, where 10 or more are selected: cat 100\.0 % .*; dog 100\.0 %", result.out)
+    assert "not checked" not in result.out
+
+
+def test_a_kept_linear_model_serves_predict_label_and_report(command, compared, tmp_path):
+    file = compared.parent / "pets.csv"
+    assert RunFolder.open(compared).kept == "linear"
+    found = rows(command("predict", compared, file).out)
+    assert [row["prediction"] for row in found] == ["cat" if row % 2 else "dog" for row in range(80)]
+    result = command("label", compared, file)
+    labels = rows(result.out)
+    assert {row["selected"] for row in labels} >= {"positive"}
+    assert max(float(row["uncertainty"]) for row in labels) > 0, "by the spread of the bootstrap"
+    assert "Of the selected labels in the cross-validation (5 folds), " in result.err
+    text = write_report([RunFolder.open(compared)], tmp_path / "report.html").read_text()
+    for expected in (
+        "linear model of the labels",
+        "self-training did not help",
+        "cross-validation (5 folds)",
+        "By class",
+    ):
+        assert expected in text
+
+
+def test_only_the_kept_model_and_those_of_round_0_and_the_last_round_are_in_the_folder(compared):
+    models = {str(file.relative_to(compared)) for file in compared.rglob("*.skops")}
+    assert models == {"linear.skops", "rounds/000/model.skops", "rounds/001/model.skops"}
+
+
+def test_without_a_comparison_everything_is_as_before(command):
+    result = command(*fit("--no-compare"))
+    assert "How often selected labels are right was not checked" in result.out
+    assert "linear" not in result.out
+    assert "comparison" not in json.loads(Path("run/run.json").read_text())["settings"]
+    assert not Path("run/comparison.json").exists()
+    assert [str(file) for file in Path("run").rglob("*.skops")] == ["run/rounds/001/model.skops"]
+
+
+def test_where_a_class_has_one_label_the_models_are_not_compared_and_it_says_so(command):
+    write_blobs(Path("few.csv"), pet=["dog", "cat", "dog", *[None] * 57])
+    result = command(*fit(data="few.csv"))
+    assert result.code == 0
+    assert "The models were not compared: a class has too few labels to hold one out of them." in result.out
+    assert RunFolder.open("run").kept == "last"
+
+
+def test_two_labels_of_each_class_leave_the_linear_model_out(command):
+    write_blobs(Path("few.csv"), pet=["dog", "cat", "dog", "cat", *[None] * 56])
+    forest = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
+    result = command(*fit(*forest, data="few.csv"))
+    assert "A linear model was left out: with one label of each class to learn from" in result.out
+    found = RunFolder.open("run").comparison()
+    assert (found.num_folds, list(found.judged())) == (2, ["first", "last"])
+
+
+def test_an_interrupted_comparison_says_what_is_kept_and_resume_goes_on(command, monkeypatch):
+    fits, fit_one = [], SklearnLearner.fit
+
+    def interrupted(self, *arguments, **more):
+        fits.append(self)
+        if len(fits) == 2 + 3 + 3 + 1:  # two rounds; two folds of a linear model and two rounds; the third begins
+            raise KeyboardInterrupt
+        fit_one(self, *arguments, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SklearnLearner, "fit", interrupted)
+        result = command(*fit())
+    assert result.code == 130
+    kept = "rounds 0 to 1 are done and kept, 2 of 4 folds of the comparison are kept too"
+    assert f"{kept}; go on with: surelabel resume run" in result.err
+    assert command("resume", "run").code == 0
+    assert command(*(("other" if word == "run" else word) for word in fit())).code == 0
+    runs = [RunFolder.open(name).comparison() for name in ("run", "other")]
+    assert runs[0].kept == runs[1].kept == "linear"
+    for name, expected in runs[1].judged().items():
+        np.testing.assert_array_equal(runs[0].judged()[name].labels.confidence, expected.labels.confidence)
+
+
+def test_too_little_time_for_all_folds_is_told(command):
+    result = command(*fit("--max-minutes", "0"))
+    assert result.code == 0
+    line = "The time sufficed for no fold of the comparison; 'surelabel resume --max-minutes' goes on."
+    assert f"{line} The last round is kept." in result.out
+    result = command("resume", "run", "--max-minutes", "10")
+    assert "The time sufficed" not in result.out
+    assert RunFolder.open("run").comparison().num_folds == 4
+
+
+def test_several_labels_are_compared_by_mean_average_precision(command):
+    left = [row % 2 for row in range(30)] + [None] * 30
+    columns = {**blobs(), "left": left, "right": [None if cell is None else 1 - cell for cell in left]}
+    del columns["pet"]
+    write_table(Path("both.csv"), columns)
+    result = command(*fit("--label", "right", data="both.csv", label="left"))
+    assert (result.code, result.err) == (0, "")
+    assert re.search(r"linear model of the labels +1\.000 +1\.000 to 1\.000 +30 +kept", result.out)
+    assert command("predict", "run", "both.csv").code == 0
+
+
+def test_groups_are_held_out_whole_and_nothing_of_them_is_learned_from(command, monkeypatch):
+    write_table(Path("owned.csv"), {**blobs(60, 24), "owner": [f"o{row // 4}" for row in range(60)]})
+    seen, fit_one = [], SklearnLearner.fit
+
+    def noting(self, training_set, **more):
+        seen.append((set(training_set.source.ids[: training_set.num_labeled]), set(training_set.source.ids)))
+        fit_one(self, training_set, **more)
+
+    monkeypatch.setattr(SklearnLearner, "fit", noting)
+    assert command(*fit("--group", "owner", data="owned.csv")).code == 0
+    rounds, folds = seen[:2], seen[2:-1]
+    assert len(folds) == 15, "five folds of a linear model and two rounds"
+    everything = rounds[0][1]
+    for labeled, samples in folds:
+        gone = {name for name in everything if name not in samples}
+        assert gone
+        owners = {int(name[1:]) // 4 for name in gone}
+        assert gone == {name for name in everything if int(name[1:]) // 4 in owners}, "whole groups"
+        assert not labeled & gone
+
+
+def test_labels_with_a_promise_are_selected_by_the_chosen_thresholds(command):
+    write_table(Path("held.csv"), blobs(400, 400, seed=1))
+    result = command(*fit("--validation", "held.csv", "--max-label-error", "0.05"))
+    assert result.code == 0
+    found = RunFolder.open("run").comparison().promise
+    assert found.tau_p is not None
+    assert (found.max_error, found.delta, found.num_samples) == (0.05, 0.05, 400)
+    assert f"Labels are selected so that few are wrong: {found}" in result.out
+    labels = rows(command("label", "run", "pets.csv").out)
+    for row in labels:
+        passes = float(row["confidence"]) >= found.tau_p and float(row["uncertainty"]) <= found.kappa_p
+        assert (row["selected"] == "positive") == passes
+    assert f"({found.num_selected} of {found.num_selected}; " in command("label", "run", "pets.csv").err
+
+
+def test_too_few_held_out_labels_for_a_promise_tell_how_many_more(command):
+    result = command(*fit("--validation", "0.5", "--max-label-error", "0.05"))
+    assert result.code == 0
+    assert re.search(r"No thresholds are shown by 4 held-out samples .* About \d+ more samples would", result.out)
+    assert "So labels are selected by the thresholds of the rounds." in result.out
+
+
+def test_a_promise_needs_held_out_labels_and_a_comparison(command):
+    line = command.fails(2, *fit("--max-label-error", "0.05"))
+    assert line.startswith("--max-label-error needs held-out labels (")
+    assert line.endswith("; hold some out: --validation 0.3.")
+    line = command.fails(2, *fit("--max-label-error", "0.05", "--validation", "0.3", "--no-compare"))
+    assert line == "--max-label-error has no effect together with --no-compare; leave one of them out."
+    assert "'--max-label-error'" in command.fails(2, *fit("--max-label-error", "2", "--validation", "0.3"))
+
+
+def test_a_promise_needs_a_validation_sample_with_all_of_its_labels(command):
+    left = [row % 2 for row in range(20)] + [None] * 40
+    columns = {**blobs(), "left": left, "right": [None if row % 2 else cell for row, cell in enumerate(left)]}
+    write_table(Path("both.csv"), {name: cells for name, cells in columns.items() if name != "pet"})
+    odd = {name: cells[1:20:2] for name, cells in columns.items() if name != "pet"}
+    write_table(Path("held.csv"), odd)
+    words = fit("--label", "right", data="both.csv", label="left")
+    line = command.fails(1, *words, "--validation", "held.csv", "--max-label-error", "0.05")
+    assert "no validation sample has all of its labels, so none can be judged; fill in what is unknown" in line
+
+
+def test_ones_own_code_may_be_compared_without_a_key(command, monkeypatch, tmp_path):
+    Path("mine.py").write_text(
+        "from sklearn.tree import DecisionTreeClassifier\n\ndef stump():\n    return DecisionTreeClassifier()\n"
+    )
+    Path("taken").write_text("no folder")
+    monkeypatch.setenv("SURELABEL_CONFIG", str(tmp_path / "taken" / "key"))
+    result = command(*fit("--estimator", "mine.py:stump"))
+    assert result.code == 0, result.err
+    assert "Runs are not signed" in result.err
+    assert RunFolder.open("run").comparison().num_folds == 4
+    assert "mine.py:stump', and the run is not signed by you" in command.fails(1, "predict", "run", "pets.csv")
+
+
+def test_a_damaged_comparison_is_named_by_the_commands_that_use_it(command):
+    assert command(*fit("--quiet")).code == 0
+    file = Path("run/comparison.json")
+    file.write_text(file.read_text().replace('"linear"', '"last"', 1))
+    for words in (("predict", "run", "pets.csv"), ("label", "run", "pets.csv"), ("resume", "run")):
+        assert "File 'run/comparison.json' is damaged" in command.fails(1, *words)
