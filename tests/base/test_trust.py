@@ -30,6 +30,7 @@ from surelabel.data.run_data import FunctionData, TableData
 from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
+from surelabel.kinds import linear
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.reproduce.digits import Job, run_jobs
@@ -42,7 +43,7 @@ from surelabel.runs.session import run as run_in_memory
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings
 
-FIT = ("--label", "pet", "--id", "id", "--quiet")
+FIT = ("--label", "pet", "--id", "id", "--quiet", "--no-compare")
 NETWORK = """
 import torch
 
@@ -543,10 +544,11 @@ ASK_FOR_PROBABILITIES = {
 }
 
 
-def test_listed_classifiers_and_layers_are_scikit_learns_and_torchs() -> None:
+def test_listed_classifiers_and_layers_are_scikit_learns_torchs_and_our_own() -> None:
     from sklearn.utils import all_estimators
 
-    classifiers = dict(all_estimators(type_filter="classifier"))
+    ours = {"LinearOnPixels": linear.LinearOnPixels, "LinearOnTable": linear.LinearOnTable}
+    classifiers = dict(all_estimators(type_filter="classifier")) | ours
     for module, name in (reference.split(":") for reference in trust.CLASSIFIERS):
         assert getattr(importlib.import_module(module), name) is classifiers[name]
         needed = [one for one in inspect.signature(classifiers[name]).parameters.values() if one.default is one.empty]

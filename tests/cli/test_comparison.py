@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import blobs, rows, write_blobs
+from PIL import Image
 
 from surelabel.cli import main
 from surelabel.core.metrics import share_interval
@@ -208,13 +209,14 @@ def test_a_promise_needs_a_validation_sample_with_all_of_its_labels(command):
     left = [row % 2 for row in range(20)] + [None] * 40
     columns = {**blobs(), "left": left, "right": [None if row % 2 else cell for row, cell in enumerate(left)]}
     write_table(Path("both.csv"), {name: cells for name, cells in columns.items() if name != "pet"})
-    odd = {name: cells[1:20:2] for name, cells in columns.items() if name != "pet"}
-    write_table(Path("held.csv"), odd)
+    others = {**columns, **{name: blobs(seed=1)[name] for name in ("width", "height")}}
+    write_table(Path("held.csv"), {name: cells[1:20:2] for name, cells in others.items() if name != "pet"})
     words = fit("--label", "right", data="both.csv", label="left")
     line = command.fails(1, *words, "--validation", "held.csv", "--max-label-error", "0.05")
     assert "no validation sample has all of its labels, so none can be judged; fill in what is unknown" in line
 
 
+@pytest.mark.filterwarnings("default")
 def test_ones_own_code_may_be_compared_without_a_key(command, monkeypatch, tmp_path):
     Path("mine.py").write_text(
         "from sklearn.tree import DecisionTreeClassifier\n\ndef stump():\n    return DecisionTreeClassifier()\n"
@@ -234,3 +236,32 @@ def test_a_damaged_comparison_is_named_by_the_commands_that_use_it(command):
     file.write_text(file.read_text().replace('"linear"', '"last"', 1))
     for words in (("predict", "run", "pets.csv"), ("label", "run", "pets.csv"), ("resume", "run")):
         assert "File 'run/comparison.json' is damaged" in command.fails(1, *words)
+
+
+def test_pictures_are_compared_with_a_linear_model_of_their_pixels_and_copies_are_held_out_together(
+    command, monkeypatch
+):
+    monkeypatch.setenv("SURELABEL_DATA", str(Path("data").resolve()))
+    generator = np.random.default_rng(0)
+    for row in range(40):
+        kind = ("dark", "light")[row % 2]
+        folder = Path("photos", kind if row < 12 else "unlabeled")
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = generator.integers(0, 100, size=(8, 8, 3)) + (row % 2) * 150
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{row}.png")
+        if row < 4:
+            (folder / f"copy of {row}.png").write_bytes((folder / f"{row}.png").read_bytes())
+    pixels = ("--estimator", "surelabel.kinds.linear:LinearOnPixels", "--rounds", "1", "--passes", "3")
+    result = command("fit", "photos", "--out", "run", *pixels)
+    assert (result.code, result.err) == (0, "")
+    found = RunFolder.open("run").comparison()
+    assert found.settings.comparison.linear.estimator == "surelabel.kinds.linear:LinearOnPixels"
+    folds = [
+        {name.partition("/")[2].removeprefix("copy of ") for name in table["id"].to_pylist()}
+        for table in (found._table(k, f"comparison/{k}/last.parquet", negatives=False) for k in range(found.num_folds))
+    ]
+    assert sum(map(len, folds)) == 12, "a picture and its copy are in one fold"
+    labels = rows(command("label", "run", "photos").out)
+    assert all(
+        row["label"] == ("light" if int(row["id"].split("/")[1].split()[-1][:-4]) % 2 else "dark") for row in labels
+    )
