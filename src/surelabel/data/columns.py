@@ -32,6 +32,7 @@ _LEAST_OFTEN = 2
 """A category that is rarer is "other" too."""
 _YES_AND_NO = (("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("on", "off"))
 _DATE = re.compile(r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}([T ].+)?")
+_WANTED_DATE = "a date with the year first, such as 2024-02-29"
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -62,15 +63,22 @@ class Words(NamedTuple):
         counts = [(text, number) for text, number in zip(self.texts, numbers, strict=True) if text is not None]
         return dict(sorted(counts, key=lambda pair: (-pair[1], pair[0])))
 
-    def numbers(self, meaning: "Mapping[str, float]", wanted: str) -> npt.NDArray[np.float64]:
-        """Return the number that each row's cell stands for, (N,), NaN for gaps; refuse a cell without one."""
+    def numbers(self, meaning: Mapping[str, float], wanted: str, *, new: bool = False) -> npt.NDArray[np.float64]:
+        """Return the number that each row's cell stands for, (N,), NaN for gaps; refuse a cell without one.
+
+        Args:
+            meaning: what cells stand for.
+            wanted: what they should have been.
+            new: whether they come after the column was learned, so that its use is settled.
+        """
+        remedy = "correct it, or leave the cell empty" if new else f"correct it{_or_category(self.place)}"
         values = np.full(len(self.texts), math.nan)
         for code, text in enumerate(self.texts):
             if text is None:
                 continue
             if text not in meaning:
                 row = int(np.argmax(self.codes == code))
-                raise self.place.problem(row, f"{shown(text)} is not {wanted}; correct it{_or_category(self.place)}.")
+                raise self.place.problem(row, f"{shown(text)} is not {wanted}; {remedy}.")
             values[code] = meaning[text]
         return np.asarray(values[self.codes])
 
@@ -150,7 +158,9 @@ class BooleanColumn(Column):
 
     def encode(self, cells: Words) -> Floats:
         """Return the features of words for yes and no; any of their pairs will do, and any capitals."""
-        return self._as_number().encode(cells.numbers(yes_and_no(cells.texts), "yes or no, as the run learned"))
+        known = {word: float(place == 0) for pair in (*_YES_AND_NO, ("1", "0")) for place, word in enumerate(pair)}
+        meaning = {text: known[text.lower()] for text in cells.texts if text and text.lower() in known}
+        return self._as_number().encode(cells.numbers(meaning, "yes or no", new=True))
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
@@ -248,7 +258,7 @@ class DateColumn(Column):
 
     def encode(self, cells: Words) -> Floats:
         """Return the features of dates."""
-        days = cells.numbers(days_of(cells.texts), "a date with the year first, such as 2024-02-29")
+        days = cells.numbers(days_of(cells.texts), _WANTED_DATE, new=True)
         empty = np.isnan(days)
         # 1970 began on a Thursday; months differ little from thirtieths of a year.
         circles = [days / 365.2425, (np.floor(days) + 3) / 7, *([days] if self.times else [])]
@@ -259,7 +269,7 @@ class DateColumn(Column):
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
         """Return the column of dates."""
-        days = cells.numbers(days_of(cells.texts), "a date with the year first, such as 2024-02-29")
+        days = cells.numbers(days_of(cells.texts), _WANTED_DATE)
         there = days[~np.isnan(days)]
         first, times = float(there.min()), bool((there % 1 != 0).any())
         gaps = len(there) < len(days)

@@ -93,7 +93,5 @@ def _refuse_mistakes(cells: Words, counts: Mapping[str, int]) -> None:
         "a date with the year first": days_of(cells.texts),
     }
     for wanted, right in tests.items():
-        share = sum(counts[text] for text in right) / rows
-        if share >= _MOSTLY:
-            like = f"{wanted}, as {share:.1%} of this column are"
-            cells.numbers(right, like)
+        if sum(counts[text] for text in right) >= _MOSTLY * rows:
+            cells.numbers(right, f"{wanted}, as nearly all cells of this column are")
