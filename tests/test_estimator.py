@@ -3,19 +3,22 @@
 import pickle
 import threading
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import surelabel as sl
@@ -569,3 +572,39 @@ def test_bad_samples_are_named() -> None:
         quick().fit(np.where(X > 7, np.nan, X), FEW)
     with pytest.raises(ValueError, match="infinity"):
         quick().fit(np.where(X > 7, np.inf, X), FEW)
+
+
+def frame_and_labels() -> tuple[Any, np.ndarray, np.ndarray]:
+    pandas = pytest.importorskip("pandas")
+    truth = np.arange(60) % 2
+    size = np.random.default_rng(0).normal(size=60) + 3 * truth
+    frame = pandas.DataFrame(
+        {"color": np.where(truth, "red", "blue"), "size": size}, index=[f"r{n}" for n in range(60)]
+    )
+    return frame, truth, np.where(np.arange(60) < 16, truth, -1)
+
+
+def test_a_pipeline_is_given_the_data_frame_as_it_is() -> None:
+    frame, truth, few = frame_and_labels()
+    encode = ColumnTransformer([("c", OneHotEncoder(), ["color"]), ("s", StandardScaler(), ["size"])])
+    classifier = quick(estimator=make_pipeline(encode, LogisticRegression())).fit(frame, few)
+    assert classifier.score(frame, truth) == 1
+    assert classifier.feature_names_in_.tolist() == ["color", "size"]
+    with pytest.raises(ValueError, match="feature names"):
+        classifier.predict(frame.rename(columns={"size": "length"}))
+
+
+def test_a_pipeline_is_given_texts_as_they_are() -> None:
+    _, truth, few = frame_and_labels()
+    texts = [f"{'win a free prize' if one else 'see you at home'} {row}" for row, one in enumerate(truth)]
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10))
+    classifier = quick(estimator=pipeline).fit(texts, few)
+    assert classifier.predict(np.array(texts)).tolist() == truth.tolist()
+    with pytest.raises(ValueError, match=r"X has texts, such as 'see you at home 0'; give an estimator that takes"):
+        quick().fit(texts, few)
+
+
+def test_words_that_an_estimator_does_not_take_are_told() -> None:
+    frame, _, few = frame_and_labels()
+    with pytest.raises(ValueError, match="LogisticRegression cannot be trained .*could not convert string"):
+        quick(estimator=LogisticRegression()).fit(frame, few)

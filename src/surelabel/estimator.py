@@ -16,10 +16,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PASSES, mistakes
+from surelabel.base.text import shown
 from surelabel.core.arrays import require_count
 from surelabel.data import encoding
 from surelabel.data.pool import PoolLabels
-from surelabel.data.source import ArraySource
+from surelabel.data.source import ArraySource, FrameSource, Source, is_frame
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import ModelFactory
@@ -101,7 +102,9 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         """Train on the labeled rows and, round after round, on what the last network is sure of.
 
         Args:
-            X: samples, shape (N, F); dense, sparse or a DataFrame; (N, ...) with a model of your own.
+            X: samples, shape (N, F); dense, sparse or a DataFrame; (N, ...) with a model of your own. An `estimator`
+                that takes words, such as a pipeline that encodes them, may be given a DataFrame of any columns, or
+                texts, shape (N,).
             y: labels, shape (N,), or 0 and 1, shape (N, C) with C > 1; unlabeled entries hold the marker.
         """
         X = self._validate(X, reset=True)
@@ -130,7 +133,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     def predict_proba(self, X: Any) -> npt.NDArray[np.floating[Any]]:
         """Return the probabilities of one deterministic pass, shape (N, C)."""
         check_is_fitted(self)
-        return np.asarray(self.learner_.predict_proba(ArraySource(self._validate(X, reset=False))))
+        return np.asarray(self.learner_.predict_proba(_source(self._validate(X, reset=False))))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on the labeled entries of y; a multi-label row counts if all known are right."""
@@ -170,6 +173,14 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             problem = f"UPSClassifier takes arrays. Got a source of samples ({type(X).__name__}) instead"
             raise InvalidInputError(f"{problem}; train on it with surelabel.run, or give X[np.arange(len(X))].")
         encoding.refuse_masked("X", X, "fill in what they should be: X.filled(0)")
+        if self.estimator is not None and is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            return X
+        if (texts := _texts(X)) is not None:
+            if self.estimator is None:
+                remedy = "give an estimator that takes them: make_pipeline(TfidfVectorizer(), LogisticRegression())"
+                raise InvalidInputError(f"X has texts, such as {shown(texts[0])}; {remedy}.")
+            return texts
         _check_columns(X)
         # A network of one's own may want integers or bytes as they are; everything else takes floats.
         own = self.model is not None
@@ -225,7 +236,7 @@ def _check_columns(X: Any) -> None:
     """Name the columns of a DataFrame that are no numbers; converting them fails without a name."""
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise InvalidInputError(f"X has dtype {X.dtype}; make numbers of dates and times before they come here.")
-    if not type(X).__module__.startswith("pandas") or not hasattr(X, "columns"):
+    if not is_frame(X):
         return
     for name, kind in X.dtypes.items():
         if str(kind) in ("category", "str", "string") or kind.kind in "mM":
@@ -233,12 +244,28 @@ def _check_columns(X: Any) -> None:
             raise InvalidInputError(f"Column {str(name)!r} of X has dtype {kind}; {remedy}.")
 
 
+def _texts(X: Any) -> npt.NDArray[Any] | None:
+    """Return samples that are strings as an array, shape (N,); None where they are not."""
+    if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or not len(X):
+        return None
+    values = np.asarray(X, dtype=object)
+    return values if values.ndim == 1 and all(isinstance(value, str) for value in values) else None
+
+
+def _source(X: Any, rows: npt.NDArray[np.int64] | None = None) -> Source:
+    """Return all samples, or some rows of them with their numbers as ids."""
+    rows = np.arange(X.shape[0]) if rows is None else rows
+    if is_frame(X) or X.ndim == 1:
+        return FrameSource(X.iloc[rows] if is_frame(X) else X[rows], rows)
+    return ArraySource(X[rows], ids=rows)
+
+
 def _make_problem(X: Any, encoded: encoding.EncodedLabels) -> Problem:
     """Split the rows into labeled ones and the pool, each with its row number as id."""
     _check_labels(encoded)
     labeled, unlabeled = np.flatnonzero(encoded.labeled), np.flatnonzero(~encoded.labeled)
-    pool = ArraySource(X[unlabeled], ids=unlabeled) if len(unlabeled) else None
-    given = ArraySource(X[labeled], ids=labeled), encoded.codes[labeled]
+    pool = _source(X, unlabeled) if len(unlabeled) else None
+    given = _source(X, labeled), encoded.codes[labeled]
     return make_problem(given, pool, encoded.task, len(encoded.classes))
 
 

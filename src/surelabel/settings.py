@@ -141,7 +141,9 @@ class FitSettings(FitDefaults):
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}
         if values.get("model") is not None:
-            values = {name: value for name, value in values.items() if name not in ("hidden", "dropout", "noise")}
+            values = {
+                name: value for name, value in values.items() if name not in ("hidden", "dropout", "noise", "together")
+            }
         return TorchLearnerSettings(training=training, **values)
 
     def ensemble(self, estimator: str) -> SklearnLearnerSettings:

@@ -33,11 +33,12 @@ def pets(*more: object, data: str = "pets.csv") -> tuple[object, ...]:
 def test_a_fit_prints_a_line_a_round_and_the_commands_to_go_on_with(command):
     result = command(*pets(*QUICK, "--validation", "0.5"))
     assert (result.code, result.err) == (0, "")
-    found, classes, head, *rounds, blank, done, score, change, selected, _, predict, label, report = (
+    found, classes, columns, head, *rounds, blank, done, score, change, selected, _, predict, label, report = (
         result.out.splitlines()
     )
     assert found == "Found rows in pets.csv: 4 labeled, 52 unlabeled, 4 for validation."
     assert classes == "Classes, with their labels: cat 2, dog 2."
+    assert columns == "Used as numbers: width, height."
     assert head.split() == ["round", "positives", "negatives", "of", "pool", "confidence", "validation", "time"]
     assert [line.split()[0] for line in rounds] == ["0", "1"]
     assert len({len(line) for line in [head, *rounds]}) == 1, "the columns stand below their heads"
@@ -446,5 +447,5 @@ def test_an_uneven_labeled_set_is_warned_of_on_one_line(command):
 def test_history_is_what_was_printed(command):
     result = command(*pets(*LOGISTIC))
     rounds = json.loads(Path("runs/pets/history.json").read_text())["rounds"]
-    printed = [line.split()[:3] for line in result.out.splitlines()[3:5]]
+    printed = [line.split()[:3] for line in result.out.splitlines()[4:6]]
     assert printed == [[str(r["round"]), str(r["num_positive"]), str(r["num_negative"])] for r in rounds]

@@ -51,3 +51,13 @@ def test_bad_samples_are_named() -> None:
 def test_an_id_must_not_name_two_samples() -> None:
     with pytest.raises(ValueError, match=r"'b'.* names 2 samples"):
         check_unique_ids(np.array(["a", "b", "b"]))
+
+
+def test_frames_with_words_keep_their_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"word": ["a", "b", "c"], "size": [1, 2, 3]})
+    source = Concatenation(as_source("labeled", frame), as_source("unlabeled", frame[::-1], first_id=3))
+    rows = source[np.array([4, 0, 3])]
+    assert rows["word"].tolist() == ["b", "a", "c"]
+    assert rows.dtypes["size"] == frame.dtypes["size"]
+    assert source.ids.tolist() == [0, 1, 2, 3, 4, 5]

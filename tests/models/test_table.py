@@ -179,3 +179,11 @@ def test_no_features_or_no_classes_are_refused():
 def test_rows_of_another_width_are_refused():
     with pytest.raises(InvalidInputError, match=r"takes rows of 3 features. Got rows of 4; pass the columns"):
         TableNetwork(3, 2)(torch.zeros(1, 4))
+
+
+def test_features_that_belong_together_share_a_scale() -> None:
+    rows = torch.tensor([[0.0, 3.0, 0.0, 0.0], [2.0, -3.0, 4.0, 0.0], [0.0, 3.0, 0.0, 0.0], [2.0, -3.0, 4.0, 0.0]])
+    network = TableNetwork(4, 2, together=((1, 3), (3, 4)))
+    network.standardize(lambda: [rows])
+    # The spreads are 1, 3, 2 and 0; the root of the mean square of 3 and 2 is sqrt(6.5).
+    assert torch.allclose(network.scale, torch.tensor([1.0, 6.5**0.5, 6.5**0.5, 1.0], dtype=torch.float64))

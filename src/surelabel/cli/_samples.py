@@ -46,6 +46,7 @@ def read_samples(
     *,
     with_labels: bool = False,
     on_error: "OnError" = "stop",
+    texts: bytes | None = None,
 ) -> "tuple[Source, Any]":
     """Read a file's features, those that the run learned from and in its order, and labels that it has itself.
 
@@ -58,6 +59,7 @@ def read_samples(
         id_column: the column with the ids; None: as in the run; "": number the rows.
         with_labels: whether to read the run's label columns, where the file has them.
         on_error: whether a file in a folder that cannot be read is skipped.
+        texts: what the run has learned of texts, `RunFolder.texts`.
     """
     from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
@@ -77,7 +79,11 @@ def read_samples(
     if data is not None and id_column is None:
         id_column = data.id_column
     drop = data.drop if data is not None and features is not None else ()
-    read = functools.partial(read_table, path, id_column=id_column or None, features=features, drop=drop)
+    encoder = None if data is None else data.encoder(texts)
+    if encoder is None:
+        read = functools.partial(read_table, path, id_column=id_column or None, features=features, drop=drop)
+    else:
+        read = functools.partial(encoder.read, path, id_column=id_column or None, drop=drop)
     table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
     if table.x.shape[1:] != settings.sample_shape:
         shapes = f"samples of shape {table.x.shape[1:]}, and the run learned from {settings.sample_shape}"

@@ -39,6 +39,8 @@ KIND_NAMES = ("pictures",)
 """Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
 LINEAR = "surelabel.kinds.linear:LinearOnTable"
 """What tables and arrays are compared by."""
+TABLE_KINDS = ("tables", "texts")
+"""What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
@@ -64,7 +66,11 @@ def command(
         help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part; or a folder of files, CLASS/... and "
         "unlabeled/...",
     ),
-    kind: str | None = _data(f"What the files of a folder are: {', '.join(KIND_NAMES)}.", default="the most common"),
+    kind: str | None = _data(
+        f"What the files of a folder are: {', '.join(KIND_NAMES)}; or a file's rows: {', '.join(TABLE_KINDS)}. With "
+        "texts, words are never taken as categories.",
+        default="the most common",
+    ),
     label: list[str] | None = _data(
         "The label column; empty cells are unlabeled. Given several times: one column of 0 and 1 for each class; "
         "there -1 is unknown too. A Parquet column may hold lists of labels.",
@@ -89,7 +95,9 @@ def command(
     id: str | None = _data("The column that names each row.", metavar="COLUMN"),
     drop: list[str] | None = _data("A column that is not a feature; may be repeated.", metavar="COLUMN"),
     use: list[str] | None = _data(
-        "A column that is a feature, although it only counts the rows; may be repeated.", metavar="COLUMN"
+        "A column that is a feature, although it only counts or names the rows; COLUMN=category, number, date or text "
+        "says how it is used; may be repeated.",
+        metavar="COLUMN",
     ),
     unlabeled: str | None = _data("A label that means unlabeled, beside the empty cell.", metavar="VALUE"),
     test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
@@ -217,7 +225,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
 
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("kind", "on_error")
+    without = ("id", "drop", "use") if is_folder else ("on_error",)
     for name in (name for name in without if name in given):
         raise WrongUse(
             f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
@@ -232,13 +240,18 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
         values |= {"validation": 0.0, "validation_path": Path(held_out)}
     if is_folder:
         values["of"] = kind_name(given["data"], given.get("kind"))
+    elif given.get("kind", "tables") not in TABLE_KINDS:
+        raise WrongUse(
+            f"Invalid value for '--kind': '{given['data']}' is a file, so it must be one of {', '.join(TABLE_KINDS)}; "
+            f"got {given['kind']!r}."
+        )
     elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
         raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
     for name in ("labels_path", "test_path", "validation_path"):
         if name in values:
             (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
     with options.settings_from_options():
-        return FolderData(**values) if is_folder else TableData(**values)
+        return FolderData(**values) if is_folder else TableData(**values, as_texts=given.get("kind") == "texts")
 
 
 def kind_name(path: Path, asked: str | None) -> str:
@@ -260,9 +273,11 @@ def run_settings(
     """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
     from surelabel.kinds import KINDS
     from surelabel.kinds.folder import FolderData
+    from surelabel.kinds.tables import defaults_for, scaled_together
     from surelabel.settings import ComparisonSettings, FitSettings, RunSettings
 
     kind = KINDS[data.of] if isinstance(data, FolderData) else None
+    columns = () if loaded is None else loaded.learned.get("columns") or ()
     for name in ("hidden", "noise"):
         if kind is not None and name in given:
             raise WrongUse(f"{options.flag(name)} has no effect: it is of the network for tables; leave it out.")
@@ -273,14 +288,15 @@ def run_settings(
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**{**(kind.defaults if kind is not None else {}), **values})
+    fit = FitSettings(**{**(kind.defaults if kind is not None else defaults_for(columns)), **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])
         else:
             suits = None if kind is None or loaded is None else kind.network(loaded.labeled[0])
             parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
-            learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters)
+            scale = {"together": scaled_together(columns)} if columns else {}
+            learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters, **scale)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
         linear = fit.ensemble(LINEAR if kind is None else kind.linear)
@@ -306,6 +322,11 @@ def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
     shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
     more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
     say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
+    if kind == "rows" and loaded.feature_names is not None:
+        from surelabel.kinds.tables import described
+
+        for line in described(loaded.feature_names, loaded.learned):
+            say(line)
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:

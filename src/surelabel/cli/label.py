@@ -60,7 +60,9 @@ def command(
     )
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, given = _samples.read_samples(folder.settings, file, id, with_labels=True, on_error=on_error or "stop")
+    samples, given = _samples.read_samples(
+        folder.settings, file, id, with_labels=True, on_error=on_error or "stop", texts=folder.texts()
+    )
     network = 0 if folder.kept == "first" else folder.records()[-1].round
     pool = label_samples(learner, samples, folder.settings, network, folder.label_thresholds())
     columns = label_columns(pool, folder.settings, entries)

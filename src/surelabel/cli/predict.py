@@ -40,7 +40,7 @@ def command(
     if proba and entries:
         raise WrongUse("--proba has no effect: with --entries the confidence is the probability; leave it out.")
     learner = folder.learner(trusted=tuple(trust or ()))
-    samples, _ = read_samples(folder.settings, file, id, on_error=on_error or "stop")
+    samples, _ = read_samples(folder.settings, file, id, on_error=on_error or "stop", texts=folder.texts())
     p = learner.predict_proba(samples)
     write(predictions(samples.ids, p, folder.settings, proba, entries), out, force, excel_safe)
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
 from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
-from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, no_number
+from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, is_words, no_number
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
@@ -62,22 +62,35 @@ def read_csv(path: Path, request: Request) -> Table:
         return build_table(path, columns, request.marks, survey.rows, _batches(path, columns, survey))
 
 
+def _no_number(place: Place, kind: Any, droppable: bool) -> DataError:
+    return place.problem(0, f"its type {kind} is {no_number(place, droppable)}")
+
+
 def read_parquet(path: Path, request: Request) -> Table:
     """Return the table in a Parquet file; numbers and booleans become float32, labels and ids strings."""
     import pyarrow as pa
     from pyarrow import types
 
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    words = (is_words, types.is_date, types.is_timestamp)
     # Names of columns and labels in lists that are no UTF-8 are met as they are read.
     with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _opened(path) as file:
         fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
         columns = choose_columns(path, [field.name for field in fields], request)
         if file.metadata.num_rows == 0:
             raise no_rows(path)
-        kinds = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-        for field in (fields[position] for position in columns.features):
-            if not any(is_kind(field.type) for is_kind in kinds):
-                place = Place(path, field.name)
-                raise place.problem(0, f"its type {field.type} is {no_number(place, columns.droppable)}")
+        no_numbers = {
+            position: _no_number(Place(path, fields[position].name), fields[position].type, columns.droppable)
+            for position in columns.features
+            if not any(is_kind(fields[position].type) for is_kind in numbers)
+        }
+        for position in (*no_numbers, *columns.words):
+            kind = fields[position].type
+            if not columns.gaps or not any(is_kind(kind) for is_kind in words + numbers):
+                raise _no_number(Place(path, fields[position].name), kind, columns.droppable)
+        if no_numbers and not columns.tolerant:
+            raise next(iter(no_numbers.values()))
+        columns = replace(columns, features=tuple(p for p in columns.features if p not in no_numbers))
         marks = request.marks
         if len(columns.labels) == 1 and holds_labels(fields[columns.labels[0]].type):
             if marks.separator is not None:
@@ -89,7 +102,9 @@ def read_parquet(path: Path, request: Request) -> Table:
         groups = range(file.num_row_groups)
         batches = (batch for group in groups for batch in file.iter_batches(size, row_groups=[group], columns=names))
         rows = ([batch.column(name) for name in names] for batch in batches)
-        return build_table(path, columns, marks, file.metadata.num_rows, rows)
+        table = build_table(path, columns, marks, file.metadata.num_rows, rows)
+        found = {fields[position].name: error for position, error in no_numbers.items()}
+        return replace(table, no_numbers={**found, **table.no_numbers})
 
 
 def unpacked_size(metadata: Any) -> int:

@@ -3,14 +3,27 @@
 import difflib
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from surelabel.base.text import check_size, listed
-from surelabel.data._values import Array, Cells, LabelMarks, Place, encoded, ids_in, labels_in, numbers_in, text_in
+from surelabel.data._values import (
+    GAPS,
+    Array,
+    Cells,
+    Encoded,
+    LabelMarks,
+    Place,
+    encoded,
+    ids_in,
+    labels_in,
+    numbers_in,
+    text_in,
+    words_in,
+)
 from surelabel.errors import DataError
 
 # In fewer rows a feature can look as if it counted them by chance.
@@ -24,7 +37,9 @@ class Request:
     """What the caller asks of a table; `features` is None when every other column is a feature.
 
     With `labels_if_there` the labels are left out where the file lacks one of their columns. `labels_path` is the .npy
-    file with the labels of another. `group` is the column that says which rows belong together.
+    file with the labels of another. `group` is the column that says which rows belong together. `words` are features
+    to read as text; None: there are none, and gaps in numbers are refused too. With `tolerant`, columns that are no
+    numbers are found rather than refused.
     """
 
     labels: tuple[str, ...]
@@ -35,6 +50,8 @@ class Request:
     labels_if_there: bool
     labels_path: Path | None
     group: str | None = None
+    words: tuple[str, ...] | None = None
+    tolerant: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +68,9 @@ class Table:
         label_names: The label columns' names; for several columns these are the classes.
         several: Whether a label is a tuple of classes.
         groups: The group of each row, object (N,); None where none was asked for.
+        words: The features that were asked for as text, each by its distinct cells; they are not in x.
+        no_numbers: Features that turned out to be no numbers, with what is wrong with the first cell that is none;
+            they are not in x.
     """
 
     path: Path
@@ -61,6 +81,8 @@ class Table:
     label_names: tuple[str, ...]
     several: bool = False
     groups: Array | None = None
+    words: Mapping[str, Encoded] = field(default_factory=dict)
+    no_numbers: Mapping[str, DataError] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,6 +99,9 @@ class Columns:
         id: position, if there is one.
         droppable: whether a feature may be left out; a trained model needs all of its features.
         group: position, if there is one.
+        words: positions of features that are read as text.
+        gaps: whether numbers may be missing.
+        tolerant: whether features that are no numbers are found rather than refused.
     """
 
     names: tuple[str, ...]
@@ -85,12 +110,15 @@ class Columns:
     id: int | None
     droppable: bool
     group: int | None = None
+    words: tuple[int, ...] = ()
+    gaps: bool = False
+    tolerant: bool = False
 
     @property
     def used(self) -> tuple[int, ...]:
-        """Positions of the features, then of the labels, of the id and of the group."""
+        """Positions of the features, then of the labels, of the id, of the group, and of features that are text."""
         single = tuple(position for position in (self.id, self.group) if position is not None)
-        return self.features + self.labels + single
+        return self.features + self.labels + single + self.words
 
     def named(self, positions: Iterable[int]) -> tuple[str, ...]:
         """Return the names of some columns."""
@@ -120,7 +148,11 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
     if len(set(named)) < len(named):
         twice = next(position for position in named if named.count(position) > 1)
         raise DataError(f"File '{path}': column {names[twice]!r} is named twice, for two parts; name it once.")
-    return Columns(tuple(names), features, labels, id_position, request.features is None, group)
+    words = tuple(position for position in features if names[position] in (request.words or ()))
+    numbers = tuple(position for position in features if position not in words)
+    gaps = request.tolerant or request.words is not None
+    droppable = request.features is None
+    return Columns(tuple(names), numbers, labels, id_position, droppable, group, words, gaps, request.tolerant)
 
 
 def build_table(
@@ -143,6 +175,8 @@ def build_table(
     x = np.empty((rows, num_features), dtype=np.float32)
     y, done, size = [], 0, 0
     ids, groups = list[Cells](), list[Cells]()
+    words: list[list[Cells]] = [[] for _ in columns.words]
+    no_numbers: dict[str, DataError] = {}
     for batch in batches:
         if not len(batch[0]):
             continue  # a block of empty lines
@@ -156,6 +190,9 @@ def build_table(
                 part.append(text_in(places[behind], batch[behind]))
                 size += 2 * part[-1].nbytes  # it lies in memory twice, as Arrow's and as Python's
                 behind += 1
+        for part, place, cells in zip(words, places[behind:], batch[behind:], strict=True):
+            part.append(words_in(place, cells))
+            size += 2 * part[-1].nbytes
         cells_of_labels = batch[num_features : num_features + num_labels]
         texts = [
             text_in(*pair, lists=num_labels == 1) for pair in zip(places[num_features:], cells_of_labels, strict=False)
@@ -165,28 +202,61 @@ def build_table(
         check_size(path, size)
         if labels:
             y.append(labels_in(places[num_features : num_features + num_labels], labels, marks))
+        missing = {"missing": GAPS} if columns.gaps else {}
         for position in range(num_features):
-            x[start:done, position] = numbers_in(places[position], batch[position], columns.droppable)
-        check_finite(path, x[start:done], columns.named(columns.features), columns.droppable, start)
+            place = places[position]
+            if place.column in no_numbers:
+                continue
+            try:
+                x[start:done, position] = numbers_in(place, batch[position], columns.droppable, **missing)
+            except DataError as error:
+                if not columns.tolerant:
+                    raise
+                no_numbers[place.column] = error
+                x[:, position] = 0
+        check_finite(path, x[start:done], columns.named(columns.features), columns.droppable, start, gaps=columns.gaps)
     if done != rows:
         raise rows_differ(path, rows, done)
     row_ids = np.arange(rows) if columns.id is None else ids_in(Place(path, columns.names[columns.id]), ids)
     several = num_labels > 0 and marks.separator is not None
-    names = columns.named(columns.features), columns.named(columns.labels)
+    kept = [position for position, name in enumerate(columns.named(columns.features)) if name not in no_numbers]
+    names = columns.named(columns.features[position] for position in kept), columns.named(columns.labels)
     belongs = (
         None
         if columns.group is None
         else np.array([cell for part in groups for cell in part.to_pylist()], dtype=np.object_)
     )
-    return Table(path, x, np.concatenate(y) if y else None, row_ids, *names, several, belongs)
+    return Table(
+        path,
+        x if not no_numbers else x[:, kept],
+        np.concatenate(y) if y else None,
+        row_ids,
+        *names,
+        several,
+        belongs,
+        {name: _encoded_parts(part) for name, part in zip(columns.named(columns.words), words, strict=True)},
+        no_numbers,
+    )
 
 
-def check_finite(path: Path, x: Array, names: Sequence[str], droppable: bool, before: int = 0) -> None:
-    """Refuse a feature that is missing, infinite or too large for 32 bits; it looks at a few rows at a time."""
+def _encoded_parts(parts: Sequence[Cells]) -> Encoded:
+    import pyarrow as pa
+
+    return encoded(pa.chunked_array(parts).combine_chunks())
+
+
+def check_finite(
+    path: Path, x: Array, names: Sequence[str], droppable: bool, before: int = 0, gaps: bool = False
+) -> None:
+    """Refuse a feature that is missing, unless there may be gaps, infinite or too large for 32 bits.
+
+    It looks at a few rows at a time.
+    """
     rows = max(1, (1 << 20) // max(1, x.size // len(x)))
     for start in range(0, len(x), rows):
         with np.errstate(over="ignore", invalid="ignore"):
-            finite = np.isfinite(x[start : start + rows].astype(np.float32, copy=False))
+            values = x[start : start + rows].astype(np.float32, copy=False)
+            finite = ~np.isinf(values) if gaps else np.isfinite(values)
         if not finite.all():
             row, *index = np.argwhere(~finite)[0].tolist()
             place = Place(path, names[index[0]] if names else f"x[{', '.join(map(str, index))}]", before + start)
@@ -196,7 +266,7 @@ def check_finite(path: Path, x: Array, names: Sequence[str], droppable: bool, be
             raise place.problem(row, f"{problem} or {place.drop() if droppable else 'leave the row out'}.")
 
 
-def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, ...]]:
+def without_counts(table: Table, use: Sequence[str], others: bool = False) -> tuple[Table, tuple[str, ...]]:
     """Return a table without features that only count its rows (7, 8, 9, ...), and the names of these.
 
     Such a column is a row's place in a file, not what is known of a sample. It may be in any order, since the rows may
@@ -205,6 +275,7 @@ def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, 
     Args:
         table: Where to look.
         use: Features that stay, although they count the rows.
+        others: Whether there are features beside these.
     """
     names = table.feature_names
     for name in use:
@@ -215,7 +286,7 @@ def without_counts(table: Table, use: Sequence[str]) -> tuple[Table, tuple[str, 
     if not found:
         return table, ()
     remedy = f"say --use {shlex.quote(found[0])} if it is a feature."
-    if counts.all():
+    if counts.all() and not others:
         raise DataError(f"File '{table.path}' has no features: {listed(found)} only counts the rows; {remedy}")
     warnings.warn(f"{listed(found)} of '{table.path}' only counts the rows and is left out; {remedy}", stacklevel=3)
     kept = tuple(name for name in names if name not in found)

@@ -9,7 +9,7 @@ classes; an empty cell is unlabeled.
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -40,6 +40,8 @@ _PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 # What stands in a column of numbers beside plain ones.
 _NUMBERS = {"true": 1.0, "false": 0.0, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none"})
+GAPS = _MISSING | {"?", "-", "--", "<na>", "nat", "#na", "missing"}
+"""What people write into a cell of which they know nothing, in lower case."""
 
 
 class Place(NamedTuple):
@@ -169,7 +171,7 @@ def labels_in(places: Sequence[Place], columns: Sequence[Encoded], marks: LabelM
     return values[0] if len(places) == 1 else np.stack(values, axis=1).astype(np.int8)
 
 
-def numbers_in(place: Place, cells: Cells, droppable: bool) -> Array:
+def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[str] = _MISSING) -> Array:
     """Return numbers, or text that says numbers, as float32; NaN where missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -186,7 +188,7 @@ def numbers_in(place: Place, cells: Cells, droppable: bool) -> Array:
 
     def number(cell: str) -> float:
         text = cell.strip(" \t").lower()
-        if text in _MISSING:
+        if text in missing:
             return math.nan
         if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (measured and text in ("true", "false")):
             raise DataError(f"{shown(cell)} is {no_number(place, droppable)}")
@@ -225,6 +227,25 @@ def text_in(place: Place, cells: Cells, lists: bool = False) -> Cells:
         raise place.problem(0, f"its type {kind} cannot hold labels or ids; store text or whole numbers.") from error
     check_text(place, text)
     return pc.if_else(pc.equal(text, "-0"), pa.scalar("0", text.type), text) if pa.types.is_floating(kind) else text
+
+
+def words_in(place: Place, cells: Cells) -> Cells:
+    """Return the cells of a feature as text, null where missing; dates have the form 2024-02-29 12:00:00."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(cells.type) and not is_words(cells.type):
+        cells = cells.dictionary_decode()
+    if pa.types.is_timestamp(cells.type):
+        cells = cells.cast(pa.timestamp("us"), safe=False)
+    return text_in(place, cells)
+
+
+def is_words(kind: Any) -> bool:
+    """Whether an Arrow type is text, also by its distinct values."""
+    from pyarrow import types
+
+    of = kind.value_type if types.is_dictionary(kind) else kind
+    return any(is_kind(of) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def check_text(place: Place, text: Cells) -> None:

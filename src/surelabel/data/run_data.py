@@ -22,11 +22,12 @@ from surelabel.base.settings import Seed, Settings
 from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
-from surelabel.data._table import without_counts
 from surelabel.data._values import LabelMarks, stated
+from surelabel.data.columns import AnyColumn
 from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import ArraySource, Index
 from surelabel.data.splits import Split
+from surelabel.data.table_encoding import LearnedTable, TableEncoder, learn_table
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 
@@ -57,6 +58,7 @@ class RunData:
         feature_names: names of a table's columns.
         groups: which samples belong together, those labeled first and then the pool's, (N,); None: none do.
         learned: settings of the data that were learned from the samples, for a run to keep.
+        files: the content of files, by their names, that a run keeps beside its settings.
     """
 
     labeled: tuple[Any, Codes]
@@ -69,6 +71,7 @@ class RunData:
     feature_names: Sequence[str] | None = field(default=None)
     groups: npt.NDArray[Any] | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class TableData(Settings):
@@ -82,7 +85,11 @@ class TableData(Settings):
         none: a label that means none of the classes, beside the separator alone.
         id_column: the column that names each row.
         drop: columns that are not features.
-        use: columns that are features although they only count the rows.
+        use: columns that are features although they only count the rows; or "COLUMN=category", see `columns.USES`.
+        as_texts: columns of words that would be categories, or name the rows, are texts.
+        columns: how each column is used, and what was learned of it; `load` learns it. None: not learned yet, or plain
+            numbers alone.
+        texts_sha256: hash of the run's file with what was learned of texts.
         group: the column that says which rows belong together: they are on one side of every split.
         unlabeled: a label that means unlabeled, beside the empty cell.
         labels_path: an .npy file with the labels of an .npy file.
@@ -104,6 +111,9 @@ class TableData(Settings):
     id_column: str | None = None
     drop: tuple[str, ...] = ()
     use: tuple[str, ...] = ()
+    as_texts: bool = False
+    columns: tuple[AnyColumn, ...] | None = None
+    texts_sha256: str | None = None
     group: str | None = None
     unlabeled: str | None = None
     labels_path: Path | None = None
@@ -164,21 +174,21 @@ class TableData(Settings):
             if (found := content_hash(path)) != sha256:
                 raise changed_file(path, sha256, found)
 
-    def load(self) -> RunData:
-        """Read the files; refuse one whose content has changed."""
+    def load(self, texts: bytes | None = None) -> RunData:
+        """Read the files; refuse one whose content has changed. `texts` is what a run has kept, see `encoder`."""
         self._check_content()
-        table = self._read(self.path, labels_path=self.labels_path)
+        learned = self._learned(texts)
+        table, left_out, encoder = learned.table, learned.left_out, learned.encoder
         if table.y is None:
             remedy = "name its label column with --label, or an .npy file of labels with --labels-file"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
         classes = class_names(table, table.y)
         codes = class_codes(table, table.y, classes)
-        table, left_out = without_counts(table, self.use)
         labeled, validation_rows, pool = split_rows(
             f"File '{table.path}'", table.ids, codes, self.validation, self.validation_seed, table.groups
         )
         settled = self.replace(drop=(*self.drop, *left_out))
-        validation = settled._held_out_file(self.validation_path, table, labeled, classes)
+        validation = settled._held_out_file(self.validation_path, table, encoder, labeled, classes)
         if self.validation:
             validation = _part(table, codes, validation_rows)
         return RunData(
@@ -187,22 +197,37 @@ class TableData(Settings):
             classes=classes,
             task="single" if codes.ndim == 1 else "multi",
             validation=validation,
-            test=settled._held_out_file(self.test_path, table, labeled, classes),
+            test=settled._held_out_file(self.test_path, table, encoder, labeled, classes),
             feature_names=list(table.feature_names) or None,
             groups=None if table.groups is None else table.groups[np.concatenate([labeled, pool])],
-            learned={"drop": settled.drop},
+            learned={"drop": settled.drop, **learned.settings()},
+            files=learned.files,
         )
 
-    def _read(self, path: Path, **options: Any) -> Table:
+    def encoder(self, texts: bytes | None) -> TableEncoder | None:
+        """Return how a run makes features of columns, by its file of texts too; None where they are plain numbers."""
+        return None if self.columns is None else TableEncoder.kept(self.columns, texts)
+
+    def _learned(self, texts: bytes | None) -> LearnedTable:
+        encoder = self.encoder(texts)
+        if encoder is not None:
+            return LearnedTable(self._read(self.path, encoder), encoder, ())
+        table = self._read(self.path, labels_path=self.labels_path, tolerant=True)
+
+        return learn_table(table, self.use, as_texts=self.as_texts)
+
+    def _read(self, path: Path, encoder: TableEncoder | None = None, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled", "group")
-        return read_table(path, **{name: getattr(self, name) for name in names}, **options)
+        read = read_table if encoder is None else encoder.read
+        return read(path, **{name: getattr(self, name) for name in names}, **options)
 
     def _held_out_file(
-        self, path: Path | None, table: Table, labeled: Index, classes: list[str]
+        self, path: Path | None, table: Table, encoder: TableEncoder | None, labeled: Index, classes: list[str]
     ) -> tuple[ArraySource, Codes] | None:
         if path is None:
             return None
-        other = self._read(path, features=table.feature_names or None)
+        features = {"features": table.feature_names or None} if encoder is None else {}
+        other = self._read(path, encoder, **features)
         if other.x.shape[1:] != table.x.shape[1:]:
             raise DataError(f"File '{path}' has samples of shape {other.x.shape[1:]}; give {table.x.shape[1:]}.")
         assert table.y is not None

@@ -61,6 +61,34 @@ class ArraySource:
         return self.x[index]
 
 
+class FrameSource:
+    """Samples of any kind for a classifier that takes them: the rows of a DataFrame, or an array of texts, shape (N,).
+
+    >>> FrameSource(np.array(["a text", "another"], dtype=object))[np.array([1])]
+    array(['another'], dtype=object)
+    """
+
+    def __init__(self, x: Any, ids: Any = None) -> None:
+        self.x = x
+        self.ids: Ids = np.arange(len(x)) if ids is None else native(to_numpy(ids))
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The number of columns; of texts, nothing."""
+        return tuple(self.x.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.x.iloc[index] if hasattr(self.x, "iloc") else self.x[index]
+
+
+def is_frame(x: Any) -> bool:
+    """Whether this is a DataFrame of pandas."""
+    return type(x).__module__.startswith("pandas") and hasattr(x, "columns")
+
+
 class Subset:
     """Some rows of another source, in the order of `index`."""
 
@@ -100,13 +128,16 @@ class Concatenation:
         if not in_first.any():
             return self.second[index - len(self.first)]
         parts = _stack(self.first[index[in_first]], self.second[index[~in_first] - len(self.first)])
-        return parts[np.argsort(np.argsort(~in_first, kind="stable"))]
+        order = np.argsort(np.argsort(~in_first, kind="stable"))
+        return parts.iloc[order] if is_frame(parts) else parts[order]
 
 
 def as_source(name: str, value: Any, first_id: int = 0) -> Source:
     """Return `value` when it is a source; wrap an array."""
     if isinstance(value, Source):
         return value
+    if is_frame(value) and any(kind.kind not in "biuf" for kind in value.dtypes):
+        return FrameSource(value, np.arange(first_id, first_id + len(value)))
     try:
         return ArraySource(value, first_id=first_id)
     except InvalidInputError as error:
@@ -139,4 +170,8 @@ def _stack(first: Any, second: Any) -> Any:
         from scipy.sparse import vstack
 
         return vstack([first, second], format="csr")
+    if is_frame(first):
+        import pandas
+
+        return pandas.concat([first, second])
     return array_api_compat.array_namespace(first).concat([first, second])

@@ -48,6 +48,8 @@ def read_table(
     none: str | None = None,
     labels_if_there: bool = False,
     group: str | None = None,
+    words: Sequence[str] | None = None,
+    tolerant: bool = False,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -71,6 +73,9 @@ def read_table(
         none: A label that means none of the classes, beside the separator alone.
         labels_if_there: Whether a file without these label columns is read without labels.
         group: The column that says which rows belong together, such as those of one patient; it is not a feature.
+        words: Features that are read as text, into `Table.words`; with any, even none, numbers may have gaps (NaN).
+        tolerant: Whether features that are no numbers are found, in `Table.no_numbers`, rather than refused; numbers
+            may have gaps (NaN). Arrays from .npz and .npy are numbers without gaps always.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -89,7 +94,10 @@ def read_table(
     marks.check(labels)
     used = None if features is None else tuple(features)
     labels_path = None if labels_path is None else Path(labels_path)
-    request = Request(tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path, group)
+    text = None if words is None else tuple(words)
+    request = Request(
+        tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path, group, text, tolerant
+    )
     return _read(path, request)
 
 

@@ -32,6 +32,8 @@ Units = Annotated[int, Field(ge=1, le=limits.MOST_UNITS)]
 Passes = Annotated[int, Field(ge=2, le=limits.MOST_PASSES)]
 Temperature = Annotated[float, Field(ge=limits.TEMPERATURES[0], le=limits.TEMPERATURES[1])]
 
+OF_TABLES = ["hidden", "dropout", "noise", "together"]
+"""Settings of the default network alone."""
 ESTIMATORS = {
     "mc-dropout": "surelabel.uncertainty:MCDropout",
     "mc-spatial-dropout": "surelabel.uncertainty:MCSpatialDropout",
@@ -94,6 +96,7 @@ class TorchLearnerSettings(CodeSettings):
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
+        together: blocks of the default network's features, from the first to before the second, that share one scale.
         training: how a network is trained.
         uncertainty: "mc-dropout", "mc-spatial-dropout", "mc-dropblock", "augmentation", "deep-ensemble"; "none" for
             selection by confidence alone; or an `UncertaintyEstimator` of your own, "file.py:Class".
@@ -122,6 +125,7 @@ class TorchLearnerSettings(CodeSettings):
     hidden: tuple[Units, ...] = Field(tuple(FitDefaults.hidden), max_length=limits.MOST_LAYERS)
     dropout: float = Field(0.3, ge=0, lt=1)
     noise: float = Field(0.0, ge=0, le=limits.MOST_NOISE)
+    together: tuple[tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]], ...] = ()
     training: TrainingSettings = TrainingSettings()
     uncertainty: str = "mc-dropout"
     uncertainty_hash: str | None = None
@@ -269,7 +273,7 @@ class TorchLearnerSettings(CodeSettings):
         from surelabel.models.table import table_network
 
         if self.model is None:
-            return functools.partial(table_network, hidden=self.hidden, dropout=self.dropout, noise=self.noise)
+            return functools.partial(table_network, **{name: getattr(self, name) for name in OF_TABLES})
         factory: ModelFactory = self._resolved("model")
         if not self.model_parameters:
             return factory
@@ -308,7 +312,7 @@ class TorchLearnerSettings(CodeSettings):
 
     def _warn_of_ignored(self, estimator: type) -> None:
         if self.model is not None:
-            warn_of_changed(self, ["hidden", "dropout", "noise"], f"model={self.model!r} is a network of your own")
+            warn_of_changed(self, OF_TABLES, f"model={self.model!r} is a network of your own")
         takes = inspect.signature(estimator).parameters
         ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")

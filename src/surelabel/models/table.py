@@ -37,6 +37,8 @@ class TableNetwork(nn.Module):
         dropout: the rate after each hidden layer; MC-dropout needs one above 0.
         noise: the scale of the noise on the standardized features in training; 1: as large as the differences between
             nearest rows (measured by `standardize`; no noise before that). It is off in MC-dropout.
+        together: blocks of columns, from the first to before the second, that share one scale, such as those of one
+            category: their differences in spread say which of them matter.
 
     Example:
         >>> network = TableNetwork(2, 3)
@@ -62,6 +64,7 @@ class TableNetwork(nn.Module):
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.3,
         noise: float = 0.0,
+        together: Sequence[tuple[int, int]] = (),
     ) -> None:
         super().__init__()
         require_count("num_features", num_features, 1, remedy="count the columns again")
@@ -70,7 +73,7 @@ class TableNetwork(nn.Module):
             require_count("hidden", width, 1, MOST_UNITS)
         require_number("dropout", dropout, 0, 1, ends="[)", remedy="0.3 is a common rate")
         require_number("noise", noise, 0, MOST_NOISE)
-        self.num_features = num_features
+        self.num_features, self.together = num_features, [tuple(block) for block in together]
         self.register_buffer("mean", torch.zeros(num_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(num_features, dtype=torch.float64))
         self.noise = noise
@@ -148,6 +151,8 @@ class TableNetwork(nn.Module):
             feature = f"Feature {int(wrong[0])} of the samples"
             raise InvalidInputError(f"{feature} has values that are missing, infinite or too large; replace them.")
         scale = (squares / count - mean.square()).clamp(min=0).sqrt()
+        for start, end in self.together:
+            scale[start:end] = scale[start:end].square().mean().sqrt()
         self.mean.copy_(shift + mean)
         # A spread below the mean's rounding error is a constant feature; dividing by it would blow up rounding errors.
         constant = scale <= torch.finfo(scale.dtype).eps * self.mean.abs()

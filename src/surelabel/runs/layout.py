@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from surelabel._version import __version__
 from surelabel.base.text import shown
 from surelabel.base.trust import is_signed
+from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, NewerRunError, RunError, RunExistsError
 from surelabel.records import Amount, Count, RoundRecord, Share, with_scores
 from surelabel.runs.files import damaged, is_temporary, read_json
@@ -25,7 +26,7 @@ COMPARISON, FOLDS, LINEAR_MODEL = "comparison.json", "comparison", "linear.skops
 MODELS = ("model.safetensors", "model.skops")
 
 # What a run may leave behind if it ended before it wrote a round.
-_BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN}
+_BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN, TEXTS}
 
 
 def round_file(round: int, name: str) -> str:

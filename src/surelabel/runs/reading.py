@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from surelabel.data.pool import PoolLabels
-from surelabel.data.run_data import RunData
+from surelabel.data.run_data import RunData, TableData
+from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord, StopReason
@@ -237,11 +238,24 @@ class RunFolder:
         if self.settings.data is None:
             raise RunError(f"The run in '{self.path}' was made from data in memory; it has no samples, only labels.")
         self.check_code()
-        return self.settings.data.load()
+        return self.load_data(self.settings)
+
+    def load_data(self, settings: RunSettings) -> RunData:
+        """Return the samples and labels that settings of the run name, made of files as the run learned to."""
+        assert settings.data is not None
+        return settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
+
+    def texts(self) -> bytes | None:
+        """Return the checked content of the file with what was learned of texts; None where there are none."""
+        data = self.settings.data
+        if not isinstance(data, TableData) or data.texts_sha256 is None:
+            return None
+        return read_file(self.path / TEXTS, data.texts_sha256)
 
     def verify(self) -> None:
         """Check the split and every finished round's files; raise `DamagedFileError` for the first not as written."""
         self.split()
+        self.texts()
         for entry in self.entries:
             for name in entry["files"]:
                 self._read(entry, name)

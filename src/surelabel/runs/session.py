@@ -108,7 +108,7 @@ def resume(
     if stop_of(run.records(), settings.config) is not None:
         return _go_on(run, settings, None, None)
     run.check_code()
-    loaded = settings.data.load()
+    loaded = run.load_data(settings)
     check_same_data(run, loaded)
     return _go_on(run, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
 

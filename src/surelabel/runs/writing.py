@@ -64,6 +64,8 @@ class RunWriter:
         write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
         write_json(path / HISTORY, {"rounds": []})
         write_json(path / layout.SPLIT, split)
+        for name, content in data.files.items():
+            write_file(path / name, content)
         write_settings(path, settings)
         return cls(path, settings, learner, data, [])
 

@@ -1,0 +1,179 @@
+"""Tables with words, dates and gaps become arrays of numbers, those of a run and new ones alike."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from surelabel.base.text import listed
+from surelabel.data import texts
+from surelabel.data._table import Table, rows_differ, without_counts
+from surelabel.data._values import Encoded, Place
+from surelabel.data.columns import (
+    AnyColumn,
+    BooleanColumn,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+    Words,
+    number_texts,
+)
+from surelabel.data.recognition import guessed, overruled, recognized, warn_of_unused
+from surelabel.data.tables import read_table
+from surelabel.errors import DataError
+
+TEXTS = "texts.safetensors"
+"""The file in a run's folder that holds what was learned of texts."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableEncoder:
+    """How the columns of a table become features.
+
+    Attributes:
+        columns: in the order of the file that they were learned from.
+        models: what was learned of texts, by the names of their columns.
+    """
+
+    columns: Sequence[AnyColumn]
+    models: Mapping[str, texts.TextModel] = field(default_factory=dict)
+
+    @classmethod
+    def kept(cls, columns: Sequence[AnyColumn], data: bytes | None) -> Self:
+        """Return what a run has kept: the columns in its settings, and the content of its file of texts."""
+        models = {} if data is None else texts.from_bytes(data)
+        for column in columns:
+            if isinstance(column, TextColumn) and (
+                column.name not in models or models[column.name].directions.shape[1] != column.width
+            ):
+                raise DataError(
+                    f"The run has nothing that it learned of the texts in {column.name!r}; restore its {TEXTS}."
+                )
+        return cls(columns, models)
+
+    def read(self, path: Path, **options: Any) -> Table:
+        """Return the samples, labels and ids in a file; `options` as for `read_table`."""
+        names = [column.name for column in self.columns]
+        words = [column.name for column in self.columns if not isinstance(column, NumberColumn)]
+        return self.encode(read_table(path, features=names, words=words, **options))
+
+    def encode(self, table: Table) -> Table:
+        """Return a table with the features of numbers in `x` and of the cells in `words`."""
+        parts = [column.encode(self._cells(table, column)) for column in self.columns]
+        names = tuple(name for column in self.columns for name in column.features)
+        return dataclasses.replace(table, x=np.concatenate(parts, axis=1), feature_names=names, words={})
+
+    def _cells(self, table: Table, column: AnyColumn) -> Any:
+        if isinstance(column, NumberColumn):
+            return table.x[:, table.feature_names.index(column.name)]
+        cells = _words(table.path, column.name, table.words[column.name])
+        if isinstance(column, TextColumn):
+            return self.models[column.name].encode(cells.texts)[cells.codes]
+        return cells
+
+
+def blocks(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
+    """Return the features, from the first to before the second, that are to be scaled alike.
+
+    >>> blocks([NumberColumn(name="age"), CategoryColumn(name="pet", categories=("cat", "dog"))])
+    ((1, 3),)
+    """
+    ends = np.cumsum([0, *(len(column.features) for column in columns)]).tolist()
+    pairs = zip(columns, ends[:-1], ends[1:], strict=True)
+    return tuple((start, end) for column, start, end in pairs if column.shares_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedTable:
+    """A table, and what was learned of its columns.
+
+    Attributes:
+        table: with all features in `x`.
+        encoder: None where all features are plain numbers.
+        left_out: names of columns that are no features.
+    """
+
+    table: Table
+    encoder: TableEncoder | None
+    left_out: tuple[str, ...]
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What a run keeps beside its settings, by the names of the files."""
+        models = {} if self.encoder is None else self.encoder.models
+        return {TEXTS: texts.to_bytes(models)} if models else {}
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run keeps in the settings of its data."""
+        if self.encoder is None:
+            return {}
+        hashes = [sha256(content).hexdigest() for content in self.files.values()]
+        return {"columns": tuple(self.encoder.columns), "texts_sha256": hashes[0] if hashes else None}
+
+
+def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:
+    """Find out how each column is used, and make features of them.
+
+    Args:
+        table: read tolerantly.
+        use: what the user says of columns, "COLUMN" or "COLUMN=category".
+        as_texts: columns that would be categories, or name the rows, are texts.
+    """
+    names = (*table.feature_names, *table.no_numbers)
+    asked = overruled(table.path, use, names)
+    wanted = [name for name in names if name in table.no_numbers or asked.get(name) in ("category", "date", "text")]
+    numbers = [name for name in table.feature_names if name not in wanted]
+    if not wanted and not any(np.isnan(_column_of(table, name)).any() for name in numbers):
+        plain, left_out = without_counts(table, tuple(asked))
+        return LearnedTable(plain, None, left_out)
+    read = read_table(table.path, features=wanted, words=wanted) if wanted else table
+    if len(read) != len(table):
+        raise rows_differ(table.path, len(table), len(read))
+    table, left_out = without_counts(table, [name for name in asked if name in numbers], others=bool(wanted))
+    found: dict[str, AnyColumn | None] = {
+        name: NumberColumn.learn(name, _column_of(table, name)) for name in numbers if name not in left_out
+    }
+    models: dict[str, texts.TextModel] = {}
+    for name in wanted:
+        cells = _words(table.path, name, read.words[name])
+        how = asked.get(name) or recognized(cells, texts=as_texts) or (guessed(cells) if name in asked else None)
+        if how == "text":
+            models[name] = texts.learn_texts(name, [cells.texts[code] for code in cells.codes])
+        found[name] = None if how is None else _learned(how, cells, models.get(name))
+    columns = {name: column for name, column in found.items() if column is not None}
+    unused = [name for name, column in found.items() if column is None]
+    if not columns:
+        raise DataError(
+            f"File '{table.path}' has no features: {listed(unused)} names the rows or is empty; say --use COLUMN=text."
+        )
+    warn_of_unused(table.path, unused)
+    encoder = TableEncoder(tuple(columns.values()), models)
+    encoded = encoder.encode(dataclasses.replace(table, words=read.words, no_numbers={}))
+    return LearnedTable(encoded, encoder, (*left_out, *unused))
+
+
+def _learned(how: str, cells: Words, model: texts.TextModel | None) -> AnyColumn:
+    name = cells.place.column
+    if how == "number":
+        return NumberColumn.learn(name, cells.numbers(number_texts(cells.texts), "a number"))
+    if model is not None:
+        return TextColumn(name=name, gaps=None in cells.texts, width=model.directions.shape[1])
+    kinds: dict[str, type[BooleanColumn | CategoryColumn | DateColumn]] = {
+        "boolean": BooleanColumn,
+        "category": CategoryColumn,
+        "date": DateColumn,
+    }
+    return kinds[how].learn(name, cells)
+
+
+def _column_of(table: Table, name: str) -> Any:
+    return table.x[:, table.feature_names.index(name)]
+
+
+def _words(path: Path, name: str, cells: Encoded) -> Words:
+    return Words.of(Place(path, name), *cells)

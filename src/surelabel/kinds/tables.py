@@ -1,0 +1,52 @@
+"""Tables and texts in a file: which defaults suit them, and how to say what became of the columns.
+
+`surelabel.data` reads them: `recognition` decides how a column is used, `columns` and `texts` make features of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from surelabel.base.text import shown
+from surelabel.data.columns import AnyColumn, Column, TextColumn
+from surelabel.data.table_encoding import blocks
+
+TEXT_DEFAULTS: Mapping[str, Any] = {"learning_rate": 0.002}
+"""Values of `surelabel.base.defaults.FitDefaults` that suit texts better than those for tables; see docs/texts.md."""
+_SHOWN = 8
+
+
+def defaults_for(columns: Sequence[AnyColumn]) -> Mapping[str, Any]:
+    """Return what suits a table: that for texts where a column is one."""
+    return TEXT_DEFAULTS if any(isinstance(column, TextColumn) for column in columns) else {}
+
+
+def scaled_together(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
+    """Return the features, from the first to before the second, that a network scales alike."""
+    return blocks(columns)
+
+
+def described(features: Sequence[str], learned: Mapping[str, Any]) -> list[str]:
+    """Return a line for each way in which columns are used, with their names, shortened.
+
+    Args:
+        features: names of the features, which are the columns where these are plain numbers.
+        learned: the settings that were learned from the table: "columns" and "drop".
+
+    >>> described(["width", "height"], {"drop": ("row",)})
+    ['Used as numbers: width, height.', 'Left out: row.']
+    """
+    columns: Sequence[Column] | None = learned.get("columns")
+    if columns is None:
+        uses = {"numbers": list(features)}
+    else:
+        uses = {}
+        for column in columns:
+            note = f" ({column.note})" if column.note else ""
+            uses.setdefault(column.plural, []).append(f"{column.name}{note}")
+    lines = [f"Used as {use}: {_listed(names)}." for use, names in uses.items()]
+    return lines + ([f"Left out: {_listed(learned['drop'])}."] if learned.get("drop") else [])
+
+
+def _listed(names: Sequence[str]) -> str:
+    text = ", ".join(shown(name, quote=False) for name in names[:_SHOWN])
+    return text if len(names) <= _SHOWN else f"{text} and {len(names) - _SHOWN} more"

@@ -1,0 +1,160 @@
+"""How columns of words, dates and gaps are recognized, and what is made of them, then and later."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surelabel.data._values import Place
+from surelabel.data.columns import BooleanColumn, CategoryColumn, DateColumn, NumberColumn, Words
+from surelabel.data.recognition import overruled, recognized
+from surelabel.data.run_data import TableData
+from surelabel.data.tables import write_table
+from surelabel.data.texts import MOST_DIRECTIONS, from_bytes, learn_texts, to_bytes
+from surelabel.errors import DataError
+
+SENTENCES = [f"the {animal} number {row} sat on a mat" for row in range(20) for animal in ("cat", "dog")]
+
+
+def words(*cells: str | None) -> Words:
+    return Words.of(Place(Path("t.csv"), "c"), list(cells), np.arange(len(cells)))
+
+
+USES = {
+    "number": ["1", " 2.5", "NA", "1e3"] * 5,
+    "boolean": ["Yes", "no", "", "YES"] * 5,
+    "date": ["2024-02-29", "2023/1/5", "2024-01-01T10:30:00Z", "?"] * 5,
+    "category": ["red", "green", "blue", "red"] * 5,
+    "text": SENTENCES,
+    None: [f"K{row}x" for row in range(40)],
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_column_is_used_as_all_of_its_cells_say(use):
+    assert recognized(words(*USES[use])) == use
+
+
+def test_few_rows_and_empty_columns():
+    assert recognized(words("u", "v", "w")) == "category"
+    assert recognized(words("", None, "n/a")) is None
+    assert recognized(words(*USES[None]), texts=True) == "text"
+
+
+@pytest.mark.parametrize(
+    ("cells", "bad"), [(["1.5"] * 30 + ["1,5"], "a number"), (["2024-01-01"] * 30 + ["2024-13-01"], "a date")]
+)
+def test_a_word_among_numbers_or_dates_is_refused_with_its_row(cells, bad):
+    with pytest.raises(DataError, match=rf"column 'c', row 31: '.*' is not {bad}.*; correct it, say --use c=category"):
+        recognized(words(*cells))
+
+
+def test_what_the_user_says_of_columns():
+    assert overruled(Path("t.csv"), ["a=b=text", "a=number"], ["a=b", "a=number"]) == {"a=b": "text", "a=number": None}
+    with pytest.raises(DataError, match="did you mean 'color'"):
+        overruled(Path("t.csv"), ["colour=text"], ["color"])
+    with pytest.raises(DataError, match="must end in one of number, category, date, text; got 'sound'"):
+        overruled(Path("t.csv"), ["color=sound"], ["color"])
+
+
+def test_gaps_in_numbers_become_the_median_and_are_marked():
+    column = NumberColumn.learn("n", np.array([1.0, np.nan, 3.0, 10.0]))
+    assert column.encode(np.array([np.nan, 5.0])).tolist() == [[3, 1], [5, 0]]
+
+
+def test_unseen_categories_and_gaps():
+    learned = CategoryColumn.learn("c", words("a", "a", "b", "b", "rare", ""))
+    assert (learned.categories, learned.other, learned.gaps) == (("a", "b"), True, True)
+    assert learned.encode(words("b", "never seen", None)).tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    plain = CategoryColumn.learn("c", words("a", "a", "b", "b"))
+    assert plain.encode(words("never seen", None)).tolist() == [[0, 0], [0, 0]]
+
+
+def test_dates_have_days_and_places_in_year_and_week():
+    column = DateColumn.learn("d", words("2024-01-01", "2024-01-03", ""))
+    rows = column.encode(words("2024-01-08", "2024-01-01", None))
+    assert rows[:, 0].tolist() == [7, 0, 1]
+    assert np.allclose(rows[0, 3:5], rows[1, 3:5], atol=1e-6)  # both are Mondays
+    assert rows[2].tolist() == [1, 0, 0, 0, 0, 1]
+    assert len(column.features) == rows.shape[1]
+    times = DateColumn.learn("d", words("2024-01-01 06:00", "2024-01-01T14:00:00+02:00"))
+    assert times.times
+    assert times.encode(words("2024-01-01 12:00"))[0, 0] == 0.25
+
+
+def test_later_words_that_mean_nothing_are_refused_with_their_row():
+    column = BooleanColumn.learn("c", words("yes", "no", "yes"))
+    assert column.encode(words("NO", "true", "")).tolist() == [[0], [1], [1]]
+    with pytest.raises(DataError, match="row 2: 'maybe' is not yes or no; correct it, or leave the cell empty"):
+        column.encode(words("yes", "maybe"))
+    with pytest.raises(DataError, match="row 1: 'soon' is not a date"):
+        DateColumn.learn("d", words("2024-01-01")).encode(words("soon"))
+
+
+def test_texts_are_what_they_were_after_they_were_kept():
+    model = learn_texts("t", SENTENCES)
+    assert model.directions.shape[1] <= MOST_DIRECTIONS
+    kept = from_bytes(to_bytes({"t/with a slash": model}))["t/with a slash"]
+    assert np.array_equal(kept.encode(["a cat", "", None]), model.encode(["a cat", "", None]))
+    cat, dog, other = model.encode(["the cat sat", "the dog sat", "the cats sat"])
+    assert cat @ other > dog @ other
+    assert not model.encode([None]).any()
+
+
+def test_texts_that_share_nothing_are_refused():
+    with pytest.raises(DataError, match="Column 't' has too few texts"):
+        learn_texts("t", ["a"])
+
+
+def table(path: Path, **changes):
+    columns = {
+        "size": [1.0, 2.0, None, 4.0] * 10,
+        "color": ["red", "blue", None, "red"] * 10,
+        "label": ["u", "v", None, None] * 10,
+    }
+    return write_table(path, {**columns, **changes}, overwrite=True)
+
+
+def test_plain_numbers_stay_what_they_were(tmp_path):
+    path = table(tmp_path / "t.csv", size=[0.1 * row for row in range(40)], color=["1", "2", "3", "2"] * 10)
+    data = TableData(path=path, labels=("label",)).load()
+    assert data.learned == {"drop": ()}
+    assert data.files == {}
+    assert data.feature_names == ["size", "color"]
+    assert data.labeled[0].x.dtype == np.float32
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_is_read_again_as_it_was_learned(tmp_path, ending):
+    path = table(tmp_path / f"t.{ending}", note=SENTENCES)
+    settings = TableData(path=path, labels=("label",)).pinned()
+    first = settings.load()
+    kept = settings.replace(**first.learned)
+    assert [column.use for column in kept.columns] == ["number", "category", "text"]
+    again = kept.load(first.files["texts.safetensors"])
+    assert np.array_equal(first.labeled[0].x, again.labeled[0].x)
+    assert np.array_equal(first.unlabeled.x, again.unlabeled.x)
+    assert TableData.model_validate_json(kept.model_dump_json()) == kept
+
+
+def test_a_test_file_is_read_by_what_the_data_taught(tmp_path):
+    path = table(tmp_path / "t.csv")
+    test = table(tmp_path / "test.csv", color=["green", "red", "red", "red"] * 10, size=[9.0] * 39 + [None])
+    data = TableData(path=path, labels=("label",), test_path=test).load()
+    assert data.feature_names == ["size", "size is empty", "color = red", "color = blue", "color is empty"]
+    assert data.test[0].x[0].tolist() == [9, 0, 0, 0, 0]
+
+
+def test_columns_that_name_the_rows_are_left_out_unless_asked_for(tmp_path):
+    path = table(tmp_path / "t.csv", key=[f"K{row}x" for row in range(40)])
+    with pytest.warns(UserWarning, match="'key' of '.*' differs in most rows.*--use key=category"):
+        data = TableData(path=path, labels=("label",)).load()
+    assert data.learned["drop"] == ("key",)
+    used = TableData(path=path, labels=("label",), use=("key=category",)).load()
+    assert [column.name for column in used.learned["columns"]] == ["size", "color", "key"]
+
+
+def test_a_number_can_be_used_as_a_category(tmp_path):
+    path = table(tmp_path / "t.csv", size=[1, 2, 3, 3] * 10)
+    data = TableData(path=path, labels=("label",), use=("size=category",)).load()
+    assert data.feature_names[:3] == ["size = 3", "size = 1", "size = 2"]
