@@ -10,8 +10,9 @@ from pathlib import Path
 from surelabel.errors import DataError
 from surelabel.kinds.kind import Kind, walk
 from surelabel.kinds.pictures import Pictures
+from surelabel.kinds.sounds import Sounds
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(),)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(), Sounds())}
 """By the name that `--kind` has for it."""
 
 
