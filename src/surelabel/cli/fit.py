@@ -34,7 +34,7 @@ EXAMPLES = (
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
 )
 
-KIND_NAMES = ("pictures", "sounds")
+KIND_NAMES = ("pictures", "sounds", "video")
 """Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")

@@ -4,13 +4,15 @@ Stretches of `window` seconds, `hop` seconds apart, are weighted by Hann's windo
 each frequency goes into bands that are triangles, equally wide in mel(f) = 2595 log10(1 + f / 700):
 
     P[m, t] = sum_f triangle_m(f) |sum_n hann(n) x(t hop + n) exp(-2 pi i f n)|²
-    level[m, t] = 255 (1 + log10(P[m, t] / max P) / 8), at least 0
+    level[m, t] = 255 (1 + log10(P[m, t] / max P) / 4), at least 0
 
-So 255 is the loudest place of a sound, and 0 is 80 dB below it, or silence. How loud a recording is as a whole is lost
-on purpose. Window and hop are seconds, and bands are Hertz: a sound of another rate is not resampled; bands above half
-its rate are silent. The powers of several channels are averaged, so that none can cancel another.
+So 255 is the loudest place of a sound, and 0 is 40 dB below it, where rooms and microphones are heard, or silence. How
+loud a recording is as a whole is lost on purpose. Window and hop are seconds, and bands are Hertz: a sound of another
+rate is not resampled; bands above half its rate are silent. The powers of several channels are averaged, so that none
+can cancel another.
 
-A sound that is shorter than the others is followed by silence. Of a longer one the stretch with the most sound is kept.
+A sound that is shorter than the others has silence before and after it. Of a longer one the stretch with the most sound
+is kept.
 """
 
 from functools import lru_cache
@@ -26,7 +28,7 @@ from surelabel.data.sound_files import Samples, read_sound
 
 Floats = npt.NDArray[np.floating]
 
-DECIBELS = 80.0
+DECIBELS = 40.0
 """From the loudest place of a sound to what counts as silence."""
 _AT_ONCE = 2**22
 """Values that are transformed together."""
@@ -136,10 +138,11 @@ def _mel(hertz: float) -> float:
 
 
 def _fitted(levels: npt.NDArray[np.uint8], frames: int) -> npt.NDArray[np.uint8]:
-    """Return as many columns as asked: the stretch with the most sound, or all, and silence behind them."""
+    """Return as many columns as asked: the stretch with the most sound, or all, and silence around them."""
     count = levels.shape[1]
     if count <= frames:
-        return np.pad(levels, ((0, 0), (0, frames - count)))
+        before = (frames - count) // 2
+        return np.pad(levels, ((0, 0), (before, frames - count - before)))
     sums = np.cumsum(np.concatenate([[0], levels.sum(axis=0, dtype=np.int64)]))
     start = int(np.argmax(sums[frames:] - sums[:-frames]))
     return np.ascontiguousarray(levels[:, start : start + frames])

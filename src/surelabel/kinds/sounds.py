@@ -49,16 +49,17 @@ class Sounds(Kind):
                 continue
         rate = float(np.median([header.rate for header in headers])) if headers else HIGHEST_RATE
         seconds = float(np.quantile([header.seconds for header in headers], _MOST)) if headers else 1.0
-        hop = max(SHORTEST_HOP, min(seconds, LONGEST) / FRAMES[1])
+        # In steps of a tenth of a millisecond, upwards: all of the length fits.
+        hop = max(SHORTEST_HOP, np.ceil(1e4 * min(seconds, LONGEST) / FRAMES[1]) / 1e4)
         frames = int(np.clip(np.ceil(min(seconds, LONGEST) / hop), *FRAMES))
         # A window is longer than the hop, so that every sample counts.
-        window = max(0.032, 2 * hop)
-        return SoundSettings(
-            highest=min(rate, HIGHEST_RATE) / 2, mels=MELS, frames=frames, window=round(window, 4), hop=round(hop, 4)
-        )
+        window, highest = max(0.032, 2 * hop), min(rate, HIGHEST_RATE) / 2
+        times = {"window": round(float(window), 4), "hop": round(float(hop), 4)}
+        return SoundSettings(highest=highest, mels=MELS, frames=frames, **times)
 
     def network(self, samples: Source) -> Network:
         """Return a small network that knows how high a sound is, and hardly when it is."""
         mean, std = channel_statistics(samples)
         augment = AugmentSettings(crop=2, mean=mean, std=std)
-        return Network("surelabel.models.pooled:pooled_network", {"width": 16, "rows": 5, "columns": 2}, augment)
+        parameters = {"width": 16, "rows": 5, "columns": 2, "stride": 2}
+        return Network("surelabel.models.pooled:pooled_network", parameters, augment)
