@@ -3,11 +3,10 @@
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli_support import Command, rows
 from folder_support import QUICK, write_folder
-from video_support import write_video
+from video_support import write_clip
 
 from surelabel.kinds.video import CLIP, Video
 from surelabel.runs import RunFolder
@@ -17,12 +16,6 @@ from surelabel.runs import RunFolder
 def few_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Video, "defaults", {**Video.defaults, "min_steps": 2, "batch_size": 4})
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))
-
-
-def write_clip(path: Path, of_class: int, number: int) -> None:
-    """A few dark or bright frames."""
-    frames = np.random.default_rng(number).integers(0, 60, (6 + number % 5, 24, 32, 3)).astype(np.uint8)
-    write_video(path, frames + np.uint8(150 * of_class))
 
 
 def test_videos_are_learned_from(tmp_path: Path, command: Command) -> None:

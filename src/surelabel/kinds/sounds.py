@@ -60,6 +60,6 @@ class Sounds(Kind):
     def network(self, samples: Source) -> Network:
         """Return a small network that knows how high a sound is, and hardly when it is."""
         mean, std = channel_statistics(samples)
-        augment = AugmentSettings(crop=2, mean=mean, std=std)
+        augment = AugmentSettings(crop=4, mask_rows=8, mask_columns=12, mean=mean, std=std)
         parameters = {"width": 16, "rows": 5, "columns": 2, "stride": 2}
         return Network("surelabel.models.pooled:pooled_network", parameters, augment)
