@@ -90,7 +90,9 @@ def rows(
         parameters=parameters if "model" in changes else {**suits.parameters, **parameters},
         augment=suits.augment.replace(**changes.get("augment", {})),
     )
-    fit = FitSettings(**{**kind.defaults, **{key: value for key, value in changes.items() if key not in OF_NETWORKS}})
+    fit = FitSettings(
+        **{**kind.defaults_for("single"), **{key: value for key, value in changes.items() if key not in OF_NETWORKS}}
+    )
     learner = fit.network("single", suits).replace(device="cpu", threads=1).build("single")
     config = fit.config("single", int(y.max()) + 1, seed)
     started = time.process_time()

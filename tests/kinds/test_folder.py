@@ -235,3 +235,11 @@ def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, command: Command)
         assert "dog" in command.fails(1, "fit", photos, "--out", tmp_path / "run", *QUICK)
     finally:
         (photos / "dog").chmod(0o755)
+
+
+def test_defaults_of_selection_are_for_one_label_a_sample() -> None:
+    for kind in KINDS.values():
+        several = kind.defaults_for("multi")
+        assert {**several, "min_steps": 0}.keys() <= kind.defaults_for("single").keys()
+        assert not {"tau_p", "kappa_p", "labeled_batch_size", "max_rounds"} & several.keys()
+    assert KINDS["pictures"].defaults_for("single")["labeled_batch_size"] == 32

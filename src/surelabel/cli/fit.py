@@ -250,7 +250,7 @@ def run_settings(
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**{**(kind.defaults if kind is not None else {}), **values})
+    fit = FitSettings(**{**(kind.defaults_for(task) if kind is not None else {}), **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])

@@ -28,9 +28,10 @@ class Pictures(Kind):
         "min_steps": 400,
         "epochs": 20,
         "dropout": 0.3,
+        "labeled_batch_size": 32,
         "tau_p": 0.5,
         "kappa_p": 0.3,
-        "max_rounds": 4,
+        "max_rounds": 3,
     }
     linear = "surelabel.kinds.linear:LinearOnPixels"
 

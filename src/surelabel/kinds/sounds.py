@@ -36,6 +36,9 @@ class Sounds(Kind):
         "min_steps": 400,
         "epochs": 20,
         "dropout": 0.3,
+        "labeled_batch_size": 32,
+        "kappa_p": 0.2,
+        "max_rounds": 2,
     }
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
