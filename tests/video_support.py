@@ -48,6 +48,12 @@ def write_video(
     return path
 
 
+def write_clip(path: Path, of_class: int, number: int) -> None:
+    """Write a few dark or bright frames, of class 0 or 1."""
+    frames = np.random.default_rng(number).integers(0, 60, (6 + number % 5, 24, 32, 3)).astype(np.uint8)
+    write_video(path, frames + np.uint8(150 * of_class))
+
+
 def turn(path: Path, cosine: float, sine: float) -> None:
     """Write a rotation into the display matrix of an .mp4 file's track header."""
     show(path, cosine, sine, -sine, cosine)

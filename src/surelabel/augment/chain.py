@@ -1,4 +1,4 @@
-"""The chain in the published order: RandAugment, flip, crop, jitter, normalize, hole.
+"""The chain in the published order: RandAugment, flip, crop, jitter, normalize, hole; and then masks.
 
 Windows of clips and squares of frames are cut out before that.
 """
@@ -12,6 +12,7 @@ from surelabel.augment.clips import cut, cut_size, middle, random_place
 from surelabel.augment.color import LARGEST, jitter, per_channel
 from surelabel.augment.draws import Draws
 from surelabel.augment.geometry import flip_and_crop, hole
+from surelabel.augment.masks import mask_lines
 from surelabel.augment.randaugment import rand_augment
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.arrays import bad_argument
@@ -76,7 +77,8 @@ class Augment:
         levels = self._flip_and_crop(levels, draws)
         if settings.jitter > 0:
             levels = jitter(levels, draws, settings.jitter)
-        return self._hole(self._normalize(levels), draws)
+        images = self._hole(self._normalize(levels), draws)
+        return mask_lines(images, draws, settings.mask_rows, settings.mask_columns, settings.masks)
 
     def _check_images(self, images: Tensor) -> None:
         if images.dtype != torch.uint8 or images.ndim not in (4, 5):

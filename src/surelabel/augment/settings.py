@@ -1,16 +1,18 @@
 """Which augmentations run, as plain numbers. Everything is off by default."""
 
-from typing import Self
+from typing import Any, Self
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from surelabel.base.settings import Settings
 
 _MOST_PIXELS, _MOST_FRAMES = 65_536, 1_000_000
+_LATER = {"mask_rows": 0, "mask_columns": 0, "masks": 1}
+"""Settings that came after the first version, unwritten where they have these values: hashes of runs stay the same."""
 
 
 class AugmentSettings(Settings):
-    """Which augmentations run, in the published order: RandAugment, flip, crop, jitter, normalize, hole.
+    """Which augmentations run, in the published order: RandAugment, flip, crop, jitter, normalize, hole; then masks.
 
     The published chain for CIFAR is `operations=3, magnitude=4, flip=True, crop=4, jitter=0.4, hole=16`, with the mean
     and the standard deviation of the data. Random crop and temporal jittering of clips, as for UCF-101, are
@@ -31,6 +33,10 @@ class AugmentSettings(Settings):
         passages: how many stretches of consecutive frames the stored clips consist of (`ClipSettings.passages`); a
             window lies within one.
         test_windows: how many windows per clip are averaged in testing, at most `passages`; 1: the middle one.
+        mask_rows: the most adjacent rows that a mask sets to 0 after normalizing, in a spectrogram a band of
+            frequencies; 0: off.
+        mask_columns: the most columns, in a spectrogram a stretch of time; 0: off.
+        masks: how many of each are drawn.
 
     Example:
         >>> AugmentSettings(flip=True, crop=4).replace(operations=2).operations
@@ -50,6 +56,14 @@ class AugmentSettings(Settings):
     window: int = Field(0, ge=0, le=_MOST_FRAMES)
     passages: int = Field(1, ge=1, le=_MOST_FRAMES)
     test_windows: int = Field(1, ge=1, le=_MOST_FRAMES)
+    mask_rows: int = Field(0, ge=0, le=_MOST_PIXELS)
+    mask_columns: int = Field(0, ge=0, le=_MOST_PIXELS)
+    masks: int = Field(1, ge=1, le=100)
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {name: value for name, value in values.items() if name not in _LATER or value != _LATER[name]}
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

@@ -36,6 +36,7 @@ NETWORKS = _references(
     {
         "surelabel.models.cnn13": "CNN13 cnn13",
         "surelabel.models.image": "SmallImageNetwork small_image_network",
+        "surelabel.models.pooled": "PooledNetwork pooled_network",
         "surelabel.models.resnet": "ResNet resnet50",
         "surelabel.models.resnet3d": "ResNet3d resnet3d18",
         "surelabel.models.shake_shake": "ShakeShake shake_shake",

@@ -35,7 +35,7 @@ EXAMPLES = (
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
 )
 
-KIND_NAMES = ("pictures",)
+KIND_NAMES = ("pictures", "sounds", "video")
 """Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
 LINEAR = "surelabel.kinds.linear:LinearOnTable"
 """What tables and arrays are compared by."""
@@ -288,7 +288,7 @@ def run_settings(
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**{**(kind.defaults if kind is not None else defaults_for(columns)), **values})
+    fit = FitSettings(**{**(kind.defaults_for(task) if kind is not None else defaults_for(columns)), **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])

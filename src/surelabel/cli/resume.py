@@ -22,15 +22,16 @@ def command(
         "No round, and no fold of a comparison, starts after this many minutes in all.", min=0
     ),
     data: Path | None = option(
-        "Where the run's data lie now, if the file has moved; its content must be the same. Other files of the run "
-        "that are gone are looked for beside it.",
-        metavar="FILE",
+        "Where the run's data lie now, if the file or folder has moved; its content must be the same. Other files of "
+        "the run that are gone are looked for beside it.",
+        metavar="FILE or FOLDER",
     ),
     trust_code: bool = options.TRUST_CODE,
     quiet: bool = options.QUIET,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
-    options.check_file("--data", data)
+    if data is not None:
+        options.check_path("--data", data)
     folder = options.open_run(run)
     from surelabel.runs.session import resume
 

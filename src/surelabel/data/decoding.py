@@ -27,12 +27,13 @@ from surelabel.base.system import Progress, cores, open_itself, write_whole
 from surelabel.base.text import SKIP, listed, shown
 from surelabel.data.images import mapped
 from surelabel.data.pictures import PictureSettings
+from surelabel.data.sounds import SoundSettings
 from surelabel.data.source import ArraySource, Ids, Subset
 from surelabel.data.video import ClipSettings
 from surelabel.errors import DataError, InvalidInputError
 
 OnError: TypeAlias = Literal["stop", "skip"]
-DecodeSettings: TypeAlias = PictureSettings | ClipSettings
+DecodeSettings: TypeAlias = PictureSettings | ClipSettings | SoundSettings
 Jobs: TypeAlias = Mapping[str, tuple[Path, Path, int, DecodeSettings]]
 """The arguments of `_decode`, by the names of the samples."""
 

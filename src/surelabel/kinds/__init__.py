@@ -10,8 +10,10 @@ from pathlib import Path
 from surelabel.errors import DataError
 from surelabel.kinds.kind import Kind, walk
 from surelabel.kinds.pictures import Pictures
+from surelabel.kinds.sounds import Sounds
+from surelabel.kinds.video import Video
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(),)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(), Sounds(), Video())}
 """By the name that `--kind` has for it."""
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import os
 import warnings
 from collections import Counter
@@ -23,7 +24,7 @@ from surelabel.data.images import data_folder
 from surelabel.data.run_data import Codes, RunData, class_codes, class_names, group_keys, has_label, split_rows
 from surelabel.data.source import Source, Subset
 from surelabel.data.tables import Table, content_hash, read_labels
-from surelabel.errors import DataError
+from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds import KINDS
 from surelabel.kinds.kind import Kind, walk
 
@@ -112,14 +113,26 @@ class FolderData(Settings):
         return self.replace(**changes)
 
     def moved(self, path: Path) -> Self:
-        """Return the settings for a folder that lies elsewhere now; `load` refuses it where its content differs."""
-        return self.replace(path=Path.cwd() / path)
+        """Return the settings for files that lie elsewhere now; `load` refuses them where their content differs.
+
+        Args:
+            path: of the folder. The others, and the table of labels, where they are gone too, are looked for beside it,
+                by their names.
+        """
+        path = Path.cwd() / path
+        others = {name: getattr(self, name) for name in ("labels_path", "test_path", "validation_path")}
+        gone = {name: old for name, old in others.items() if old is not None and not old.exists()}
+        return self.replace(path=path, **{name: path.with_name(old.name) for name, old in gone.items()})
 
     def load(self) -> RunData:
         """Read the files; refuse a folder whose content has changed."""
         kind = KINDS[self.of]
         if self.labels_sha256 is not None and self.labels_path is not None:
-            _check_hash(self.labels_path, self.labels_sha256, content_hash(self.labels_path))
+            if not self.labels_path.is_file():
+                raise _gone("File", self.labels_path)
+            found = content_hash(self.labels_path)
+            if found != self.labels_sha256:
+                raise changed_file(self.labels_path, self.labels_sha256, found)
         main = _Files.find(self.path, kind, self.sha256)
         labels = _labels_of_folders(main) if self.labels_path is None else self._labels_of_table(main, self.labels_path)
         assert labels.y is not None
@@ -166,6 +179,10 @@ class FolderData(Settings):
         files = _Files.find(path, kind, expected)
         labels = _labels_of_folders(files)
         assert labels.y is not None
+        unknown = sorted(set(labels.y.tolist()) - {None, *classes})
+        if unknown:
+            remedy = "label some files so, or remove that folder"
+            raise DataError(f"Folder '{path}' has the class {unknown[0]!r}, which no labeled file has; {remedy}.")
         codes = class_codes(labels, labels.y, classes)
         if self.labels_path is not None and (len(self.labels) > 1 or self.separator is not None):
             problem = "has one class for each folder, and the run's files have several labels"
@@ -206,17 +223,20 @@ class _Files:
         root: the folder.
         paths: by their names, the paths below the folder with /.
         hashes: of their contents.
+        versions: what tells them from files that were written later; taken before they were read.
     """
 
     root: Path
     paths: Mapping[str, Path]
     hashes: Mapping[str, str]
+    versions: Mapping[str, tuple[int, int]]
 
     @classmethod
     def find(cls, root: Path, kind: Kind, expected: str | None = None) -> Self:
         """Look for the files of a kind; refuse a folder with another hash than is expected."""
         if not root.exists():
-            raise DataError(f"Folder '{root}' does not exist; check the path.")
+            missing = DataError(f"Folder '{root}' does not exist; check the path.")
+            raise missing if expected is None else _gone("Folder", root)
         found = {path.relative_to(root).as_posix(): path for path in walk(root)} if root.is_dir() else {root.name: root}
         paths = {name: path for name, path in found.items() if path.suffix.lower() in kind.endings}
         others = [name for name in found if name not in paths]
@@ -227,14 +247,19 @@ class _Files:
             warnings.warn(text, stacklevel=3)
         for name, path in paths.items():
             _check_name(root, name, path)
-        files = cls(root, paths, {name: file_hash(path) for name, path in paths.items()})
-        _check_hash(root, expected, files.sha256)
+        versions = {name: _version(path) for name, path in paths.items()}
+        files = cls(root, paths, {name: file_hash(path) for name, path in paths.items()}, versions)
+        if expected not in (None, files.sha256):
+            problem = f"its SHA-256 was {expected} and is {files.sha256}, of names and contents of {len(paths)} files"
+            remedy = "Put the old files back, or start another run in another folder"
+            raise ChangedFileError(f"Folder '{root}' has changed since the run began: {problem}. {remedy}.")
         return files
 
     @property
     def sha256(self) -> str:
         """Hash of all names and contents."""
-        lines = "".join(f"{digest} {name}\n" for name, digest in self.hashes.items())
+        # As JSON: a name may hold anything, line ends too.
+        lines = "".join(f"{digest} {json.dumps(name)}\n" for name, digest in self.hashes.items())
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def without(self, names: Sequence[str]) -> Self:
@@ -246,6 +271,11 @@ class _Files:
         # One cache for one content: files of other folders may have the same names, sizes and times.
         cache = data_folder() / "decoded" / self.sha256[:16]
         samples, faults = decode_files(self.paths, cache, settings, on_error=on_error)
+        changed = [name for name, path in self.paths.items() if _version(path) != self.versions[name]]
+        if changed:
+            problem = f"changed while {'it was' if len(changed) == 1 else 'they were'} read"
+            remedy = "start again when nothing writes to the folder any more"
+            raise DataError(f"In '{self.root}', {listed(changed, 3)} {problem}; {remedy}.")
         return samples, tuple(faults)
 
     def content_of(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -290,6 +320,15 @@ def _check_name(root: Path, name: str, path: Path) -> None:
         raise DataError(f"'{path}' is not a plain file; remove it.")
 
 
-def _check_hash(path: Path, expected: str | None, found: str) -> None:
-    if expected not in (None, found):
-        raise changed_file(path, str(expected), found)
+def _version(path: Path) -> tuple[int, int]:
+    """Return a file's size and when it was written; what is gone by now has none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
+
+
+def _gone(what: str, path: Path) -> DataError:
+    remedy = "put it back, or name its new place: surelabel resume RUN --data FOLDER"
+    return DataError(f"{what} '{path}', which the run began with, is not there any more; {remedy}.")

@@ -9,9 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.core.labels import Task
 from surelabel.data.decoding import DecodeSettings
 from surelabel.data.source import Source
 
+_OF_SELECTION = ("tau_p", "kappa_p", "labeled_batch_size", "max_rounds")
 _LOOKED_AT = 1024
 """Samples that the mean and the spread of a channel are learned from."""
 
@@ -39,6 +41,10 @@ class Kind(ABC):
     """Values of `surelabel.base.defaults.FitDefaults` that suit such samples better than those for tables."""
     linear: ClassVar[str]
     """Reference to the linear classifier that networks are compared with."""
+
+    def defaults_for(self, task: Task) -> dict[str, Any]:
+        """Return the defaults; those of selection were chosen for one label a sample, and are not for several."""
+        return {name: value for name, value in self.defaults.items() if task == "single" or name not in _OF_SELECTION}
 
     @abstractmethod
     def reading(self, files: Sequence[Path]) -> DecodeSettings:

@@ -28,6 +28,10 @@ class Pictures(Kind):
         "min_steps": 400,
         "epochs": 20,
         "dropout": 0.3,
+        "labeled_batch_size": 32,
+        "tau_p": 0.5,
+        "kappa_p": 0.3,
+        "max_rounds": 3,
     }
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
@@ -43,9 +47,8 @@ class Pictures(Kind):
         return PictureSettings(side=min(max(usual, SIDES[0]), SIDES[1]))
 
     def network(self, samples: Source) -> Network:
-        """Return two convolutions for the smallest pictures, a Wide ResNet for others."""
+        """Return three convolutions, the first with a stride of 2 where pictures are not tiny."""
         side, (mean, std) = samples.sample_shape[-1], channel_statistics(samples)
         augment = AugmentSettings(crop=max(1, side // 8), mean=mean, std=std)
-        if side <= 16:
-            return Network("surelabel.models.image:small_image_network", {"width": 32}, augment)
-        return Network("surelabel.models.wide_resnet:wide_resnet", {"depth": 10, "width": 2}, augment)
+        parameters = {"width": 16, "stride": 1 if side <= 16 else 2}
+        return Network("surelabel.models.pooled:pooled_network", parameters, augment)

@@ -18,6 +18,7 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import RunData, TableData
 from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.kinds.folder import FolderData
 from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
@@ -90,16 +91,19 @@ def resume(
         max_minutes: a new limit, kept in the settings; the minutes of all parts count. Where a cross-validation
             follows, the rounds have half of them.
         shared: as for `start`.
-        data: where the file of the data lies now, if it has moved, kept in the settings; its content must be the same.
-            Other files of the run that are gone are looked for beside it.
+        data: where the file or folder of the data lies now, if it has moved, kept in the settings; its content must be
+            the same. Other files and folders of the run that are gone are looked for beside it.
         trust_code: run any code that the settings name, also where you have not signed them.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, trust_code=trust_code)
     settings = run.settings.limited(max_rounds, max_minutes)
     _check_max_rounds(run, settings.config)
     if data is not None:
-        if not isinstance(settings.data, TableData):
+        if not isinstance(settings.data, (TableData, FolderData)):
             raise InvalidInputError(f"The data of the run in '{run.path}' are not in a file; leave 'data' out.")
+        if isinstance(settings.data, FolderData) != Path(data).is_dir():
+            wanted = "a folder" if isinstance(settings.data, FolderData) else "a file"
+            raise InvalidInputError(f"The data of the run in '{run.path}' are {wanted}; got '{data}' as 'data'.")
         settings = settings.replace(data=settings.data.moved(Path(data)))
     if settings.learner is None or settings.data is None:
         call = f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True)"

@@ -1,0 +1,68 @@
+"""Sounds: WAV and FLAC, as log-mel spectrograms of one size, and a convolutional network."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from surelabel.augment.settings import AugmentSettings
+from surelabel.data.sound_files import SoundHeader, sound_header
+from surelabel.data.sounds import SoundSettings
+from surelabel.data.source import Source
+from surelabel.errors import DataError
+from surelabel.kinds.kind import Kind, Network, channel_statistics
+
+MELS = 40
+FRAMES = 8, 64
+"""The fewest and the most columns of a spectrogram."""
+HIGHEST_RATE = 16_000
+"""Nothing above half of it, 8,000 Hz, is looked at."""
+SHORTEST_HOP, LONGEST = 0.01, 10.0
+"""Seconds from one column to the next at least, and of a sound that are kept at most."""
+_MOST = 0.95
+"""The share of the files that are kept whole, unless they are longer than `LONGEST`."""
+_LOOKED_AT = 200
+
+
+class Sounds(Kind):
+    """Spectrograms of the length that nearly all recordings fit into; frequencies up to half of the usual rate."""
+
+    name = "sounds"
+    endings = (".wav", ".flac")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "learning_rate": 0.003,
+        "batch_size": 64,
+        "min_steps": 400,
+        "epochs": 20,
+        "dropout": 0.3,
+        "labeled_batch_size": 32,
+        "kappa_p": 0.2,
+        "max_rounds": 2,
+    }
+    linear = "surelabel.kinds.linear:LinearOnPixels"
+
+    def reading(self, files: Sequence[Path]) -> SoundSettings:
+        """Choose length and frequencies by some of the files; one that cannot be read is told later."""
+        headers: list[SoundHeader] = []
+        for place in np.unique(np.linspace(0, len(files) - 1, _LOOKED_AT).astype(int)):
+            try:
+                headers.append(sound_header(files[place]))
+            except DataError:
+                continue
+        rate = float(np.median([header.rate for header in headers])) if headers else HIGHEST_RATE
+        seconds = float(np.quantile([header.seconds for header in headers], _MOST)) if headers else 1.0
+        # In steps of a tenth of a millisecond, upwards: all of the length fits.
+        hop = max(SHORTEST_HOP, np.ceil(1e4 * min(seconds, LONGEST) / FRAMES[1]) / 1e4)
+        frames = int(np.clip(np.ceil(min(seconds, LONGEST) / hop), *FRAMES))
+        # A window is longer than the hop, so that every sample counts.
+        window, highest = max(0.032, 2 * hop), min(rate, HIGHEST_RATE) / 2
+        times = {"window": round(float(window), 4), "hop": round(float(hop), 4)}
+        return SoundSettings(highest=highest, mels=MELS, frames=frames, **times)
+
+    def network(self, samples: Source) -> Network:
+        """Return a small network that knows how high a sound is, and hardly when it is."""
+        mean, std = channel_statistics(samples)
+        augment = AugmentSettings(crop=4, mask_rows=8, mask_columns=12, mean=mean, std=std)
+        parameters = {"width": 16, "rows": 5, "columns": 2, "stride": 2}
+        return Network("surelabel.models.pooled:pooled_network", parameters, augment)
