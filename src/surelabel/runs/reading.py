@@ -196,6 +196,11 @@ class RunFolder:
         """Return the checked content of a round's model file."""
         return self._read(self._entry(round), self._model_file(round))
 
+    @property
+    def model_hash(self) -> str:
+        """The SHA-256 of the last round's model file, in hexadecimal."""
+        return str(self._entry(-1)["files"][self._model_file(-1)])
+
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
         if self.settings.data is None:
