@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cli_support import LOGISTIC, QUICK, blobs, rows, write_blobs
+from cli_support import LOGISTIC, QUICK, blobs, rows, small_network, write_blobs
 from PIL import Image
 
 from surelabel.cli import main
@@ -115,13 +115,6 @@ def test_pictures_go_in_as_bytes(command, tmp_path):
     p, classes = run_file(tmp_path / "model.onnx", pixels)
     predicted = rows(command("predict", run, tmp_path / "photos/unlabeled/2.png", "--proba").out)[0]
     np.testing.assert_allclose(p[0], [float(predicted[f"p({name})"]) for name in classes], atol=1e-5)
-
-
-def small_network(folder: Path) -> str:
-    code = "from torch import nn\n\ndef make(shape, num_classes):\n    return nn.Sequential(nn.Flatten(), "
-    code += "nn.Dropout(0.2), nn.Linear(shape[0] * shape[1] * shape[2], num_classes))\n"
-    (folder / "nets.py").write_text(code)
-    return f"{folder / 'nets.py'}:make"
 
 
 def test_several_labels_have_a_probability_each(command, tmp_path):

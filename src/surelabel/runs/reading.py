@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from surelabel.data.pool import PoolLabels
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data.pool import PoolLabels, selected_since
 from surelabel.data.run_data import RunData
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
@@ -118,6 +121,23 @@ class RunFolder:
     def pool(self, round: int = -1) -> PoolLabels:
         """Return the pool as this round's network labels it, with the next round's selection."""
         return self._labels(round, POOL, NEGATIVES)
+
+    def selected_since(self, entries: bool = False) -> npt.NDArray[np.int64]:
+        """Return since which round the label of each sample of the pool is learned from without a break, (N,).
+
+        -1: the last round did not learn from it. A sample with several labels counts while it has a positive one.
+
+        Args:
+            entries: several labels a sample: tell it of each class, present or absent, (N, C).
+        """
+        first = self.pool(0)
+        since = np.full((len(first), first.negative.num_classes) if entries else len(first), -1, dtype=np.int64)
+        for round in range(1, self.num_rounds):
+            pool = self.pool(round - 1)
+            by_sample = pool.positive.reshape(len(pool), -1).any(axis=1)
+            chosen = np.asarray(pool.positive | pool.negative[:] if entries else by_sample)
+            since = selected_since(since, chosen, round)
+        return since
 
     def validation(self, round: int = -1) -> PoolLabels:
         """Return the validation set as this round's network labels it."""
