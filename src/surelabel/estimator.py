@@ -19,7 +19,7 @@ from surelabel.base.settings import MOST_PASSES, mistakes
 from surelabel.base.text import shown
 from surelabel.core.arrays import require_count
 from surelabel.data import encoding
-from surelabel.data.pool import PoolLabels
+from surelabel.data.pool import PoolLabels, selected_since
 from surelabel.data.source import ArraySource, FrameSource, Source, is_frame
 from surelabel.data.training_set import Problem, make_problem
 from surelabel.errors import InvalidInputError
@@ -315,8 +315,7 @@ class Transduction:
         else:
             labels, selected = learned_from.label, positive.any(axis=1)
         rows, since = self.row_of_pool, self.labeled_iter[self.row_of_pool]
-        new = selected & (self.given[rows] < 0)
+        given = self.given[rows]
         self.codes, self.labeled_iter = self.given.copy(), np.where(self.given >= 0, 0, -1)
-        self.codes[rows] = np.where(new, labels, self.codes[rows])
-        began = np.where(since > 0, since, record.round)
-        self.labeled_iter[rows] = np.where(new, began, self.labeled_iter[rows])
+        self.codes[rows] = np.where(selected & (given < 0), labels, given)
+        self.labeled_iter[rows] = np.where(given >= 0, 0, selected_since(since, selected, record.round))

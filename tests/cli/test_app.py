@@ -18,7 +18,7 @@ from surelabel.cli._app import app
 from surelabel.cli._console import complain, say
 from surelabel.cli._errors import describe, report_error
 
-COMMANDS = ("demo", "fit", "predict", "label", "resume", "report", "thresholds", "reproduce", "env")
+COMMANDS = ("demo", "fit", "predict", "label", "export", "resume", "report", "thresholds", "reproduce", "env")
 
 
 @pytest.fixture

@@ -112,12 +112,12 @@ def test_labels_say_which_classes_are_taken_to_be_there_and_which_not(
     command: Command, home: Path, columns: Path
 ) -> None:
     entries = rows(command("label", home / "run", home / "tags.csv", "--entries").out)
-    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
+    assert list(entries[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "round", "given"]
     assert [row["class"] for row in entries] == CLASSES * 60
     cells = rows(command("label", home / "run", home / "tags.csv").out)
-    assert list(cells[0]) == ["id", "label", "selected", "ruled_out", "given"]
+    assert list(cells[0]) == ["id", "label", "selected", "ruled_out", "round", "given"]
     wide = rows(command("label", columns / "run", columns / "columns.csv").out)
-    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out", "given"]
+    assert list(wide[0]) == ["id", *CLASSES, "selected", "ruled_out", "round", "given"]
     assert {row["selected"] for row in entries} == {"positive", "negative", "none"}
     for number, (cell, line) in enumerate(zip(cells, wide, strict=True)):
         own = entries[3 * number : 3 * number + 3]
@@ -170,7 +170,7 @@ def test_a_class_that_is_called_given_keeps_its_column(command: Command, tmp_pat
     words = ("--id", "id", "--label", "given", "--label", "other", *QUICK, *LOOSE, "--quiet")
     assert command("fit", path, *words, "--out", tmp_path / "run").code == 0
     found = command("label", tmp_path / "run", path)
-    assert list(rows(found.out)[0]) == ["id", "given", "other", "selected", "ruled_out"]
+    assert list(rows(found.out)[0]) == ["id", "given", "other", "selected", "ruled_out", "round"]
     assert "a class is called 'given'" in found.err
 
 

@@ -87,7 +87,7 @@ def test_rows_are_numbered_when_asked(command, home, tmp_path):
 def test_labels_agree_with_what_the_run_says_of_its_pool(command, home):
     result = command("label", home / "pets", home / "pets.csv")
     found = rows(result.out)
-    assert list(found[0]) == ["id", "label", "confidence", "uncertainty", "selected", "ruled_out", "given"]
+    assert list(found[0]) == ["id", "label", "confidence", "uncertainty", "selected", "ruled_out", "round", "given"]
     folder = RunFolder.open(home / "pets")
     config = folder.settings.config
     for row in found:
@@ -154,7 +154,7 @@ def test_several_labels_have_a_column_for_each_class_as_in_the_table(command, bo
     assert list(predicted[0]) == ["id", "left", "right"]
     assert [(row["left"], row["right"]) for row in predicted[:2]] == [("0", "1"), ("1", "0")]
     labeled = rows(command("label", both / "run", both / "both.csv", "--entries").out)
-    assert list(labeled[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "given"]
+    assert list(labeled[0]) == ["id", "class", "label", "confidence", "uncertainty", "selected", "round", "given"]
     assert [row["class"] for row in labeled] == ["left", "right"] * 60
     assert {(row["label"], row["selected"]) for row in labeled} <= {
         (label, selected) for label, selected in (("1", "positive"), ("0", "negative"), ("1", "none"), ("0", "none"))

@@ -1,4 +1,4 @@
-"""The command line, one file a command: `surelabel demo | fit | predict | label | resume | thresholds | report | …`.
+"""The command line, one file a command: `surelabel demo | fit | predict | label | export | resume | report | …`.
 
 Each command imports what it needs when it runs, so that `surelabel --help` answers at once; and nothing is imported
 here, so that Ctrl-C has its handler before anything takes time.

@@ -14,13 +14,13 @@ import typer
 
 from surelabel._version import __version__
 from surelabel.base.text import is_text
-from surelabel.cli import data, demo, env, fit, label, predict, report, reproduce, resume, thresholds
+from surelabel.cli import data, demo, env, export, fit, label, predict, report, reproduce, resume, thresholds
 from surelabel.cli._console import one_line, out, warn
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._options import examples
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-for module in (demo, fit, predict, label, resume, report, thresholds, reproduce, env):
+for module in (demo, fit, predict, label, export, resume, report, thresholds, reproduce, env):
     app.command(module.__name__.rpartition(".")[2], epilog=examples(*module.EXAMPLES))(module.command)
 app.add_typer(data.app)
 

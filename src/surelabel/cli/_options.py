@@ -1,7 +1,7 @@
 """Options that several commands share, and checks of options before any work is done."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,10 @@ TRUST_CODE = option(
     "--trust-code",
     value=False,
 )
+TRACK = option(
+    "Tell TensorBoard or MLflow of each round, on this machine; may be given for both.", metavar="tensorboard or mlflow"
+)
+TRACK_DIR = option("The folder that --track writes to.", default="tracking in the run's folder")
 QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
 
 
@@ -106,6 +110,15 @@ def settings_from_options() -> Iterator[None]:
         yield
     except ValidationError as error:
         raise WrongUse(*mistakes(error, name=flag)) from error
+
+
+def check_track(track: Sequence[str], place: Path | None) -> None:
+    """Refuse trackers that are not known, and a folder that nothing would be written to."""
+    for name in track:
+        if name not in ("tensorboard", "mlflow"):
+            raise WrongUse(f"Invalid value for '--track': {name!r} must be tensorboard or mlflow.")
+    if place is not None and not track:
+        raise WrongUse("--track-dir has no effect without --track tensorboard or mlflow; give one, or leave it out.")
 
 
 def open_run(path: Path, trust_code: bool = False) -> "RunFolder":

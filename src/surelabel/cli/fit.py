@@ -164,15 +164,21 @@ def command(
     checkpoint_minutes: float | None = _run(
         "How often a network in training is written to the run's folder, so that a crash loses no more.", default=5
     ),
+    track: list[str] | None = options.TRACK,
+    track_dir: Path | None = options.TRACK_DIR,
     quiet: bool = _run("Print nothing but warnings and errors.", "--quiet", value=False),
 ) -> None:
     """Train on labeled samples and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     started = time.monotonic()
     check_options(given)
+    options.check_track(track or (), track_dir)
+    from surelabel.runs.tracking import trackers
+
     reference = data_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
-    run_settings(given, reference, "single", 2)
+    early = run_settings(given, reference, "single", 2)
+    trackers(track or (), out, early, track_dir)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     with shown_decoding(quiet):
         loaded = reference.load()
@@ -188,7 +194,8 @@ def command(
     held_out = {name: len(pair[1]) for name, pair in parts.items() if pair is not None}
 
     def begin(**progress: Any) -> "Iterator[RoundRecord]":
-        records = start(out, settings, data=loaded, **progress)
+        told = trackers(track or (), out, settings, track_dir)
+        records = start(out, settings, data=loaded, callbacks=told, **progress)
         if not quiet:  # only now is nothing left that could be refused
             tell_found(reference, loaded)
         return records

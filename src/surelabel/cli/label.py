@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from surelabel.cli import _options as options
 from surelabel.cli import _samples
 from surelabel.cli._console import err, warn
+from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
     from surelabel.data.source import Source
+    from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
 
-EXAMPLES = ("surelabel label runs/iris pool.csv --out labels.csv",)
+EXAMPLES = (
+    "surelabel label runs/iris pool.csv --out labels.csv",
+    "surelabel label runs/photos photos/ --format label-studio --out tasks.json",
+)
 
 _OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
 
@@ -21,6 +26,12 @@ def command(
     run: Path = options.RUN,
     file: Path = options.SAMPLES,
     out: Path | None = options.OUT,
+    format: Literal["table", "label-studio"] = options.option(
+        "A table, or tasks for Label Studio: a .json file, and its labeling .xml beside it.", value="table"
+    ),
+    prefix: str | None = options.option(
+        "Of files in Label Studio: what stands before their paths in the folder.", default="/data/local-files/?d="
+    ),
     entries: bool = options.ENTRIES,
     id: str | None = options.ID,
     on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
@@ -31,13 +42,15 @@ def command(
 ) -> None:
     """Label samples, and mark the labels that the model is sure of.
 
-    The columns are id, label, confidence, uncertainty, selected and ruled_out.
+    The columns are id, label, confidence, uncertainty, selected, ruled_out, round.
     A label is selected as "positive" if its confidence and uncertainty pass the
     run's thresholds. "negative" says only that the sample is taken to be none of
     the classes in ruled_out, which stand with | between them. All others are
-    "none". Class balance plays no part. Where the file has the run's label
-    column, a last column, given, holds the labels in it: they are yours, and the
-    others are what the model says of these rows too.
+    "none". Class balance plays no part. The round is the first of those that
+    learned from the sample's label without a break up to the last; it is empty
+    where the last did not, and for samples outside of the run's pool. Where the
+    file has the run's label column, a last column, given, holds the labels in it:
+    they are yours, and the others are what the model says of these rows too.
 
     Selected does not mean right. The last lines on standard error say how often
     selected labels are right, with a 95 % interval: by the validation set or by
@@ -55,9 +68,14 @@ def command(
     """
     from surelabel.report.held_out import selected_lines
 
+    for_people = format == "label-studio"
+    if for_people:
+        check_label_studio(out, force, {"--entries": entries, "--excel-safe": excel_safe})
+    table = None if for_people else out
     folder = _samples.checked_run(
-        run, file, out, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe
+        run, file, table, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe
     )
+    check_prefix(prefix, folder.settings, for_people)
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
     learner = folder.learner(trusted=tuple(trust or ()))
     samples, given = _samples.read_samples(
@@ -65,11 +83,17 @@ def command(
     )
     network = 0 if folder.kept == "first" else folder.records()[-1].round
     pool = label_samples(learner, samples, folder.settings, network, folder.label_thresholds())
-    columns = label_columns(pool, folder.settings, entries)
-    if "given" in columns:
-        warn("the file's own labels are left out: a class is called 'given'.")
-        given = None
-    _samples.write({**columns, **_samples.given_column(given, folder.settings, entries)}, out, force, excel_safe)
+    rounds = round_cells(folder, pool.ids, file, id, entries)
+    own = _samples.given_column(given, folder.settings, entries)
+    if for_people:
+        assert out is not None
+        write_label_studio(folder, file, pool, {"round": rounds, **own}, out, prefix)
+    else:
+        columns = _samples.together(label_columns(pool, folder.settings, entries), {"round": rounds})
+        if "given" in columns:
+            warn("the file's own labels are left out: a class is called 'given'.")
+            own = {}
+        _samples.write({**columns, **own}, out, force, excel_safe)
     number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
     for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
@@ -107,3 +131,72 @@ def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = F
     table, _ = to_tables(pool, settings.classes)
     columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
     return columns if multi else {**columns, "ruled_out": _samples.name_cells(pool.selection.negative, settings)}
+
+
+def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:
+    """Return since which round each sample's label was learned from, as an Arrow array with nulls.
+
+    Samples of the pool are known by their names. Numbers of rows are names in the run's own file alone.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from surelabel.data.tables import content_hash
+
+    width, data = len(folder.settings.classes) if entries else 1, folder.settings.data
+    since = np.full((len(ids), width), -1, dtype=np.int64)
+    if folder.has_pool:
+        of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
+        named = [bool(column) or of_pool.dtype.kind not in "iu"]
+        named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
+        same = named[0] == named[1] and (named[0] or content_hash(file) == getattr(data, "sha256", None))
+        place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
+        rows = np.array([place.get(str(name), -1) for name in np.asarray(ids).tolist()], dtype=np.int64)
+        since[rows >= 0] = folder.selected_since(entries).reshape(-1, width)[rows[rows >= 0]]
+    flat = since.ravel()
+    return pa.array(flat, mask=flat < 0)
+
+
+def check_label_studio(out: Path | None, force: bool, without_effect: dict[str, bool]) -> None:
+    """Refuse what cannot be written as tasks, before anything is read."""
+    if out is None:
+        raise WrongUse("--format label-studio writes two files; name the first: --out tasks.json.")
+    for flag in (flag for flag, given in without_effect.items() if given):
+        raise WrongUse(f"{flag} has no effect with --format label-studio; leave it out.")
+    options.check_output(out, force, endings=(".json",))
+    options.check_output(out.with_suffix(".xml"), force, endings=(".xml",))
+
+
+def check_prefix(prefix: str | None, settings: "RunSettings", for_people: bool) -> None:
+    """Refuse a prefix that nothing would have."""
+    from surelabel.kinds.folder import FolderData
+
+    if prefix is not None and not (for_people and isinstance(settings.data, FolderData)):
+        raise WrongUse("--prefix has no effect: it is for the files of a folder in Label Studio; leave it out.")
+
+
+def write_label_studio(
+    folder: "RunFolder", file: Path, pool: "PoolLabels", more: dict[str, Any], out: Path, prefix: str | None
+) -> None:
+    """Write the tasks, and the labeling configuration beside them."""
+    from surelabel.kinds.folder import FolderData
+    from surelabel.runs import label_studio
+    from surelabel.runs.files import write_files
+
+    settings, task = folder.settings, folder.settings.config.task
+    kind = settings.data.of if isinstance(settings.data, FolderData) else None
+    tag = label_studio.tag_of(kind)
+    if kind is None:
+        shown: Any = label_studio.table_rows(file, len(pool))
+    else:
+        shown = label_studio.addresses(pool.ids.tolist(), label_studio.PREFIX if prefix is None else prefix)
+    selected = label_columns(pool, settings)["selected"]
+    columns = {"id": pool.ids.tolist(), "selected": selected, **more}
+    plain = {name: values.to_pylist() if hasattr(values, "to_pylist") else values for name, values in columns.items()}
+    version = f"surelabel round {folder.num_rounds - 1}, model {folder.model_hash[:12]}"
+    made = label_studio.tasks(pool, settings.classes, shown, tag, version, plain)
+    label_studio.check_tasks(made, settings.classes, task)
+    config = label_studio.labeling_config(settings.classes, task, tag)
+    write_files({out.with_suffix(".xml"): config + b"\n", out: label_studio.tasks_bytes(made)})
+    where = f"{out}, and their labeling configuration in {out.with_suffix('.xml')}"
+    err.print(f"{len(made)} tasks are in {where}.", markup=False, soft_wrap=True)

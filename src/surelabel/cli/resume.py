@@ -26,17 +26,22 @@ def command(
         "the run that are gone are looked for beside it.",
         metavar="FILE or FOLDER",
     ),
+    track: list[str] | None = options.TRACK,
+    track_dir: Path | None = options.TRACK_DIR,
     trust_code: bool = options.TRUST_CODE,
     quiet: bool = options.QUIET,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
     if data is not None:
         options.check_path("--data", data)
+    options.check_track(track or (), track_dir)
     folder = options.open_run(run)
     from surelabel.runs.session import resume
+    from surelabel.runs.tracking import trackers
 
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
         config = folder.settings.limited(**limits).config
-    begin = functools.partial(resume, run, data=data, trust_code=trust_code, **limits)
+    told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds)
+    begin = functools.partial(resume, run, data=data, trust_code=trust_code, callbacks=told, **limits)
     follow(begin, run, config, done=folder.num_rounds, trust_code=trust_code, quiet=quiet)

@@ -252,6 +252,20 @@ def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence:
     return replace(pool, positive=positive)
 
 
+def selected_since(since: Index, selected: Mask, round: int) -> Index:
+    """Return since which round labels are selected without a break; -1: not now.
+
+    Args:
+        since: the same one round earlier; 0 or -1: not then.
+        selected: whether this round learned from the label, of since's shape.
+        round: its number.
+
+    >>> selected_since(np.array([-1, 1, 1]), np.array([True, True, False]), 2).tolist()
+    [2, 1, -1]
+    """
+    return np.where(selected, np.where(since > 0, since, round), -1)
+
+
 def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
     """Refuse a chunk that is not of these samples, in order: labels would go to the wrong ones."""
     shape = (len(ids), num_classes)

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,25 @@ def checksum(data: bytes) -> str:
 
 def write_file(path: Path, data: bytes) -> str:
     """Put `data` at `path`, whole or not at all, also through a power failure; return its checksum."""
-    temporary = temporary_name(path)
+    write_files({path: data})
+    return checksum(data)
+
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Put several files in their places, once all of them are on the disk under temporary names."""
+    path = next(iter(contents))
     try:
-        _write(temporary, data)
-        temporary.replace(path)
-        flush_folder(path.parent)
+        for path, data in contents.items():
+            _write(temporary_name(path), data)
+        for path in contents:
+            temporary_name(path).replace(path)
+            flush_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        for written in contents:
+            with contextlib.suppress(OSError):
+                temporary_name(written).unlink(missing_ok=True)
         remedy = "Nothing is lost: free some space or allow writing, then try again"
         raise RunError(f"File '{path}' could not be written ({error.strerror}). {remedy}.") from error
-    return checksum(data)
 
 
 def damaged(path: Path, reason: object, remedy: str = RESTORE) -> DamagedFileError:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from surelabel.data.pool import PoolLabels
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.data.pool import PoolLabels, selected_since
 from surelabel.data.run_data import RunData, TableData
 from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
@@ -123,6 +126,23 @@ class RunFolder:
         """Return the pool as this round's network labels it, with the next round's selection."""
         return self._labels(round, POOL, NEGATIVES)
 
+    def selected_since(self, entries: bool = False) -> npt.NDArray[np.int64]:
+        """Return since which round the label of each sample of the pool is learned from without a break, (N,).
+
+        -1: the last round did not learn from it. A sample with several labels counts while it has a positive one.
+
+        Args:
+            entries: several labels a sample: tell it of each class, present or absent, (N, C).
+        """
+        first = self.pool(0)
+        since = np.full((len(first), first.negative.num_classes) if entries else len(first), -1, dtype=np.int64)
+        for round in range(1, self.num_rounds):
+            pool = self.pool(round - 1)
+            by_sample = pool.positive.reshape(len(pool), -1).any(axis=1)
+            chosen = np.asarray(pool.positive | pool.negative[:] if entries else by_sample)
+            since = selected_since(since, chosen, round)
+        return since
+
     def validation(self, round: int = -1) -> PoolLabels:
         """Return the validation set as this round's network labels it."""
         return self._labels(round, VALIDATION, VALIDATION_NEGATIVES)
@@ -232,6 +252,11 @@ class RunFolder:
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
         return self._read(self._entry(round), self._model_file(round))
+
+    @property
+    def model_hash(self) -> str:
+        """The SHA-256 of the last round's model file, in hexadecimal."""
+        return str(self._entry(-1)["files"][self._model_file(-1)])
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""

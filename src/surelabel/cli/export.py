@@ -1,0 +1,61 @@
+"""`surelabel export`: the run's last model as a file that other programs run, tried before it is written."""
+
+import json
+from pathlib import Path
+
+from surelabel.cli import _options as options
+from surelabel.cli._console import say, warn
+from surelabel.cli._rounds import shown_decoding
+from surelabel.errors import DataError, RunError
+
+EXAMPLES = (
+    "surelabel export runs/iris --out model.onnx",
+    "surelabel export runs/iris --out model.pt2",
+)
+
+_ENDINGS = (".onnx", ".pt2")
+
+
+def command(
+    run: Path = options.RUN,
+    out: Path = options.option("An .onnx file, or a .pt2 file of torch.export.", value=...),
+    trust: list[str] | None = options.TRUST,
+    trust_code: bool = options.TRUST_CODE,
+    force: bool = options.option("Replace the output files if they are there.", "--force", value=False),
+) -> None:
+    """Write the last model to a file for other programs, with its preprocessing inside.
+
+    It takes samples as the run stores them, a batch of any size, and gives the
+    probability of each class. Normalization is inside; how files are read, the
+    names of the columns and of the classes are in the file's metadata and beside
+    it, in a .json file. A model card is in an .md file beside it.
+
+    The file is run on samples of the run's data and compared with what 'predict'
+    gives. One that differs by more than 0.0001 is not written.
+    """
+    options.check_output(out, force, endings=_ENDINGS)
+    beside = {ending: out.with_suffix(ending) for ending in (".json", ".md")}
+    for path in beside.values():
+        if path.exists() and not force:
+            raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+    folder = options.open_run(run, trust_code)
+    if not folder.num_rounds:
+        raise RunError(f"The run in '{run}' has no finished round; go on with it: surelabel resume {run}.")
+    from surelabel.report.card import model_card
+    from surelabel.runs.export import TOLERANCE, export
+    from surelabel.runs.files import write_files
+
+    with shown_decoding():
+        made = export(folder, out.suffix.lower(), trusted=tuple(trust or ()))
+    about = {"file": out.name, **made.description}
+    contents = {
+        beside[".json"]: json.dumps(about, indent=2, ensure_ascii=False).encode() + b"\n",
+        beside[".md"]: model_card(folder, out.name, made.description).encode(),
+        out: made.content,
+    }
+    write_files(contents)
+    if made.missing is not None:
+        warn(f"the run's data could not be read, so random numbers were tried instead: {made.missing}")
+    of = f"{made.number} samples of {made.of}" if made.missing is None else f"{made.number} samples of random numbers"
+    say(f"Compared with predict on {of}: the largest difference is {made.difference:.1g} ({TOLERANCE:g} is allowed).")
+    say(f"The model is in {out}, what it takes and gives in {beside['.json']}, its card in {beside['.md']}.")

@@ -1,0 +1,171 @@
+"""Pseudo-labels as Label Studio's tasks, for people to review: JSON with a prediction each, and the labeling XML.
+
+A task is `{"data": {...}, "predictions": [{"model_version", "score", "result": [...]}]}`. The score is the confidence,
+which Label Studio sorts by; the uncertainty, which it has no place for, is in the data, which it can sort by too.
+"""
+
+import csv
+import gzip
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from surelabel.core.labels import Task
+from surelabel.data.pool import PoolLabels
+from surelabel.errors import DataError
+
+PREFIX = "/data/local-files/?d="
+"""Where Label Studio serves files of its own machine from."""
+_CHOICES, _OBJECT = "label", "sample"
+_TAGS = {"pictures": "Image", "sounds": "Audio", "video": "Video"}
+_FIELDS = {"Image": "image", "Audio": "audio", "Video": "video", "Text": "text", "Table": "row"}
+_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+
+
+def tag_of(kind: str | None) -> str:
+    """Return the tag that shows samples of a kind; None: rows of a table."""
+    return "Table" if kind is None else _TAGS.get(kind, "Text")
+
+
+def labeling_config(classes: Sequence[str], task: Task, tag: str) -> bytes:
+    """Return the labeling configuration: how a sample is shown, and the classes to choose from.
+
+    >>> print(labeling_config(["cat", "dog"], "single", "Image").decode())
+    <View>
+      <Image name="sample" value="$image" />
+      <Choices name="label" toName="sample" choice="single">
+        <Choice value="cat" />
+        <Choice value="dog" />
+      </Choices>
+    </View>
+    """
+    view = ElementTree.Element("View")
+    ElementTree.SubElement(view, tag, name=_OBJECT, value=f"${_FIELDS[tag]}")
+    choice = "single" if task == "single" else "multiple"
+    choices = ElementTree.SubElement(view, "Choices", name=_CHOICES, toName=_OBJECT, choice=choice)
+    for name in classes:
+        if any(ord(letter) < 32 and letter not in "\t\n\r" for letter in name):
+            raise DataError(f"The class {name!r} holds a character that no XML file can; rename it.")
+        ElementTree.SubElement(choices, "Choice", value=name)
+    ElementTree.indent(view)
+    return bytes(ElementTree.tostring(view, encoding="utf-8"))
+
+
+def tasks(
+    pool: PoolLabels,
+    classes: Sequence[str],
+    shown: Sequence[Any],
+    tag: str,
+    model_version: str,
+    more: Mapping[str, Sequence[Any]],
+) -> list[dict[str, Any]]:
+    """Return a task for each sample.
+
+    Args:
+        pool: the samples as the run's network labels them.
+        classes: their names, C.
+        shown: of each sample what the tag shows: an address, or the cells of its row.
+        tag: of `tag_of`.
+        model_version: which model it was.
+        more: columns that go into the data beside the sample: its id, its round and others, (N,) each.
+    """
+    made = []
+    for row in range(len(pool)):
+        found, score, uncertainty = _label(pool, row, classes)
+        data = {name: values[row] for name, values in more.items()}
+        data |= {"uncertainty": uncertainty, _FIELDS[tag]: shown[row]}
+        choices = {"id": "label", "from_name": _CHOICES, "to_name": _OBJECT, "type": "choices"}
+        result = [{**choices, "value": {"choices": found}}] if found else []
+        prediction = {"model_version": model_version, "score": min(max(score, 0.0), 1.0), "result": result}
+        made.append({"data": data, "predictions": [prediction]})
+    return made
+
+
+def check_tasks(made: Sequence[Mapping[str, Any]], classes: Sequence[str], task: Task) -> None:
+    """Refuse tasks that would mean something else: two choices of one class are imported without a word.
+
+    Raises:
+        AssertionError: where a prediction does not fit the labeling configuration.
+    """
+    for one in made:
+        for prediction in one["predictions"]:
+            chosen = [choice for part in prediction["result"] for choice in part["value"]["choices"]]
+            assert set(chosen) <= set(classes), chosen
+            assert len(set(chosen)) == len(chosen), chosen
+            assert task == "multi" or len(chosen) == 1, chosen
+            assert 0 <= prediction["score"] <= 1, prediction["score"]
+
+
+def tasks_bytes(made: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return tasks as a JSON file; numbers that are none, which JSON has no word for, are null."""
+    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def addresses(ids: Sequence[Any], prefix: str = PREFIX) -> list[str]:
+    """Return the addresses of files: the prefix and the path; in addresses of the web, what has a meaning is escaped.
+
+    >>> addresses(["cats/a b&c.png"]), addresses(["a b.png"], "s3://bucket/")
+    (['/data/local-files/?d=cats/a%20b%26c.png'], ['s3://bucket/a b.png'])
+    """
+    of_web = prefix.startswith(("/", "http://", "https://"))
+    return [prefix + (quote(str(name)) if of_web else str(name)) for name in ids]
+
+
+def table_rows(path: Path, number: int) -> list[dict[str, Any]]:
+    """Return the cells of each row of a table, by the names of the columns.
+
+    Args:
+        path: a .csv, .tsv or .parquet file that has been read as samples before.
+        number: how many rows it must have.
+    """
+    if not path.name.lower().endswith(_TABLES):
+        raise DataError(
+            f"File '{path}' has no named columns for Label Studio to show; give one of {', '.join(_TABLES)}."
+        )
+    found = _parquet_rows(path) if path.suffix.lower() == ".parquet" else list(_text_rows(path))
+    if len(found) != number:
+        raise DataError(f"File '{path}' has {len(found)} rows now, and {number} were labeled; try again.")
+    return found
+
+
+def _text_rows(path: Path) -> Iterator[dict[str, str]]:
+    packed = path.suffix.lower() == ".gz"
+    delimiter = "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
+    with gzip.open(path) if packed else path.open("rb") as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
+        records = (record for record in csv.reader(text, delimiter=delimiter) if record)
+        header = next(records)
+        for record in records:
+            yield dict(zip(header, record, strict=True))
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    return [{name: _plain(value) for name, value in row.items()} for row in pq.read_table(path).to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as JSON has it; what it has no word for, such as a date, is text."""
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _label(pool: PoolLabels, row: int, classes: Sequence[str]) -> tuple[list[str], float, Any]:
+    """Return a sample's classes, the confidence in them and the uncertainty; of several classes the least confident."""
+    uncertainty: Any = None if pool.uncertainty is None else pool.uncertainty[row]
+    if pool.label.ndim == 1:
+        of_label = None if uncertainty is None else float(uncertainty)
+        return [classes[pool.label[row]]], float(pool.confidence[row]), of_label
+    p = pool.confidence[row]
+    score = float(min(max(value, 1 - value) for value in p.tolist()))
+    by_class = None if uncertainty is None else dict(zip(classes, uncertainty.tolist(), strict=True))
+    return [classes[code] for code in pool.label[row].nonzero()[0]], score, by_class
