@@ -20,6 +20,7 @@ from surelabel.errors import DataError
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
+    from surelabel.kinds.backbones import BackboneSettings
     from surelabel.kinds.folder import FolderData
     from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "surelabel fit photos/ --out runs/photos",
     "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
+    "surelabel fit photos/ --backbone timm:resnet18 --pretrained resnet18.safetensors --out runs/photos",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
@@ -39,7 +41,7 @@ KIND_NAMES = ("pictures",)
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
-_OF_NETWORKS = "model pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
+_OF_NETWORKS = "model backbone pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
 _WITHOUT_EFFECT = {
     "estimator": _OF_NETWORKS.split(),
     "model": ["hidden", "dropout", "noise"],
@@ -112,8 +114,14 @@ def command(
     model: str | None = _model(
         "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
     ),
-    pretrained: Path | None = _model(
-        "The weights that every round begins with; the function of --model takes the file as 'pretrained'.",
+    backbone: list[str] | None = _model(
+        "A frozen network whose features, computed once, stand for the pictures: timm:NAME, torchvision:NAME, "
+        "transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the uncertainty.",
+        metavar="NAME",
+    ),
+    pretrained: list[str] | None = _model(
+        "The weights that every round begins with; the function of --model takes the file as 'pretrained'. Or the "
+        "weights of each --backbone, in their order; none: it takes no file.",
         metavar="FILE",
     ),
     estimator: str | None = _model(
@@ -181,10 +189,16 @@ def check_options(given: dict[str, Any]) -> None:
         raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
     if "balance_rounds" in given and given.get("balance", "none") == "none":
         raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
-    if "pretrained" in given and "model" not in given:
-        raise WrongUse("--pretrained needs --model, your network's function, such as surelabel.models.resnet:resnet50.")
+    pretrained = given.get("pretrained", [])
+    if pretrained and not {"model", "backbone"} & set(given):
+        remedy = "--model, your network's function, such as surelabel.models.resnet:resnet50, or --backbone"
+        raise WrongUse(f"--pretrained needs {remedy}.")
+    if "backbone" not in given and len(pretrained) > 1:
+        raise WrongUse(f"--pretrained names {len(pretrained)} files, and --model takes one; leave the others out.")
     refuse_existing(given["out"])
-    options.check_pretrained(given.get("pretrained"))
+    for file in pretrained:
+        if file != "none" or "backbone" not in given:
+            options.check_pretrained(Path(file))
 
 
 def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
@@ -194,7 +208,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
 
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("kind", "on_error")
+    without = ("id", "drop", "use") if is_folder else ("kind", "on_error", "backbone")
     for name in (name for name in without if name in given):
         raise WrongUse(
             f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
@@ -209,6 +223,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
         values |= {"validation": 0.0, "validation_path": Path(held_out)}
     if is_folder:
         values["of"] = kind_name(given["data"], given.get("kind"))
+        values["backbones"] = backbones(given)
     elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
         raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
     for name in ("labels_path", "test_path", "validation_path"):
@@ -216,6 +231,22 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
             (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
     with options.settings_from_options():
         return FolderData(**values) if is_folder else TableData(**values)
+
+
+def backbones(given: dict[str, Any]) -> "list[BackboneSettings]":
+    """Return the backbones that the options name."""
+    from surelabel.kinds.backbones import BackboneSettings
+
+    references, files = given.get("backbone", []), given.get("pretrained", [])
+    if "model" in given and files:
+        raise WrongUse("--pretrained could be for --model or for --backbone; let the function of --model name its own.")
+    if files and len(files) != len(references):
+        numbers = f"{len(files)} files for {len(references)} backbones"
+        raise WrongUse(f"--pretrained names {numbers}; give one for each, in their order, or none for one without.")
+    paths = [None if file == "none" else Path(file) for file in files or ["none"] * len(references)]
+    with options.settings_from_options():
+        pairs = zip(references, paths, strict=True)
+        return [BackboneSettings(reference=one, pretrained=path, device=given.get("device")) for one, path in pairs]
 
 
 def kind_name(path: Path, asked: str | None) -> str:
@@ -239,7 +270,8 @@ def run_settings(
     from surelabel.kinds.folder import FolderData
     from surelabel.settings import FitSettings, RunSettings
 
-    kind = KINDS[data.of] if isinstance(data, FolderData) else None
+    # Features of backbones are rows of numbers, as a table's are.
+    kind = KINDS[data.of] if isinstance(data, FolderData) and not data.backbones else None
     for name in ("hidden", "noise"):
         if kind is not None and name in given:
             raise WrongUse(f"{options.flag(name)} has no effect: it is of the network for tables; leave it out.")
@@ -256,8 +288,10 @@ def run_settings(
             learner: Any = fit.ensemble(given["estimator"])
         else:
             suits = None if kind is None or loaded is None else kind.network(loaded.labeled[0])
-            parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
-            learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters)
+            has_weights = "pretrained" in given and "backbone" not in given
+            parameters = {"pretrained": given["pretrained"][0]} if has_weights else {}
+            widths = [one.width for one in loaded.learned.get("backbones", ())] if loaded is not None else []
+            learner = fit.network(task, suits, widths, model=given.get("model"), model_parameters=parameters)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
         return RunSettings(config=config, learner=learner, data=data, **own)
@@ -276,6 +310,9 @@ def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
     shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
     more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
     say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
+    features = [f"{one.width} by {one.name}" for one in loaded.learned.get("backbones", ())]
+    if features:
+        say(f"Features: {', '.join(features)}.")
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
