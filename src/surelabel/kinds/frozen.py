@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from surelabel.base.references import call, failing, resolve
-from surelabel.base.text import damage_named
+from surelabel.base.text import damage_named, listed
 from surelabel.errors import DataError, InvalidInputError
 from surelabel.kinds.backbones import LIBRARIES, BackboneSettings, PictureInput, Takes
 
@@ -180,12 +180,12 @@ def _pictures_by_transformers(settings: BackboneSettings) -> tuple["nn.Module", 
 
         def __init__(self) -> None:
             super().__init__()
-            model = _transformer(settings, folder)
+            model, self.pools = _transformer(settings, folder)
             self.model = getattr(model, "vision_model", model)  # of a model that takes pictures and texts
 
         def forward(self, x: "Tensor") -> "Tensor":
             found = self.model(pixel_values=x)
-            pooled: Tensor | None = getattr(found, "pooler_output", None)
+            pooled: Tensor | None = getattr(found, "pooler_output", None) if self.pools else None
             return found.last_hidden_state.mean(1) if pooled is None else pooled.flatten(1)
 
     return Pooled(), shown
@@ -199,7 +199,7 @@ def _texts_by_transformers(settings: BackboneSettings) -> Callable[[Sequence[str
     folder, device = Path(settings.reference.partition(":")[2]), _device(settings)
     with failing(f"The backbone {settings.reference!r} cannot be made", "Check the folder's files."):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        network = _transformer(settings, folder).to(device).eval()
+        network = _transformer(settings, folder)[0].to(device).eval()
     most = min(tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", MOST_TOKENS))
 
     @torch.inference_mode()
@@ -212,11 +212,17 @@ def _texts_by_transformers(settings: BackboneSettings) -> Callable[[Sequence[str
     return compute
 
 
-def _transformer(settings: BackboneSettings, folder: Path) -> Any:
+def _transformer(settings: BackboneSettings, folder: Path) -> tuple[Any, bool]:
+    """Return a folder's network, and whether the folder has the weights of a layer that pools; refuse other gaps."""
     transformers = _imported("transformers", settings)
     # Weights as safetensors and no code of the folder's own: nothing in it is executed.
     options = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
-    return transformers.AutoModel.from_pretrained(folder, **options)
+    network, found = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **options)
+    # What is missing is drawn at random: every process would have other features.
+    gaps = sorted(found["missing_keys"])
+    if others := [name for name in gaps if "pooler." not in name]:
+        raise DataError(f"Folder '{folder}' lacks weights of its network: {listed(others, 3)}; get the folder again.")
+    return network, not gaps
 
 
 def _imported(library: str, settings: BackboneSettings) -> Any:
@@ -225,9 +231,13 @@ def _imported(library: str, settings: BackboneSettings) -> Any:
     if library == "transformers":
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when it is imported
     try:
-        return importlib.import_module(library)
+        module = importlib.import_module(library)
     # Beside a torch of another kind torchvision fails with a RuntimeError.
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         problem = f"{settings.reference!r} needs the package {library}, which cannot be imported here ({reason})"
         raise DataError(f"{problem}; pip install 'surelabel[{LIBRARIES[library]}]'.") from error
+    if library == "transformers":
+        module.logging.disable_progress_bar()  # it would be drawn into ours
+        module.logging.set_verbosity_error()  # what is missing is told in our own words
+    return module
