@@ -14,14 +14,15 @@ from surelabel.base.text import listed
 from surelabel.cli import _options as options
 from surelabel.cli._console import say, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._packed import backbones, packed_reference
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
-    from surelabel.kinds.backbones import BackboneSettings
     from surelabel.kinds.folder import FolderData
+    from surelabel.kinds.packed import PackedData
     from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
 
@@ -60,7 +61,8 @@ def command(
     data: Path = typer.Argument(
         metavar="DATA",
         help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part; or a folder of files, CLASS/... and "
-        "unlabeled/...",
+        "unlabeled/...; or pictures in a column of a .parquet file, a folder saved by Hugging Face datasets, or .tar "
+        "shards.",
     ),
     kind: str | None = _data(f"What the files of a folder are: {', '.join(KIND_NAMES)}.", default="the most common"),
     label: list[str] | None = _data(
@@ -201,11 +203,14 @@ def check_options(given: dict[str, Any]) -> None:
             options.check_pretrained(Path(file))
 
 
-def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
+def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedData":
     """Return the reference to the files that the options name."""
+    from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
     from surelabel.kinds.folder import FolderData
 
+    if is_packed(given["data"]):
+        return packed_reference(given)
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
     without = ("id", "drop", "use") if is_folder else ("kind", "on_error", "backbone")
@@ -233,22 +238,6 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
         return FolderData(**values) if is_folder else TableData(**values)
 
 
-def backbones(given: dict[str, Any]) -> "list[BackboneSettings]":
-    """Return the backbones that the options name."""
-    from surelabel.kinds.backbones import BackboneSettings
-
-    references, files = given.get("backbone", []), given.get("pretrained", [])
-    if "model" in given and files:
-        raise WrongUse("--pretrained could be for --model or for --backbone; let the function of --model name its own.")
-    if files and len(files) != len(references):
-        numbers = f"{len(files)} files for {len(references)} backbones"
-        raise WrongUse(f"--pretrained names {numbers}; give one for each, in their order, or none for one without.")
-    paths = [None if file == "none" else Path(file) for file in files or ["none"] * len(references)]
-    with options.settings_from_options():
-        pairs = zip(references, paths, strict=True)
-        return [BackboneSettings(reference=one, pretrained=path, device=given.get("device")) for one, path in pairs]
-
-
 def kind_name(path: Path, asked: str | None) -> str:
     """Return the name of the kind that a folder's files are of: the one asked for, or the most common."""
     from surelabel.kinds import KINDS, guess
@@ -260,18 +249,18 @@ def kind_name(path: Path, asked: str | None) -> str:
 
 def run_settings(
     given: dict[str, Any],
-    data: "TableData | FolderData",
+    data: "TableData | FolderData | PackedData",
     task: "Task",
     num_classes: int,
     loaded: "RunData | None" = None,
 ) -> "RunSettings":
     """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
+    from surelabel.data.run_data import TableData
     from surelabel.kinds import KINDS
-    from surelabel.kinds.folder import FolderData
     from surelabel.settings import FitSettings, RunSettings
 
     # Features of backbones are rows of numbers, as a table's are.
-    kind = KINDS[data.of] if isinstance(data, FolderData) and not data.backbones else None
+    kind = KINDS[data.of] if not isinstance(data, TableData) and not data.backbones else None
     for name in ("hidden", "noise"):
         if kind is not None and name in given:
             raise WrongUse(f"{options.flag(name)} has no effect: it is of the network for tables; leave it out.")
@@ -297,7 +286,7 @@ def run_settings(
         return RunSettings(config=config, learner=learner, data=data, **own)
 
 
-def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
+def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -> None:
     """Print what was found: how many samples and labels there are, and of which classes."""
     import numpy as np
 
@@ -363,7 +352,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
     if not single:
         yield from one_sided(codes, data.classes)
     shape = as_source("labeled", data.labeled[0]).sample_shape
-    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or given["data"].is_dir()):
+    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or "reading" in data.learned):
         remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
         yield f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; {remedy}."
 
