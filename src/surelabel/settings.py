@@ -17,6 +17,7 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.kind import Network
+from surelabel.kinds.packed import PackedData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
 
@@ -125,12 +126,16 @@ class FitSettings(FitDefaults):
         """Return how a network is trained."""
         return TrainingSettings(**self._values(TrainingSettings, task, labeled_batch_size=(0, self.batch_size)))
 
-    def network(self, task: Task, suits: Network | None = None, **named: Any) -> TorchLearnerSettings:
+    def network(
+        self, task: Task, suits: Network | None = None, widths: Sequence[int] = (), **named: Any
+    ) -> TorchLearnerSettings:
         """Return the settings of a network.
 
         Args:
             task: "single" or "multi".
             suits: the network that suits the kind of the samples; None: the one for tables.
+            widths: how many features each of several backbones has: each gets a small network of its own, and the
+                spread over them is the uncertainty.
             named: other settings, such as those of a network of your own, `model="nets.py:make"`.
         """
         values = self._values(TorchLearnerSettings, task) | named
@@ -140,6 +145,10 @@ class FitSettings(FitDefaults):
             if values.get("model") is None:
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}
+        if len(widths) > 1 and values.get("model") is None:
+            own = {name: values[name] for name in ("hidden", "dropout", "noise")}
+            values |= {"model": "surelabel.models.heads:heads", "model_parameters": {"widths": tuple(widths), **own}}
+            values |= {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": len(widths)}}
         if values.get("model") is not None:
             values = {
                 name: value for name, value in values.items() if name not in ("hidden", "dropout", "noise", "together")
@@ -202,7 +211,7 @@ class RunSettings(Settings):
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
-    data: Annotated[TableData | FolderData | FunctionData, Field(discriminator="kind")] | None = None
+    data: Annotated[TableData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None = None
     classes: tuple[str, ...] = ()
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None

@@ -31,6 +31,8 @@ from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import RunError, UnsignedRunWarning, UntrustedCodeError
 from surelabel.kinds import linear
+from surelabel.kinds.backbones import BackboneSettings
+from surelabel.kinds.frozen import open_backbone
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.reproduce.digits import Job, run_jobs
@@ -595,14 +597,13 @@ def texts_within(kind: Any) -> bool:
     return kind is str or (get_origin(kind) is not Literal and any(map(texts_within, get_args(kind))))
 
 
-REFERENCES = {"model", "uncertainty", "method", "stochastic_layers", "estimator", "function"}
+REFERENCES = {"model", "uncertainty", "method", "stochastic_layers", "estimator", "function", "reference"}
 PLAIN_TEXTS = {
     *("model_hash", "pretrained_hash", "uncertainty_hash", "method_hash", "layer_hashes", "estimator_hash", "sha256"),
     *("labels_sha256", "test_sha256", "validation_sha256", "fingerprint"),
     *("model_parameters", "uncertainty_parameters", "method_parameters", "parameters", "arguments"),
     *("device", "name", "classes", "feature_names"),
-    *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled"),
-    *("of", "group", "skipped"),
+    *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled", "group", "of", "skipped"),
 }
 
 
@@ -637,6 +638,9 @@ class stochastic_layers(torch.nn.Module):
 
 class method(UPSMethod):
     pass
+
+def reference():
+    return torch.nn.Flatten()
 """
 
 
@@ -646,7 +650,7 @@ def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: p
         return resolve(reference, *expected)
 
     resolved: set[str] = set()
-    for module in ("learners.settings", "data.run_data"):
+    for module in ("learners.settings", "data.run_data", "kinds.frozen"):
         monkeypatch.setattr(f"surelabel.{module}.resolve", noted)
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "weights.pth").touch()
@@ -660,10 +664,12 @@ def test_every_reference_that_is_resolved_is_told(tmp_path: Path, monkeypatch: p
         device="cpu",
     ).pinned()
     classifier, data = SklearnLearnerSettings(estimator=own["estimator"]), FunctionData(function=own["function"])
-    uses = [
+    backbone = BackboneSettings(reference=own["reference"]).pinned()
+    uses: list[tuple[Any, Any]] = [
         (network, (lambda: network.build("single"), network.fit_settings, network.for_trained_network)),
         (classifier, (lambda: classifier.build("single"),)),
         (data, (data.load,)),
+        (backbone, (lambda: open_backbone(backbone, "pictures"),)),
     ]
     for settings, calls in uses:
         resolved.clear()
@@ -683,6 +689,6 @@ def test_only_what_is_known_here_resolves_references() -> None:
         if isinstance(node, ast.ImportFrom) and node.module == "surelabel.base.references"
         if any(alias.name == "resolve" for alias in node.names)
     ]
-    settings = ["data/run_data.py", "learners/settings.py"]
+    settings = ["data/run_data.py", "kinds/frozen.py", "learners/settings.py"]
     commands = ["reproduce/entries.py", "reproduce/paper.py"]
     assert sorted(importing) == sorted([*settings, *commands])

@@ -35,6 +35,7 @@ def _references(names: Mapping[str, str]) -> frozenset[str]:
 NETWORKS = _references(
     {
         "surelabel.models.cnn13": "CNN13 cnn13",
+        "surelabel.models.heads": "heads",
         "surelabel.models.image": "SmallImageNetwork small_image_network",
         "surelabel.models.pooled": "PooledNetwork pooled_network",
         "surelabel.models.resnet": "ResNet resnet50",

@@ -68,7 +68,7 @@ def shown_work(unit: str, quiet: bool = False) -> "Iterator[Report]":
                 say(f"{done}/{total} {unit}: {what}")
 
         # A terminal has room for one display: decoding is told beside this bar.
-        with watched(lambda what, done, total: shown.update(task, description=f"decoding {what} {done}/{total}")):
+        with watched(lambda what, done, total: shown.update(task, description=f"{_work(what)} {done}/{total}")):
             yield update
 
 
@@ -78,10 +78,15 @@ def shown_decoding(quiet: bool = False) -> Iterator[None]:
     from surelabel.data.decoding import watched
 
     def update(what: str, done: int, total: int) -> None:
-        show(f"decoding {what}", done, total)
+        show(_work(what), done, total)
 
     with shown_work("files", quiet) as show, watched(update):
         yield
+
+
+def _work(what: str) -> str:
+    """Return what is done to samples before any round: they are decoded, or their features computed."""
+    return what if what.startswith("features") else f"decoding {what}"
 
 
 class RoundsDisplay:

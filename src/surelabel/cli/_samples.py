@@ -29,7 +29,10 @@ def checked_run(
     run: Path, file: Path, out: Path | None, *, entries: bool, trust_code: bool, force: bool, excel_safe: bool
 ) -> "RunFolder":
     """Return the run; refuse missing files, files that would be overwritten, and options without effect."""
-    check_path("INPUT", file)
+    from surelabel.data.packed import is_packed
+
+    if not is_packed(file):
+        check_path("INPUT", file)
     check_output(out, force)
     if excel_safe and out is not None and out.suffix.lower() == ".parquet":
         raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
@@ -61,11 +64,21 @@ def read_samples(
         on_error: whether a file in a folder that cannot be read is skipped.
         texts: what the run has learned of texts, `RunFolder.texts`.
     """
+    from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
     from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
     from surelabel.kinds.folder import FolderData
+    from surelabel.kinds.packed import PackedData
 
+    if isinstance(settings.data, PackedData):
+        if not is_packed(path):
+            forms = "a .parquet file with them, a folder saved by datasets, or .tar shards"
+            raise WrongUse(
+                f"Invalid value for 'INPUT': '{path}' has no packed pictures, as the run's are; name {forms}."
+            )
+        with shown_decoding(quiet=False):
+            return settings.data.read(path, on_error, id_column), None
     if isinstance(settings.data, FolderData):
         if id_column is not None:
             raise WrongUse("--id has no effect: the files of a folder are named by their paths; leave it out.")

@@ -15,6 +15,7 @@ from surelabel.base.text import listed
 from surelabel.cli import _options as options
 from surelabel.cli._console import say, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._packed import backbones, packed_reference
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.errors import DataError
 
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from surelabel.core.labels import Task
     from surelabel.data.run_data import RunData, TableData
     from surelabel.kinds.folder import FolderData
+    from surelabel.kinds.packed import PackedData
     from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
 
 EXAMPLES = (
     "surelabel fit photos/ --out runs/photos",
     "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
+    "surelabel fit photos/ --backbone timm:resnet18 --pretrained resnet18.safetensors --out runs/photos",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
@@ -44,7 +47,7 @@ TABLE_KINDS = ("tables", "texts")
 _DEFAULTS = FitDefaults()
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
-_OF_NETWORKS = "model pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
+_OF_NETWORKS = "model backbone pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
 _WITHOUT_EFFECT = {
     "estimator": _OF_NETWORKS.split(),
     "model": ["hidden", "dropout", "noise"],
@@ -64,7 +67,8 @@ def command(
     data: Path = typer.Argument(
         metavar="DATA",
         help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part; or a folder of files, CLASS/... and "
-        "unlabeled/...",
+        "unlabeled/...; or pictures in a column of a .parquet file, a folder saved by Hugging Face datasets, or .tar "
+        "shards.",
     ),
     kind: str | None = _data(
         f"What the files of a folder are: {', '.join(KIND_NAMES)}; or a file's rows: {', '.join(TABLE_KINDS)}. With "
@@ -136,8 +140,14 @@ def command(
     model: str | None = _model(
         "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
     ),
-    pretrained: Path | None = _model(
-        "The weights that every round begins with; the function of --model takes the file as 'pretrained'.",
+    backbone: list[str] | None = _model(
+        "A frozen network whose features, computed once, stand for the pictures: timm:NAME, torchvision:NAME, "
+        "transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the uncertainty.",
+        metavar="NAME",
+    ),
+    pretrained: list[str] | None = _model(
+        "The weights that every round begins with; the function of --model takes the file as 'pretrained'. Or the "
+        "weights of each --backbone, in their order; none: it takes no file.",
         metavar="FILE",
     ),
     estimator: str | None = _model(
@@ -219,20 +229,29 @@ def check_options(given: dict[str, Any]) -> None:
     if "max_label_error" in given and "validation" not in given:
         why = "cross-validation does not tell, as each fold has models of its own"
         raise WrongUse(f"--max-label-error needs held-out labels ({why}); hold some out: --validation 0.3.")
-    if "pretrained" in given and "model" not in given:
-        raise WrongUse("--pretrained needs --model, your network's function, such as surelabel.models.resnet:resnet50.")
+    pretrained = given.get("pretrained", [])
+    if pretrained and not {"model", "backbone"} & set(given):
+        remedy = "--model, your network's function, such as surelabel.models.resnet:resnet50, or --backbone"
+        raise WrongUse(f"--pretrained needs {remedy}.")
+    if "backbone" not in given and len(pretrained) > 1:
+        raise WrongUse(f"--pretrained names {len(pretrained)} files, and --model takes one; leave the others out.")
     refuse_existing(given["out"])
-    options.check_pretrained(given.get("pretrained"))
+    for file in pretrained:
+        if file != "none" or "backbone" not in given:
+            options.check_pretrained(Path(file))
 
 
-def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
+def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedData":
     """Return the reference to the files that the options name."""
+    from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
     from surelabel.kinds.folder import FolderData
 
+    if is_packed(given["data"]):
+        return packed_reference(given)
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("on_error",)
+    without = ("id", "drop", "use") if is_folder else ("on_error", "backbone")
     for name in (name for name in without if name in given):
         raise WrongUse(
             f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
@@ -247,6 +266,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData":
         values |= {"validation": 0.0, "validation_path": Path(held_out)}
     if is_folder:
         values["of"] = kind_name(given["data"], given.get("kind"))
+        values["backbones"] = backbones(given)
     elif given.get("kind", "tables") not in TABLE_KINDS:
         raise WrongUse(
             f"Invalid value for '--kind': '{given['data']}' is a file, so it must be one of {', '.join(TABLE_KINDS)}; "
@@ -272,18 +292,19 @@ def kind_name(path: Path, asked: str | None) -> str:
 
 def run_settings(
     given: dict[str, Any],
-    data: "TableData | FolderData",
+    data: "TableData | FolderData | PackedData",
     task: "Task",
     num_classes: int,
     loaded: "RunData | None" = None,
 ) -> "RunSettings":
     """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
+    from surelabel.data.run_data import TableData
     from surelabel.kinds import KINDS
-    from surelabel.kinds.folder import FolderData
     from surelabel.kinds.tables import defaults_for, scaled_together
     from surelabel.settings import ComparisonSettings, FitSettings, RunSettings
 
-    kind = KINDS[data.of] if isinstance(data, FolderData) else None
+    # Features of backbones are rows of numbers, as a table's are.
+    kind = KINDS[data.of] if not isinstance(data, TableData) and not data.backbones else None
     columns = () if loaded is None else loaded.learned.get("columns") or ()
     for name in ("hidden", "noise"):
         if kind is not None and name in given:
@@ -301,9 +322,11 @@ def run_settings(
             learner: Any = fit.ensemble(given["estimator"])
         else:
             suits = None if kind is None or loaded is None else kind.network(loaded.labeled[0])
-            parameters = {"pretrained": str(given["pretrained"])} if "pretrained" in given else {}
+            has_weights = "pretrained" in given and "backbone" not in given
+            parameters = {"pretrained": given["pretrained"][0]} if has_weights else {}
+            widths = [one.width for one in loaded.learned.get("backbones", ())] if loaded is not None else []
             scale = {"together": scaled_together(columns)} if columns else {}
-            learner = fit.network(task, suits, model=given.get("model"), model_parameters=parameters, **scale)
+            learner = fit.network(task, suits, widths, model=given.get("model"), model_parameters=parameters, **scale)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
         linear = fit.ensemble(LINEAR if kind is None else kind.linear)
@@ -316,7 +339,7 @@ def run_settings(
         return settings.limited(None, given.get("max_minutes"))
 
 
-def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
+def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -> None:
     """Print what was found: how many samples and labels there are, and of which classes."""
     import numpy as np
 
@@ -334,6 +357,9 @@ def tell_found(data: "TableData | FolderData", loaded: "RunData") -> None:
 
         for line in described(loaded.feature_names, loaded.learned):
             say(line)
+    features = [f"{one.width} by {one.name}" for one in loaded.learned.get("backbones", ())]
+    if features:
+        say(f"Features: {', '.join(features)}.")
 
 
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
@@ -389,7 +415,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
     if not single:
         yield from one_sided(codes, data.classes)
     shape = as_source("labeled", data.labeled[0]).sample_shape
-    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or given["data"].is_dir()):
+    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or "reading" in data.learned):
         remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
         yield f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; {remedy}."
 

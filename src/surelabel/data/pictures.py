@@ -107,11 +107,11 @@ def decode_picture(
     return np.ascontiguousarray(np.asarray(small).transpose(2, 0, 1))
 
 
-def picture_size(path: Path) -> tuple[int, int]:
-    """Return the width and the height of a picture, which its file says before its pixels."""
+def picture_size(file: Path | BinaryIO, *, name: str | None = None) -> tuple[int, int]:
+    """Return the width and the height of a picture, which its file says before its pixels; `name` as above."""
     from PIL import Image
 
-    with _faults_named(str(path)), Image.open(path, formats=FORMATS) as image:
+    with _faults_named(str(file) if name is None else name), Image.open(file, formats=FORMATS) as image:
         return image.size
 
 

@@ -1,5 +1,6 @@
 """Where samples come from: something with ids, a length, and rows on demand."""
 
+import sys
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
@@ -89,6 +90,49 @@ def is_frame(x: Any) -> bool:
     return type(x).__module__.startswith("pandas") and hasattr(x, "columns")
 
 
+class DatasetSource:
+    """A map-style torch `Dataset`: `dataset[i]` is a sample, or a tuple that begins with one; samples have one shape.
+
+    >>> source = DatasetSource([(np.ones(2), "cat"), (np.zeros(2), "dog")], ids=np.array(["a", "b"]))
+    >>> source[np.array([1, 0])].tolist(), source.sample_shape
+    ([[0.0, 0.0], [1.0, 1.0]], (2,))
+    """
+
+    def __init__(self, dataset: Any, ids: Any = None, first_id: int = 0) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            remedy = "give one with __getitem__ and __len__"
+            raise InvalidInputError(f"A dataset must be map-style; got {type(dataset).__name__}; {remedy}.")
+        if not len(dataset):
+            raise InvalidInputError(f"The dataset {type(dataset).__name__} is empty; check where it reads from.")
+        self.dataset = dataset
+        self.ids: Ids = np.arange(first_id, first_id + len(dataset)) if ids is None else native(to_numpy(ids))
+        if self.ids.shape != (len(dataset),):
+            raise InvalidInputError(f"ids must name each of the {len(dataset)} samples; got shape {self.ids.shape}.")
+        self.sample_shape = tuple(self._sample(0).shape)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: Index) -> npt.NDArray[Any]:
+        samples = [self._checked(int(place)) for place in np.asarray(index)]
+        return np.stack(samples) if samples else np.empty((0, *self.sample_shape), dtype=np.float32)
+
+    def _checked(self, place: int) -> npt.NDArray[Any]:
+        sample = self._sample(place)
+        if sample.shape != self.sample_shape:
+            shapes = f"{sample.shape}, and sample 0 {self.sample_shape}"
+            raise InvalidInputError(f"Sample {place} of the dataset has shape {shapes}; give all samples one shape.")
+        return sample
+
+    def _sample(self, place: int) -> npt.NDArray[Any]:
+        found = self.dataset[place]
+        found = found[0] if isinstance(found, (tuple, list)) else found
+        if not hasattr(found, "shape"):
+            problem = f"Sample {place} of the dataset is a {type(found).__name__}"
+            raise InvalidInputError(f"{problem}; let it return an array or a tensor, or a tuple that begins with one.")
+        return to_numpy(found)
+
+
 class Subset:
     """Some rows of another source, in the order of `index`."""
 
@@ -133,15 +177,23 @@ class Concatenation:
 
 
 def as_source(name: str, value: Any, first_id: int = 0) -> Source:
-    """Return `value` when it is a source; wrap an array."""
+    """Return `value` when it is a source; wrap an array, a data frame or a torch dataset."""
     if isinstance(value, Source):
         return value
     if is_frame(value) and any(kind.kind not in "biuf" for kind in value.dtypes):
         return FrameSource(value, np.arange(first_id, first_id + len(value)))
     try:
+        if _is_dataset(value):
+            return DatasetSource(value, first_id=first_id)
         return ArraySource(value, first_id=first_id)
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from None
+
+
+def _is_dataset(value: Any) -> bool:
+    """Whether a value is a torch dataset; without torch there is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.utils.data.Dataset)
 
 
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

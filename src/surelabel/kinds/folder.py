@@ -26,6 +26,7 @@ from surelabel.data.source import Source, Subset
 from surelabel.data.tables import Table, content_hash, read_labels
 from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds import KINDS
+from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.kind import Kind, walk
 
 UNLABELED = "unlabeled"
@@ -57,7 +58,8 @@ class FolderData(Settings):
         validation_sha256: hash of the names and contents of its files.
         on_error: "stop" refuses a file that cannot be read; "skip" leaves it out.
         skipped: files that could not be read when the run began.
-        reading: how files are read; None: chosen by looking at some of them.
+        reading: how files are read; None: chosen by looking at some of them. Without effect beside backbones.
+        backbones: frozen networks; their outputs, side by side, stand for the samples.
     """
 
     kind: Literal["folder"] = "folder"
@@ -80,6 +82,7 @@ class FolderData(Settings):
     on_error: OnError = "stop"
     skipped: tuple[str, ...] = ()
     reading: DecodeSettings | None = None
+    backbones: tuple[BackboneSettings, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -90,6 +93,8 @@ class FolderData(Settings):
         if self.validation and self.validation_path is not None:
             raise ValueError(f"Give either validation ({self.validation}) or validation_path, not both")
         self.marks.check(self.labels)
+        if self.backbones and self.of != "pictures":
+            raise ValueError(f"'backbones' take pictures, and the files are {self.of}; leave the backbones out")
         return self
 
     @property
@@ -98,8 +103,9 @@ class FolderData(Settings):
         return LabelMarks(self.unlabeled, self.separator, self.none)
 
     def references(self) -> Iterator[Reference]:
-        """Yield all code that the settings name: none."""
-        yield from ()
+        """Yield all code that the settings name: that of backbones."""
+        for backbone in self.backbones:
+            yield from backbone.references()
 
     def pinned(self) -> Self:
         """Return the settings with absolute paths and the hash of the table of labels; `load` learns those of folders.
@@ -110,6 +116,7 @@ class FolderData(Settings):
         changes: dict[str, Any] = {name: Path.cwd() / path for name, path in paths.items() if path is not None}
         if self.labels_path is not None:
             changes["labels_sha256"] = self.labels_sha256 or content_hash(self.labels_path)
+        changes["backbones"] = tuple(backbone.pinned() for backbone in self.backbones)
         return self.replace(**changes)
 
     def moved(self, path: Path) -> Self:
@@ -138,8 +145,7 @@ class FolderData(Settings):
         assert labels.y is not None
         classes = class_names(labels, labels.y)
         main = main.without(self.skipped)
-        settings = self.reading or kind.reading(list(main.paths.values()))
-        samples, skipped = main.decoded(settings, self.on_error)
+        samples, skipped, settled = self._samples(main, self.on_error)
         places = {name: row for row, name in enumerate(labels.ids.tolist())}
         kept = np.array([places[name] for name in samples.ids.tolist()])
         codes = class_codes(labels, labels.y, classes)[kept]
@@ -149,11 +155,11 @@ class FolderData(Settings):
         given = samples.ids[labeled]
         _warn_of_contradictions(main, given, codes[labeled])
         parts = {
-            name: self._held_out_folder(name, kind, settings, classes, main.content_of(given))
+            name: self.replace(**settled)._held_out_folder(name, kind, classes, main.content_of(given))
             for name in ("test", "validation")
         }
         validation = (Subset(samples, held_out), codes[held_out]) if self.validation else parts["validation"][0]
-        learned = {"reading": settings, "skipped": (*self.skipped, *skipped), "sha256": main.sha256}
+        learned = {**settled, "skipped": (*self.skipped, *skipped), "sha256": main.sha256}
         return RunData(
             labeled=(Subset(samples, labeled), codes[labeled]),
             unlabeled=Subset(samples, pool) if len(pool) else None,
@@ -167,11 +173,17 @@ class FolderData(Settings):
 
     def read(self, path: Path, on_error: OnError = "stop") -> Source:
         """Return new files, read as those of the run; `path` is a folder with any tree, or one file."""
-        assert self.reading is not None
-        return _Files.find(path, KINDS[self.of]).decoded(self.reading, on_error)[0]
+        return self._samples(_Files.find(path, KINDS[self.of]), on_error)[0]
+
+    def _samples(self, files: "_Files", on_error: OnError) -> tuple[Source, tuple[str, ...], dict[str, Any]]:
+        """Return the samples, the names of files that could not be read, and what was learned about reading."""
+        if self.backbones:
+            return files.features(self.backbones, on_error)
+        reading = self.reading or KINDS[self.of].reading(list(files.paths.values()))
+        return *files.decoded(reading, on_error), {"reading": reading}
 
     def _held_out_folder(
-        self, name: str, kind: Kind, settings: DecodeSettings, classes: list[str], learned: npt.NDArray[Any]
+        self, name: str, kind: Kind, classes: list[str], learned: npt.NDArray[Any]
     ) -> tuple[tuple[Source, Codes] | None, str | None]:
         path, expected = getattr(self, f"{name}_path"), getattr(self, f"{name}_sha256")
         if path is None:
@@ -187,7 +199,7 @@ class FolderData(Settings):
         if self.labels_path is not None and (len(self.labels) > 1 or self.separator is not None):
             problem = "has one class for each folder, and the run's files have several labels"
             raise DataError(f"Folder '{path}' {problem}; hold out a share: --validation 0.2.")
-        samples, _ = files.decoded(settings, self.on_error)
+        samples = self._samples(files, self.on_error)[0]
         place = {name: row for row, name in enumerate(labels.ids.tolist())}
         codes = codes[[place[name] for name in samples.ids.tolist()]]
         rows = np.flatnonzero(has_label(codes))
@@ -277,6 +289,21 @@ class _Files:
             remedy = "start again when nothing writes to the folder any more"
             raise DataError(f"In '{self.root}', {listed(changed, 3)} {problem}; {remedy}.")
         return samples, tuple(faults)
+
+    def features(
+        self, backbones: Sequence[BackboneSettings], on_error: OnError
+    ) -> tuple[Source, tuple[str, ...], dict[str, Any]]:
+        """Return the files' features, the names of those that could not be read, and the backbones as learned."""
+        from surelabel.kinds.features import picture_features
+
+        ids = np.array(list(self.paths))
+        samples, faults, settled = picture_features(
+            backbones, list(self.paths.values()), ids, self.content_of(ids).tolist(), on_error
+        )
+        if faults:
+            found = f"{len(faults)} of {len(ids)} pictures cannot be read and are left out: {listed(list(faults))}"
+            warnings.warn(f"{found}. {next(iter(faults.values()))}", stacklevel=4)
+        return samples, tuple(faults), {"backbones": settled}
 
     def content_of(self, names: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the content hash of some of the files."""

@@ -1,6 +1,6 @@
 """Pictures: JPEG, PNG and others, as squares of one size, and a convolutional network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,14 +37,7 @@ class Pictures(Kind):
 
     def reading(self, files: Sequence[Path]) -> PictureSettings:
         """Choose the side by the sizes of some of the files; one that cannot be read is told later."""
-        sizes = []
-        for place in np.unique(np.linspace(0, len(files) - 1, _LOOKED_AT).astype(int)):
-            try:
-                sizes.append(min(picture_size(files[place])))
-            except DataError:
-                continue
-        usual = int(np.median(sizes)) if sizes else SIDES[1]
-        return PictureSettings(side=min(max(usual, SIDES[0]), SIDES[1]))
+        return PictureSettings(side=usual_side(picture_size, files))
 
     def network(self, samples: Source) -> Network:
         """Return three convolutions, the first with a stride of 2 where pictures are not tiny."""
@@ -52,3 +45,15 @@ class Pictures(Kind):
         augment = AugmentSettings(crop=max(1, side // 8), mean=mean, std=std)
         parameters = {"width": 16, "stride": 1 if side <= 16 else 2}
         return Network("surelabel.models.pooled:pooled_network", parameters, augment)
+
+
+def usual_side(size_of: Callable[[Any], tuple[int, int]], pictures: Sequence[Any]) -> int:
+    """Return the usual shorter side of some of the pictures, between `SIDES`."""
+    sizes = []
+    for place in np.unique(np.linspace(0, len(pictures) - 1, _LOOKED_AT).astype(int)):
+        try:
+            sizes.append(min(size_of(pictures[place])))
+        except DataError:
+            continue
+    usual = int(np.median(sizes)) if sizes else SIDES[1]
+    return min(max(usual, SIDES[0]), SIDES[1])

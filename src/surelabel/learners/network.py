@@ -44,7 +44,9 @@ MethodFactory = Callable[[Task, TrainingSettings], Method]
 """(task, training settings) to a method."""
 
 ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
-"""(shape of one sample, number of classes) to a new network that returns logits, (N, C)."""
+"""(shape of one sample, number of classes) to a new network that returns logits, (N, C).
+
+Or to an nn.ModuleList with one for each member of the estimator's ensemble, where members are not alike."""
 
 
 class TorchLearner:
@@ -165,7 +167,7 @@ class TorchLearner:
     def _fresh(self, training_set: TrainingSet, member: int, seed: int) -> nn.Module:
         """Return the network that a training begins with: newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
-            fresh = self.build(training_set.source.sample_shape, training_set.num_classes)
+            fresh = self.build(training_set.source.sample_shape, training_set.num_classes, member)
         if self.warm_start and training_set.round:
             kept = self.network.networks if isinstance(self.network, Ensemble) else [self.network]
             last = kept[member] if len(kept) == self.uncertainty.members else None
@@ -220,9 +222,20 @@ class TorchLearner:
     def _method(self) -> Method:
         return self.make_method(self.task, self.training)
 
-    def build(self, sample_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        """Return a new network on the device, with what the estimator and the method change in it."""
+    def build(self, sample_shape: tuple[int, ...], num_classes: int, member: int = 0) -> nn.Module:
+        """Return a new network on the device, with what the estimator and the method change in it.
+
+        Args:
+            sample_shape: of one sample.
+            num_classes: C.
+            member: which one of the estimator's ensemble it is.
+        """
         network = self.make_model(sample_shape, num_classes)
+        if isinstance(network, nn.ModuleList):
+            if len(network) != self.uncertainty.members:
+                numbers = f"{len(network)} networks, and the estimator trains {self.uncertainty.members}"
+                raise InvalidInputError(f"'model' returned a list of {numbers}; let it return one for each member.")
+            network = network[member]
         if not isinstance(network, nn.Module):
             raise InvalidInputError(f"'model' must return a torch.nn.Module. Got {type(network).__name__} instead.")
         lazy = [name for name, tensor in (*network.named_parameters(), *network.named_buffers()) if is_lazy(tensor)]
@@ -283,7 +296,8 @@ class TorchLearner:
     ) -> None:
         """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
         with reproducible(0, self.device):
-            network = self._joined([self.build(sample_shape, num_classes) for _ in range(self.uncertainty.members)])
+            members = range(self.uncertainty.members)
+            network = self._joined([self.build(sample_shape, num_classes, member) for member in members])
         try:
             network.load_state_dict(safetensors.torch.load(data))
         except SafetensorError as error:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from surelabel.uncertainty import UncertaintyEstimator
 
 JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
+JSONValue: TypeAlias = JSONScalar | tuple[int, ...]
 Units = Annotated[int, Field(ge=1, le=limits.MOST_UNITS)]
 Passes = Annotated[int, Field(ge=2, le=limits.MOST_PASSES)]
 Temperature = Annotated[float, Field(ge=limits.TEMPERATURES[0], le=limits.TEMPERATURES[1])]
@@ -120,7 +121,7 @@ class TorchLearnerSettings(CodeSettings):
     kind: Literal["torch"] = "torch"
     model: str | None = None
     model_hash: str | None = None
-    model_parameters: dict[str, JSONScalar] = Field(default_factory=dict)
+    model_parameters: dict[str, JSONValue] = Field(default_factory=dict)
     pretrained_hash: str | None = None
     hidden: tuple[Units, ...] = Field(tuple(FitDefaults.hidden), max_length=limits.MOST_LAYERS)
     dropout: float = Field(0.3, ge=0, lt=1)
@@ -263,8 +264,10 @@ class TorchLearnerSettings(CodeSettings):
 
         make = self.for_trained_network()._factory()
         with failing(f"The network cannot be made for samples of shape {sample_shape}"), torch.device("meta"):
-            weights = make(sample_shape, num_classes).state_dict().values()
-        size, most = self.members * sum(tensor.nbytes for tensor in weights), most_bytes(0)
+            network = make(sample_shape, num_classes)
+        # A list has all members of an ensemble in it.
+        copies = 1 if isinstance(network, torch.nn.ModuleList) else self.members
+        size, most = copies * sum(tensor.nbytes for tensor in network.state_dict().values()), most_bytes(0)
         if size > most:
             problem = f"The network for samples of shape {sample_shape} would take {size:,} bytes of memory"
             raise InvalidInputError(f"{problem}, and at most {most:,} are allowed; else set {MAX_BYTES} higher.")

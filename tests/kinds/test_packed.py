@@ -1,0 +1,261 @@
+"""Packed pictures go in as they are: Parquet, folders saved by Hugging Face datasets, tar shards."""
+
+import csv
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from backbone_support import computed, write_nets
+from cli_support import Command
+from packed_support import add, classes, pictures, write_parquet, write_saved, write_shards
+
+from surelabel.data.packed import as_labels, expanded, is_packed, open_packed
+from surelabel.errors import ChangedFileError, DataError
+from surelabel.kinds.packed import PackedData
+from surelabel.runs import RunFolder
+
+QUICK = ("--rounds", "1", "--epochs", "1", "--passes", "3")
+FORMS = {"parquet": "pool.parquet", "saved": "saved", "shards": "shards", "pattern": "shards/{000..001}.tar"}
+
+
+@pytest.fixture
+def home(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SURELABEL_DATA", str(own_folder / "cache"))
+    write_parquet(own_folder / "pool.parquet", pictures(), classes())
+    write_saved(own_folder / "saved", pictures(), classes())
+    write_shards(own_folder / "shards", pictures(), classes())
+    write_nets(own_folder)
+    return own_folder
+
+
+def packed(form: str, **changes: Any) -> PackedData:
+    return PackedData(path=FORMS[form], labels=("y",) if form == "parquet" else (), **changes)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_hold_the_same_pictures_and_labels(home: Path, form: str) -> None:
+    data = packed(form).load()
+    assert list(data.classes) == ["blue", "red"]
+    assert (len(data.labeled[0]), len(data.unlabeled)) == (8, 20)
+    assert data.labeled[0].sample_shape == (3, 10, 10)
+    for source, code in zip(data.labeled[0][np.arange(8)], data.labeled[1], strict=True):
+        assert (source[0].mean() > source[2].mean()) == (data.classes[code] == "red")
+    assert data.learned["reading"].side == 10
+    expected = "000.tar/000" if form in ("shards", "pattern") else 0
+    assert data.labeled[0].ids[0] == expected
+
+
+@pytest.mark.parametrize("form", ["parquet", "saved", "pattern"])
+def test_fit_and_predict_on_features(home: Path, command: Command, form: str) -> None:
+    words = [FORMS[form], *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors"]
+    fitted = command("fit", *words, "--hidden", "8", *QUICK, "--out", "run")
+    assert fitted.code == 0, fitted.err
+    assert "8 labeled, 20 unlabeled" in fitted.out
+    assert computed(home) == 28
+    assert command("predict", "run", FORMS[form], "--out", "p.csv").code == 0
+    assert command("label", "run", FORMS[form], "--out", "l.csv").code == 0
+    assert computed(home) == 28
+    found = rows(home / "p.csv")
+    assert len(found) == 28
+    if form == "parquet":
+        assert [row["prediction"] for row in found] == ["red", "blue"] * 14
+        assert [row["id"] for row in found][:3] == ["0", "1", "2"]
+
+
+def test_fit_without_a_backbone_trains_a_network_for_pictures(home: Path, command: Command) -> None:
+    write_parquet(home / "test.parquet", pictures(6, seed=1), classes(6, labeled=6), name=list("abcdef"))
+    words = ("fit", "pool.parquet", "--label", "y", "--test", "test.parquet", *QUICK, "--out", "run")
+    result = command(*words)
+    assert result.code == 0, result.err
+    assert "Found pictures in pool.parquet: 8 labeled, 20 unlabeled, 6 for test." in result.out
+    assert command("predict", "run", "test.parquet", "--id", "name", "--out", "p.csv").code == 0
+    assert [row["id"] for row in rows(home / "p.csv")] == list("abcdef")
+    assert RunFolder.open("run").data().labeled[0].sample_shape == (3, 10, 10)
+    assert "has no packed pictures, as the run's are" in command.fails(2, "predict", "run", "nets.py")
+
+
+def test_a_share_is_held_out_and_the_same_picture_is_on_one_side(home: Path) -> None:
+    files = [*pictures(8), *pictures(8), *pictures(4, seed=2)]
+    write_parquet(home / "twice.parquet", files, [*classes(8), *classes(8), *[None] * 4])
+    data = PackedData(path="twice.parquet", labels=("y",), validation=0.3).load()
+    assert data.validation is not None
+    held_out, labeled = ({int(one) % 8 for one in part[0].ids} for part in (data.validation, data.labeled))
+    assert held_out
+    assert not held_out & labeled
+
+
+def test_content_that_has_changed_is_refused(home: Path) -> None:
+    for form in ("parquet", "saved", "shards"):
+        learned = packed(form).load().learned["sha256"]
+        assert packed(form, sha256=learned).load().learned["sha256"] == learned
+    write_parquet(home / "pool.parquet", pictures(seed=5), classes())
+    with pytest.raises(ChangedFileError, match="pool.parquet' has changed since the run began"):
+        packed("parquet", sha256="0" * 64).load()
+
+
+def test_a_picture_that_cannot_be_read_is_named_or_left_out(home: Path) -> None:
+    files: list[Any] = pictures()
+    files[3], files[20] = files[3][:40], None
+    write_parquet(home / "pool.parquet", files, classes())
+    with pytest.raises(DataError, match=r"Picture '.*pool.parquet: 3' is .*Or leave such pictures out: --on-error"):
+        packed("parquet").load()
+    for more in ({}, {"backbones": [{"reference": "nets.py:colors"}]}):
+        with pytest.warns(UserWarning, match=r"2 of 28 pictures in '.*' cannot be read and are left out: '3', '20'. P"):
+            data = packed("parquet", on_error="skip", **more).load()
+        assert data.learned["skipped"] == ("3", "20")
+        assert (len(data.labeled[0]), len(data.unlabeled)) == (7, 19)
+        assert len(packed("parquet", skipped=("3", "20"), **more).load().unlabeled) == 19
+
+
+def test_only_bytes_are_read_never_a_path(home: Path) -> None:
+    pq.write_table(pa.table({"image": [{"bytes": None, "path": "shards/000.tar"}], "label": ["a"]}), "no.parquet")
+    source = open_packed(home / "no.parquet")
+    with pytest.raises(DataError, match="no.parquet: 0' has no bytes in the file; write them into it"):
+        source.read(0)
+
+
+def test_a_table_with_bytes_that_are_no_pictures_stays_a_table(home: Path) -> None:
+    pq.write_table(pa.table({"id": [b"\0a", b"\0b"], "x": [1.0, 2.0], "y": ["a", "b"]}), "table.parquet")
+    assert not is_packed(home / "table.parquet")
+    assert not is_packed(home / "gone.parquet")
+    assert is_packed(home / "pool.parquet")
+
+
+def test_links_and_sparse_members_of_a_tar_file_are_refused_and_nothing_is_unpacked(home: Path) -> None:
+    for kind, target in ((tarfile.SYMTYPE, "/etc/passwd"), (tarfile.LNKTYPE, "000.png"), (tarfile.FIFOTYPE, "")):
+        member = tarfile.TarInfo("evil.png")
+        member.type, member.linkname = kind, target
+        with tarfile.open("evil.tar", "w") as archive:
+            archive.addfile(member)
+        with pytest.raises(DataError, match=r"evil.tar: 'evil.png' is a link, sparse or no plain file; write the"):
+            open_packed(home / "evil.tar")
+    with tarfile.open("dots.tar", "w") as archive:
+        add(archive, "../../dots.png", pictures(1)[0])
+    before = sorted(home.rglob("*"))
+    source = open_packed(home / "dots.tar")
+    assert source.ids.tolist() == ["dots.tar/../../dots"]
+    assert source.read(0) == pictures(1)[0]
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_tar_file_that_claims_more_than_it_has_is_damaged(home: Path) -> None:
+    member = tarfile.TarInfo("large.png")
+    member.size = 10**13
+    (home / "bomb.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024)
+    with pytest.raises(DataError, match="bomb.tar' is damaged or not really a tar file"):
+        open_packed(home / "bomb.tar")
+    cut = (home / "shards/000.tar").read_bytes()
+    (home / "cut.tar").write_bytes(cut[: len(cut) // 3])
+    with pytest.raises(DataError, match="cut.tar' is damaged or not really a tar file"):
+        open_packed(home / "cut.tar")
+    (home / "text.tar").write_text("no tar file at all" * 100)
+    with pytest.raises(DataError, match="text.tar' is damaged or not really a tar file"):
+        open_packed(home / "text.tar")
+
+
+def test_a_large_picture_is_refused_before_it_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", "50")
+    with pytest.raises(DataError, match="000.png' has .* bytes, and at most 50 are allowed; remove it"):
+        open_packed(home / "shards")
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ({"a.cls": b"cat"}, "has no pictures .jpg, jpeg"),
+        ({"a.png": b"", "b.cls": b"cat"}, "has the label 'odd.tar/b.cls' without a picture; add it"),
+        ({"a.png": b"", "a.jpg": b""}, "'a.jpg' is there twice; give each sample a key of its own"),
+        ({"a.png": b"", "a.cls": b"\xff"}, "'a.cls' is not UTF-8 text; write a class's name or number to it"),
+        ({"a.png": b"", "a.cls": b"x" * 2000}, "'a.cls' has 2,000 bytes, too many for a label; write a class's name"),
+    ],
+)
+def test_shards_that_are_odd(home: Path, parts: dict[str, bytes], problem: str) -> None:
+    with tarfile.open("odd.tar", "w") as archive:
+        for name, data in parts.items():
+            add(archive, name, data)
+    with pytest.raises(DataError, match=problem):
+        open_packed(home / "odd.tar")
+
+
+def test_patterns_count_and_match(home: Path) -> None:
+    assert expanded(Path("shards/*.tar")) == [Path("shards/000.tar"), Path("shards/001.tar")]
+    with pytest.raises(DataError, match=r"No file matches 'none\*.tar'; check the path"):
+        expanded(Path("none*.tar"))
+    with pytest.raises(DataError, match="must count up, over 100,000 files at most; correct it"):
+        expanded(Path("{9..1}.tar"))
+    with pytest.raises(DataError, match=r"Shard 'shards/002.tar' is not a file; check the path"):
+        open_packed(Path("shards/{000..002}.tar"))
+
+
+def test_a_saved_dataset_that_names_files_elsewhere_or_is_of_several_parts_is_refused(home: Path) -> None:
+    state = home / "saved/state.json"
+    good = state.read_text()
+    for name in ("../pool.parquet", "/etc/passwd", "..", 7):
+        state.write_text(json.dumps({"_data_files": [{"filename": name}]}))
+        with pytest.raises(DataError, match="which is not beside it; save it again"):
+            open_packed(home / "saved")
+    state.write_text("{")
+    with pytest.raises(DataError, match="state.json' is damaged or not really a saved dataset"):
+        open_packed(home / "saved")
+    state.write_text(good)
+    shutil.move(home / "saved", home / "both" / "train")
+    (home / "both/dataset_dict.json").write_text('{"splits": ["train"]}')
+    with pytest.raises(DataError, match="both' has several parts; name one of them: train"):
+        open_packed(home / "both")
+
+
+def test_labels_are_texts_or_numbers_of_classes() -> None:
+    assert as_labels(["cat", "", None, " dog "], None).tolist() == ["cat", None, None, "dog"]
+    with pytest.raises(DataError, match="Row 1 has the label 7, and there are 2 classes; correct it"):
+        as_labels([0, 7], ["cat", "dog"])
+
+
+def test_columns_that_are_not_there_are_named(home: Path) -> None:
+    with pytest.raises(DataError, match=r"pool.parquet' has no column 'z'; it has 'image', 'y'"):
+        open_packed(home / "pool.parquet", "z")
+    with pytest.raises(DataError, match=r"has no column 'label'; name its label column with --label"):
+        PackedData(path="pool.parquet").load()
+    with pytest.raises(DataError, match="is of tar shards, which have no column 'y'; leave it out"):
+        open_packed(home / "shards", "y")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--separator", "|"], "--separator has no effect: 'shards' has packed pictures; leave it out."),
+        (["--kind", "sounds"], "Invalid value for '--kind': 'shards' has packed pictures; got 'sounds'."),
+        (["--label", "a", "--label", "b"], "--label names 2 columns, and packed pictures have one label; name one."),
+        (["--validation", "x.tar"], "Invalid value for '--validation': 'x.tar'; give the share of the labels to hold"),
+    ],
+)
+def test_options_that_packed_pictures_do_not_have(home: Path, command: Command, words: list[str], problem: str) -> None:
+    assert problem in command.fails(2, "fit", "shards", *words, "--out", "run")
+
+
+def test_a_folder_saved_by_the_real_package_is_read(home: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="pip install datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["blue", "red"])})
+    codes = [-1 if label is None else ["blue", "red"].index(label) for label in classes()]
+    images = [{"bytes": file, "path": None} for file in pictures()]
+    made = datasets.Dataset.from_dict({"image": images, "label": codes}, features=features)
+    made.save_to_disk(home / "real")
+    made.to_parquet(home / "real.parquet")
+    for path in ("real", "real.parquet"):
+        source = open_packed(home / path)
+        assert source.labels is not None
+        assert source.labels.tolist() == classes()
+        assert [source.read(place) for place in range(28)] == pictures()
+        assert is_packed(home / path)
+    assert io.BytesIO(source.read(0)).getvalue().startswith(b"\x89PNG")
