@@ -214,7 +214,7 @@ def test_a_network_of_ones_own_is_named_by_file_and_function(command):
         "def make(shape, classes):\n"
         "    return nn.Sequential(nn.Linear(*shape, 8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, classes))\n"
     )
-    assert command(*pets("--model", "net.py:make", "--rounds", "0", "--epochs", "1")).code == 0
+    assert command(*pets("--model", "net.py:make", "--rounds", "0", "--epochs", "1", "--no-compare")).code == 0
     learner = RunFolder.open("runs/pets").settings.learner
     assert learner.model == f"{Path.cwd()}/net.py:make"
     assert learner.model_hash is not None
@@ -255,13 +255,13 @@ def test_a_network_in_which_nothing_is_random_is_refused_before_there_is_a_folde
 @pytest.mark.parametrize("network", ["AlwaysRandom", "zero_head"])
 def test_a_head_of_zeros_does_not_make_a_network_look_like_one_without_dropout(command, network):
     Path("net.py").write_text(NETWORKS)
-    assert command(*pets("--model", f"net.py:{network}", "--rounds", "0", "--epochs", "1")).code == 0
+    assert command(*pets("--model", f"net.py:{network}", "--rounds", "0", "--epochs", "1", "--no-compare")).code == 0
 
 
 def test_pictures_without_a_network_for_them_are_told_to_be_taken_as_rows(command):
     x = np.random.default_rng(0).random((30, 1, 6, 6), dtype=np.float32)
     np.savez("pictures.npz", x=x, y=np.array([0, 1] * 5 + [-1] * 20))
-    words = ("fit", "pictures.npz", "--rounds", "0", "--epochs", "1", "--quiet")
+    words = ("fit", "pictures.npz", "--rounds", "0", "--epochs", "1", "--quiet", "--no-compare")
     result = command(*words, "--out", "runs/rows")
     network = "surelabel.models.image:small_image_network"
     assert result.err.startswith("warning: samples of shape (1, 6, 6) are taken as rows of 36 numbers; ")

@@ -59,7 +59,7 @@ def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def fit(out: str) -> list[str]:
     """Round 0 takes 200 steps, round 1 takes 200 more."""
     words = ["fit", "pets.csv", "--label", "pet", "--id", "id", "--model", "net.py:Network", "--rounds", "1"]
-    return [*words, "--epochs", "1", "--out", out]
+    return [*words, "--epochs", "1", "--no-compare", "--out", out]
 
 
 def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(command):
@@ -187,7 +187,7 @@ def test_a_terminal_gets_bars_and_colors(command, monkeypatch):
     screen = Console(file=io.StringIO(), force_terminal=True, width=100, color_system="standard", highlight=False)
     monkeypatch.setattr("surelabel.cli._rounds.out", screen)
     monkeypatch.setattr("surelabel.cli._console.out", screen)
-    words = ("--estimator", "sklearn.linear_model:LogisticRegression", "--passes", "3", "--rounds", "1")
+    words = ("--estimator", "sklearn.linear_model:LogisticRegression", "--passes", "3", "--rounds", "1", "--no-compare")
     assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *words, "--out", "runs").code == 0
     shown = screen.file.getvalue()
     assert "\x1b[1m" in shown, "the head of the table is bold"

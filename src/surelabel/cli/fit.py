@@ -193,7 +193,7 @@ def command(
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
-    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded).pinned()
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded)
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -211,7 +211,7 @@ def command(
         return records
 
     minutes = (time.monotonic() - started) / 60
-    asked = settings.replace(data=pinned.replace(**loaded.learned))
+    asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
     follow(begin, out, settings.config, asked=asked, quiet=quiet, **known)
 
