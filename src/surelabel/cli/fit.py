@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "surelabel fit photos/ --out runs/photos",
     "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
-    "surelabel fit photos/ --backbone timm:resnet18 --pretrained resnet18.safetensors --out runs/photos",
+    "surelabel fit photos/ --backbone nets.py:make --out runs/photos",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
