@@ -40,7 +40,7 @@ class Sly(torch.nn.Module):
 
 
 def fit(folder: Path, data: Path, *options: object) -> Path:
-    assert main([str(word) for word in ("fit", data, *options, "--quiet", "--out", folder)]) == 0
+    assert main([str(word) for word in ("fit", data, *options, "--no-compare", "--quiet", "--out", folder)]) == 0
     return folder
 
 
@@ -90,6 +90,17 @@ def test_the_file_gives_what_predict_gives(command, home, tmp_path, name):
     assert about["model_sha256"] == RunFolder.open(home / "runs/pets").model_hash
     assert about["check"]["tolerance"] == 1e-4
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model.json", "model.md"])
+
+
+@pytest.mark.parametrize("name", ["LinearOnTable", "LinearOnPixels"])
+def test_the_linear_models_that_a_comparison_may_keep_are_exported(command, tmp_path, name):
+    table = write_blobs(tmp_path / "pets.csv")
+    linear = ("--estimator", f"surelabel.kinds.linear:{name}", "--rounds", "0", "--passes", "3")
+    run = fit(tmp_path / "run", table, "--label", "pet", "--id", "id", *linear)
+    result = command("export", run, "--out", tmp_path / "model.pt2")
+    assert result.code == 0, result.err
+    p, classes = run_file(tmp_path / "model.pt2", np.array([[4.0, 4.0], [-4.0, -4.0]], dtype=np.float32))
+    assert [classes[code] for code in np.asarray(p).argmax(axis=1)] == ["cat", "dog"]
 
 
 def test_pictures_go_in_as_bytes(command, tmp_path):

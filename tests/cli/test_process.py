@@ -71,7 +71,7 @@ def test_an_interrupted_run_tells_how_to_go_on_and_ends_as_if_uninterrupted(comm
     rounds = [
         line.split() for line in broken.stdout.splitlines() if not line.startswith("round 0: ")
     ]  # on busy machines
-    assert [words[0] for words in rounds] == ["Found", "Classes,", "round", "0"]
+    assert [words[0] for words in rounds] == ["Found", "Classes,", "Used", "round", "0"]
     assert "\x1b" not in broken.stdout + broken.stderr, "a pipe gets no color and no bars"
     assert broken.stderr.splitlines() == [
         "error: interrupted.",
@@ -141,7 +141,7 @@ def test_a_full_disk_in_a_round_leaves_a_run_that_goes_on(command, monkeypatch):
 
     monkeypatch.setattr("surelabel.runs.writing.RunWriter.keep", full)
     result = command(*fit("runs"))
-    assert (result.code, len(result.out.splitlines())) == (1, 2)  # what was found
+    assert (result.code, len(result.out.splitlines())) == (1, 3)  # what was found
     assert result.err.splitlines() == [
         "error: No space left on device: 'rounds/000/pool.parquet'; free some space, or write to another disk.",
         "note: no round is done yet; go on with: surelabel resume runs",
@@ -160,7 +160,7 @@ def test_a_disk_that_is_full_before_the_run_has_begun_advises_to_begin_it_again(
     with monkeypatch.context() as patch:
         patch.setattr(files, "_write", full)
         result = command(*fit("runs"))
-    assert (result.code, len(result.out.splitlines())) == (1, 2)  # what was found
+    assert (result.code, len(result.out.splitlines())) == (1, 3)  # what was found
     assert result.err.splitlines() == [
         f"error: File 'runs/{name}' could not be written (No space left on device). Nothing is lost: "
         "free some space or allow writing, then try again.",

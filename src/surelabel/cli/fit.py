@@ -40,8 +40,6 @@ EXAMPLES = (
 
 KIND_NAMES = ("pictures", "sounds", "video")
 """Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
-LINEAR = "surelabel.kinds.linear:LinearOnTable"
-"""What tables and arrays are compared by."""
 TABLE_KINDS = ("tables", "texts")
 """What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
@@ -300,7 +298,7 @@ def run_settings(
     """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
     from surelabel.data.run_data import TableData
     from surelabel.kinds import KINDS
-    from surelabel.kinds.tables import defaults_for, scaled_together
+    from surelabel.kinds.tables import defaults_for, linear_for, scaled_together
     from surelabel.settings import ComparisonSettings, FitSettings, RunSettings
 
     # Features of backbones are rows of numbers, as a table's are.
@@ -329,7 +327,7 @@ def run_settings(
             learner = fit.network(task, suits, widths, model=given.get("model"), model_parameters=parameters, **scale)
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
-        linear = fit.ensemble(LINEAR if kind is None else kind.linear)
+        linear = fit.ensemble(linear_for(columns) if kind is None else kind.linear)
         comparison = (
             None
             if "no_compare" in given

@@ -141,15 +141,14 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
     import numpy as np
     import pyarrow as pa
 
-    from surelabel.data.tables import content_hash
-
     width, data = len(folder.settings.classes) if entries else 1, folder.settings.data
     since = np.full((len(ids), width), -1, dtype=np.int64)
     if folder.has_pool:
         of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
         named = [bool(column) or of_pool.dtype.kind not in "iu"]
         named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
-        same = named[0] == named[1] and (named[0] or content_hash(file) == getattr(data, "sha256", None))
+        own = getattr(data, "is_own", None)  # data that a function makes are in no file
+        same = named[0] == named[1] and (named[0] or (own is not None and own(file)))
         place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
         rows = np.array([place.get(str(name), -1) for name in np.asarray(ids).tolist()], dtype=np.int64)
         since[rows >= 0] = folder.selected_since(entries).reshape(-1, width)[rows[rows >= 0]]

@@ -161,6 +161,10 @@ class TableData(Settings):
         moved._check_content()
         return moved
 
+    def is_own(self, path: Path) -> bool:
+        """Whether a file has the content that the run learned from, so that numbers of rows mean the same in both."""
+        return content_hash(path) == self.sha256
+
     def _check_content(self) -> None:
         """Refuse a file that is gone or has changed."""
         for name, hash_name in _FILES.items():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -35,9 +35,9 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""
         rows = self._rows(X)
-        # Sparse rows would not be sparse any more with another value in place of 0.
-        scaler = StandardScaler(with_mean=not issparse(rows))
-        self.model_ = make_pipeline(scaler, LogisticRegression(C=self.C, max_iter=self.max_iter)).fit(rows, y)
+        scaler = self._scaler(rows)
+        regression = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(scaler.transform(rows), y)
+        self.model_ = Pipeline([("scale", scaler), ("regression", regression)])
         self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
         return self
 
@@ -51,6 +51,10 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         found: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return found
 
+    def _scaler(self, rows: Any) -> StandardScaler:
+        # Sparse rows would not be sparse any more with another value in place of 0.
+        return StandardScaler(with_mean=not issparse(rows)).fit(rows)
+
     def _rows(self, X: Any) -> Any:
         if issparse(X):
             return X
@@ -59,7 +63,7 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
 
 class LinearOnPixels(LinearOnTable):
-    """The same on pixels, 0 to 255: one scale for all of them, as those at the border that hardly change are noise.
+    """The same with one scale for all features: pixels, where those that hardly change are noise, and parts of texts.
 
     >>> pictures = np.zeros((4, 1, 2, 2), dtype=np.uint8)
     >>> pictures[2:, 0, 0] = 200
@@ -67,15 +71,7 @@ class LinearOnPixels(LinearOnTable):
     [0, 0, 1, 1]
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from pictures X, shape (N, ...), of classes y, shape (N,)."""
-        rows = self._rows(X)
-        self.mean_, self.scale_ = rows.mean(axis=0), max(float(rows.std(axis=0).mean()), 1e-6)
-        self.model_ = LogisticRegression(C=self.C, max_iter=self.max_iter).fit((rows - self.mean_) / self.scale_, y)
-        self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
-        return self
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class, shape (N, C)."""
-        p: Floats = self.model_.predict_proba((self._rows(X) - self.mean_) / self.scale_)
-        return p
+    def _scaler(self, rows: Any) -> StandardScaler:
+        scaler = super()._scaler(rows)
+        scaler.scale_ = np.full(rows.shape[1], max(float(np.sqrt(scaler.var_).mean()), 1e-6))
+        return scaler

@@ -105,6 +105,10 @@ class PackedData(Settings):
         packed = open_packed(path, None, self.id_column if id_column is None else id_column or None)
         return self.replace(skipped=())._samples(_Hashed(packed), on_error)[0]
 
+    def is_own(self, path: Path) -> bool:
+        """Whether a place has the pictures that the run learned from, so that numbers of rows mean the same in both."""
+        return self._open(path, None).sha256 == self.sha256
+
     def _open(self, path: Path, expected: str | None) -> "_Hashed":
         hashed = _Hashed(open_packed(path, self.labels[0] if self.labels else None, self.id_column))
         if expected not in (None, hashed.sha256):

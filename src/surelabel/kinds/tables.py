@@ -20,6 +20,12 @@ def defaults_for(columns: Sequence[AnyColumn]) -> Mapping[str, Any]:
     return TEXT_DEFAULTS if any(isinstance(column, TextColumn) for column in columns) else {}
 
 
+def linear_for(columns: Sequence[AnyColumn]) -> str:
+    """Return the linear classifier that networks are compared with: of texts alone, with one scale for their parts."""
+    texts = bool(columns) and all(isinstance(column, TextColumn) for column in columns)
+    return f"surelabel.kinds.linear:{'LinearOnPixels' if texts else 'LinearOnTable'}"
+
+
 def scaled_together(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
     """Return the features, from the first to before the second, that a network scales alike."""
     return blocks(columns)

@@ -96,6 +96,7 @@ class _Linear(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
+        model = getattr(model, "model_", model)  # what is inside of surelabel's own linear models
         *before, last = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
         unknown = [step for step in before if step != "passthrough" and not _is_scaler(step)]
         if type(last) not in _LINEAR or unknown:
