@@ -25,6 +25,7 @@ from cli_support import Command
 from hypothesis import HealthCheck, settings
 
 from surelabel.cli import _rounds
+from surelabel.report.drawing import Panel
 from surelabel.reproduce import plans
 
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
@@ -47,6 +48,12 @@ def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rounds, "SECONDS_BETWEEN_LINES", math.inf)
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a power failure would tell the difference, and a run waits for the disk thirty times."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
@@ -60,6 +67,12 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that read the words of a report: its panels are made, and not drawn, which takes most of its time."""
+    monkeypatch.setattr(Panel, "_rendered", lambda panel, form, **options: b'<svg viewBox="0 0 1 1"></svg>')
 
 
 @pytest.fixture
