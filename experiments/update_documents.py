@@ -72,7 +72,7 @@ def tables(results: Path) -> str:
             f"Small tables with five labels per class: test accuracy in %, mean over {seeds} seeds. In brackets: UPS",
             "minus the method, paired by seed, with its 95 % confidence interval. `UPSClassifier` runs with its",
             "defaults. They were chosen on other data sets. We kept searching because earlier defaults fell short on",
-            "digits and wine ([docs/defaults.md](defaults.md)).",
+            "digits and wine (`docs/defaults.md`).",
             "",
             *table(values, "UPS"),
             "",

@@ -1,6 +1,7 @@
 """What all tests share: one thread a process, a key of their own, and no chance or clock in hypothesis and commands."""
 
 import atexit
+import html
 import itertools
 import math
 import os
@@ -25,6 +26,7 @@ from cli_support import Command
 from hypothesis import HealthCheck, settings
 
 from surelabel.cli import _rounds
+from surelabel.report.drawing import Panel
 from surelabel.reproduce import plans
 
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
@@ -47,6 +49,12 @@ def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rounds, "SECONDS_BETWEEN_LINES", math.inf)
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a power failure would tell the difference, and a run waits for the disk thirty times."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
@@ -60,6 +68,19 @@ def seeded() -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that read the words of figures and reports: drawing the panels takes most of their time."""
+
+    def words(panel: Panel, form: str, **options: object) -> bytes:
+        legend = panel.axes.figure.legends or [panel.axes.get_legend()]
+        shown = [*panel.axes.texts, *(text for one in legend if one for text in one.get_texts())]
+        lines = "".join(f"<text>{html.escape(text.get_text())}</text>" for text in shown)
+        return f'<svg viewBox="0 0 1 1">{lines}</svg>'.encode()
+
+    monkeypatch.setattr(Panel, "_rendered", words)
 
 
 @pytest.fixture

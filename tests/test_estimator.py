@@ -56,7 +56,7 @@ class Net(torch.nn.Module):
 
 
 def failures(unlabeled: object) -> dict[str, str]:
-    estimator = quick(unlabeled=unlabeled, max_rounds=1)
+    estimator = quick(unlabeled=unlabeled, max_rounds=1, min_steps=20, hidden=(16,), learning_rate=0.1, passes=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, on_fail=None, on_skip=None)

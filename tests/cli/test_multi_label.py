@@ -16,6 +16,8 @@ from surelabel.data.run_data import TableData
 from surelabel.data.tables import read_table, write_table
 from surelabel.runs import RunFolder
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 CELLS = ["cat | big", "dog", "cat", "dog|big|", "|", "big||dog", "cat", "dog"]
 """What the labeled rows' cells hold; the fifth says that nothing is there."""
 SETS = [{"cat", "big"}, {"dog"}, {"cat"}, {"dog", "big"}, set(), {"big", "dog"}, {"cat"}, {"dog"}]

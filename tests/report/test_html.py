@@ -179,6 +179,7 @@ def test_a_run_that_knows_all_labels_gets_a_report(tmp_path: Path) -> None:
     assert headings((tmp_path / "report.html").read_text())[0] == "Summary"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_of_several_labels_gets_a_report(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(80, 4))
@@ -356,6 +357,7 @@ def test_a_function_from_elsewhere_is_not_called_without_being_asked(ups: Row) -
     assert "'elsewhere:data' cannot be used" in notes[1]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_function_that_fails_leaves_out_the_pictures_alone(ups: Row, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def data():\n    return {}['gone']\n")
     only, reference = ups.runs[0], f"{tmp_path}/mine.py:data"

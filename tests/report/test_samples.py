@@ -60,6 +60,7 @@ def test_rows_of_a_table_are_shown_by_their_values(table_run: RunFolder) -> None
     assert ", height " in values
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table_run: RunFolder) -> None:
     Path("pets.csv").unlink()
     assert command("report", "run", "--out", "report.html").code == 0

@@ -33,7 +33,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.files import read_json, write_json
 from surelabel.settings import RunSettings
 
-pytestmark = pytest.mark.usefixtures("own_folder")
+pytestmark = pytest.mark.usefixtures("own_folder", "undrawn")
 
 TARGETS = {  # as the paper prints them
     ("table1", "UPS", "cifar10", 1000): 8.18,

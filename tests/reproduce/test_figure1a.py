@@ -23,7 +23,7 @@ from tests.reproduce.test_experiment import tiny
 from tests.reproduce.test_several_labels_and_video import SMALL_UCF, SMALL_VOC
 
 pytestmark = [
-    pytest.mark.usefixtures("own_folder"),
+    pytest.mark.usefixtures("own_folder", "undrawn"),
     pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
     pytest.mark.filterwarnings("ignore:The labeled classes are far from even"),
 ]

@@ -30,7 +30,7 @@ from surelabel.settings import RunSettings
 from tests.data.sets.test_ucf101 import official_lists, write_files, write_lists
 
 pytestmark = [
-    pytest.mark.usefixtures("own_folder"),
+    pytest.mark.usefixtures("own_folder", "undrawn"),
     pytest.mark.filterwarnings("ignore:.*scores on it are not scores on UCF-101"),
     pytest.mark.filterwarnings("ignore:The labeled classes are far from even"),
 ]

@@ -182,6 +182,7 @@ class CategoryColumn(Column):
         categories: the more frequent ones.
         other: whether there are rare ones.
 
+    >>> from pathlib import Path
     >>> cells = Words.of(Place(Path("t.csv"), "pet"), ["cat", "newt"], np.array([0, 1]))
     >>> CategoryColumn(name="pet", categories=("cat", "dog")).encode(cells).tolist()
     [[1.0, 0.0], [0.0, 0.0]]

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, FiniteFloat, model_validator
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from surelabel.base import settings as limits
 from surelabel.base import trust
@@ -142,6 +142,12 @@ class TorchLearnerSettings(CodeSettings):
     predict_batch_size: int | None = Field(None, ge=1, le=limits.MOST_SAMPLES)
     device: Device | None = FitDefaults.device
     threads: int | None = Field(None, ge=1, le=limits.MOST_PROCESSES)
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what came after the first version where it is not used, so that old runs keep their hashes."""
+        values: dict[str, Any] = write(self)
+        return {name: value for name, value in values.items() if name != "together" or value}
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
