@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import LOGISTIC, write_blobs
+from cli_support import LOGISTIC, blobs, write_blobs
 from PIL import Image
 
 from surelabel.augment.settings import AugmentSettings
@@ -61,6 +61,20 @@ def test_rows_of_a_table_are_shown_by_their_values(table_run: RunFolder) -> None
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_given_labels_that_models_trained_without_them_contradict_are_shown(command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pet = blobs(num_labeled=20)["pet"]
+    pet[6] = "cat"  # a dog, as all even rows
+    write_blobs(Path("pets.csv"), pet=pet)
+    quick = [word for word in LOGISTIC if word != "--no-compare"]
+    assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *quick, "--out", "run").code == 0
+    figure = samples_figures(group_runs([RunFolder.open("run")])[0])[-1]
+    assert figure.title == "Given labels to check"
+    identifier, said, values = figure.tables[0].lines[0]
+    assert (identifier, said.startswith("given as cat, looks like dog ")) == ("r6", True)
+    assert values.startswith("width -")
+
+
 def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table_run: RunFolder) -> None:
     Path("pets.csv").unlink()
     assert command("report", "run", "--out", "report.html").code == 0

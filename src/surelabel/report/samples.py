@@ -4,7 +4,7 @@ Pictures, frames of clips and spectrograms are shown as pictures, rows of a tabl
 the run's data.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from surelabel.base.text import shown
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
-from surelabel.data.source import Source, as_source
+from surelabel.data.source import as_source
 from surelabel.errors import SurelabelError
 from surelabel.report.drawing import Picture
 from surelabel.report.figures import NOT_DRAWN, ReportFigure
@@ -50,6 +50,8 @@ def samples_figures(row: Row) -> list[ReportFigure]:
         ),
     }
     figures = [show(title, captions[title], rows) for title, rows in chosen.items() if len(rows)]
+    if (doubts := doubts_figure(run, data)) is not None:
+        figures.append(doubts)
     if (gained := classes_figure(row, data)) is not None:
         figures.insert(0, gained)
     return figures
@@ -109,6 +111,50 @@ def classes_figure(row: Row, data: RunData) -> ReportFigure | None:
     return ReportFigure("By class", caption, tables=[TextTable(header, lines)])
 
 
+def doubts_figure(run: RunFolder, data: RunData) -> ReportFigure | None:
+    """Show given labels that models which had not learned from them contradict, the most confident contradiction first.
+
+    They come from the comparison of models; None where there was none, or no contradiction.
+    """
+    comparison = run.comparison()
+    judged = {} if comparison is None or comparison.kept is None else comparison.judged()
+    if comparison is None or comparison.kept not in judged or run.settings.config.task == "multi":
+        return None
+    labels, truth = judged[comparison.kept]
+    wrong = np.flatnonzero(labels.label != truth)
+    rows = wrong[np.argsort(-labels.confidence[wrong], kind="stable")][:LIMIT]
+    if not len(rows):
+        return None
+    classes, parts = run.settings.classes, [data.labeled, *([data.validation] if data.validation else [])]
+    sources = [as_source("samples", samples) for samples, _ in parts]
+    place = {name: (source, row) for source in sources for row, name in enumerate(source.ids.tolist())}
+
+    found = [place[name] for name in labels.ids[rows].tolist()]
+    samples = [np.asarray(source[np.array([at])])[0] for source, at in found]
+    said = [
+        f"given as {classes[truth[row]]}, looks like {classes[labels.label[row]]} {labels.confidence[row]:.2f}"
+        for row in rows.tolist()
+    ]
+    caption = (
+        "Labels that you gave and that the kept kind of model, trained without them, contradicts. Check them: some may "
+        "be mistakes, others are the hard samples."
+    )
+    return _section("Given labels to check", caption, samples, said, labels.ids[rows], data)
+
+
+def _section(
+    title: str, caption: str, samples: Sequence[npt.NDArray[Any]], said: Sequence[str], ids: Any, data: RunData
+) -> ReportFigure:
+    """Return a section of samples as pictures, or as a table of their values."""
+    names = [shown(name, quote=False) for name in ids.tolist()]
+    if looks_like_picture(samples[0].shape):
+        pairs = zip(samples, said, names, strict=True)
+        cards = [Picture(to_pixels(sample), f"{what} ({name})") for sample, what, name in pairs]
+        return ReportFigure(title, caption, pictures=cards)
+    lines = [[name, what, _values(one, data)] for name, what, one in zip(names, said, samples, strict=True)]
+    return ReportFigure(title, caption, tables=[TextTable(["id", "label", "sample"], lines)])
+
+
 def _share(right: npt.NDArray[np.bool_]) -> str:
     return f"{int(right.sum())} of {len(right)}" if len(right) else "–"
 
@@ -117,7 +163,7 @@ def _shower(run: RunFolder, data: RunData) -> Callable[[str, str, Rows], ReportF
     """Return what makes a section of some rows of the pool."""
     labels, source = run.pool(), as_source("samples", data.unlabeled)
     # Partly labeled samples come first in the pool.
-    first, shape = len(labels) - len(source), source.sample_shape
+    first = len(labels) - len(source)
     given = as_source("samples", data.labeled[0])
 
     def sample(place: int) -> Any:
@@ -126,17 +172,8 @@ def _shower(run: RunFolder, data: RunData) -> Callable[[str, str, Rows], ReportF
         return np.asarray(given[np.flatnonzero(given.ids == labels.ids[place])])[0]
 
     def show(title: str, caption: str, rows: Rows) -> ReportFigure:
-        said = list(_said(run, labels, rows))
-        if looks_like_picture(shape):
-            cards = [
-                Picture(to_pixels(sample(row)), f"{what} ({shown(labels.ids[row], quote=False)})")
-                for row, what in zip(rows.tolist(), said, strict=True)
-            ]
-            return ReportFigure(title, caption, pictures=cards)
-        values = [_values(source, sample(row), data) for row in rows.tolist()]
-        ids = [shown(labels.ids[row], quote=False) for row in rows.tolist()]
-        lines = [list(line) for line in zip(ids, said, values, strict=True)]
-        return ReportFigure(title, caption, tables=[TextTable(["id", "label", "sample"], lines)])
+        samples = [sample(row) for row in rows.tolist()]
+        return _section(title, caption, samples, list(_said(run, labels, rows)), labels.ids[rows], data)
 
     return show
 
@@ -153,7 +190,7 @@ def _said(run: RunFolder, labels: PoolLabels, rows: Rows) -> Iterator[str]:
         yield f"{classes[labels.label[row]]} {labels.confidence[row]:.2f}{u}"
 
 
-def _values(source: Source, sample: npt.NDArray[Any], data: RunData) -> str:
+def _values(sample: npt.NDArray[Any], data: RunData) -> str:
     """Return a row's first values with the names of their columns."""
     names = data.feature_names or [str(place) for place in range(sample.size)]
     pairs = [f"{name} {value:.4g}" for name, value in zip(names, sample.ravel().tolist(), strict=False)]
