@@ -202,18 +202,7 @@ def build_table(
         check_size(path, size)
         if labels:
             y.append(labels_in(places[num_features : num_features + num_labels], labels, marks))
-        missing = {"missing": GAPS} if columns.gaps else {}
-        for position in range(num_features):
-            place = places[position]
-            if place.column in no_numbers:
-                continue
-            try:
-                x[start:done, position] = numbers_in(place, batch[position], columns.droppable, **missing)
-            except DataError as error:
-                if not columns.tolerant:
-                    raise
-                no_numbers[place.column] = error
-                x[:, position] = 0
+        _fill_numbers(x, slice(start, done), columns, places, batch, no_numbers)
         check_finite(path, x[start:done], columns.named(columns.features), columns.droppable, start, gaps=columns.gaps)
     if done != rows:
         raise rows_differ(path, rows, done)
@@ -237,6 +226,29 @@ def build_table(
         {name: _encoded_parts(part) for name, part in zip(columns.named(columns.words), words, strict=True)},
         no_numbers,
     )
+
+
+def _fill_numbers(
+    x: Array,
+    rows: slice,
+    columns: Columns,
+    places: Sequence[Place],
+    batch: Sequence[Cells],
+    no_numbers: dict[str, DataError],
+) -> None:
+    """Put a batch's numbers into some rows of x; a column that holds others goes to `no_numbers`, if it may."""
+    missing = {"missing": GAPS} if columns.gaps else {}
+    for position in range(len(columns.features)):
+        place = places[position]
+        if place.column in no_numbers:
+            continue
+        try:
+            x[rows, position] = numbers_in(place, batch[position], columns.droppable, **missing)
+        except DataError as error:
+            if not columns.tolerant:
+                raise
+            no_numbers[place.column] = error
+            x[:, position] = 0
 
 
 def _encoded_parts(parts: Sequence[Cells]) -> Encoded:
