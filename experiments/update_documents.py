@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from own_data_tables import kept_rules, own_data
 from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.core.metrics import paired_difference
@@ -374,6 +375,8 @@ def _percent(rows: Sequence[Mapping[str, str]], kind: str) -> str:
 
 
 BLOCKS: dict[str, Callable[[Path], str]] = {
+    "own-data": own_data,
+    "kept-rules": kept_rules,
     "foreign": foreign,
     "tables": tables,
     "demo": demo,

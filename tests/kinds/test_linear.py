@@ -13,6 +13,7 @@ from surelabel.data.training_set import make_problem
 from surelabel.kinds import KINDS
 from surelabel.kinds.linear import LinearOnPixels, LinearOnTable
 from surelabel.learners.settings import SklearnLearnerSettings
+from surelabel.learners.sklearn import SklearnLearner
 
 Y = np.arange(60) % 3
 NUMBERS = np.random.default_rng(0).normal(size=(60, 4)) * [1.0, 10.0, 100.0, 0.0] + 3 * np.eye(3, 4)[Y]
@@ -23,6 +24,18 @@ PICTURES[np.arange(60), Y] += 55
 def test_rows_are_standardized_and_fitted_as_scikit_learn_would():
     expected = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(NUMBERS, Y).predict_proba(NUMBERS)
     np.testing.assert_array_equal(LinearOnTable().fit(NUMBERS, Y).predict_proba(NUMBERS), expected)
+
+
+@pytest.mark.parametrize(("model", "scale"), [(LinearOnTable(), NUMBERS.std(axis=0)), (LinearOnPixels(), None)])
+def test_a_learner_shows_it_all_samples_before_it_learns_from_some(model, scale):
+    few = SklearnLearner(model, members=2)
+    problem = make_problem((NUMBERS[:12], Y[:12]), NUMBERS[12:], "single", 3)
+    few.fit(problem.training_set(None), seed=0)
+    scale = np.full(4, NUMBERS.std(axis=0).mean()) if scale is None else np.where(scale > 0, scale, 1)
+    rows = NUMBERS / scale
+    expected = LogisticRegression(max_iter=300).fit(rows[:12] - rows[:12].mean(axis=0), Y[:12])
+    p = expected.predict_proba(rows - rows[:12].mean(axis=0))
+    np.testing.assert_allclose(few.predict_proba(ArraySource(NUMBERS)), p, atol=1e-6)
 
 
 def test_sparse_rows_stay_sparse_and_give_probabilities():

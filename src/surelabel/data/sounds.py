@@ -11,8 +11,9 @@ loud a recording is as a whole is lost on purpose. Window and hop are seconds, a
 rate is not resampled; bands above half its rate are silent. The powers of several channels are averaged, so that none
 can cancel another.
 
-A sound that is shorter than the others has silence before and after it. Of a longer one the stretch with the most sound
-is kept.
+The quiet before a sound and after it, columns more than 30 dB below its loudest one, is cut off: when a recording was
+begun says nothing. A sound that is then shorter than the others has silence before and after it. Of a longer one the
+stretch with the most sound is kept.
 """
 
 from functools import lru_cache
@@ -30,6 +31,8 @@ Floats = npt.NDArray[np.floating]
 
 DECIBELS = 40.0
 """From the loudest place of a sound to what counts as silence."""
+QUIET = 30.0
+"""Decibels below the loudest column from which on the beginning and the end of a sound are cut off."""
 _AT_ONCE = 2**22
 """Values that are transformed together."""
 
@@ -86,6 +89,9 @@ def spectrogram(samples: Samples, rate: int, settings: SoundSettings) -> npt.NDA
     loudest = power.max()
     if loudest <= 0:
         return np.zeros(settings.shape, dtype=np.uint8)
+    in_all = power.sum(axis=0)
+    heard = np.flatnonzero(in_all > in_all.max() * 10 ** (-QUIET / 10))
+    power = power[:, heard[0] : heard[-1] + 1]
     relative = np.maximum(power / loudest, 10 ** (-DECIBELS / 10))
     levels = np.rint(255 * (1 + 10 * np.log10(relative) / DECIBELS)).astype(np.uint8)
     return _fitted(levels, settings.frames)[None]

@@ -1,9 +1,11 @@
 """Linear models of a few labels: what networks and self-training have to be better than.
 
-Features are standardized, x' = (x - mean) / std, and p = softmax(W x' + b) by logistic regression with scikit-learn's
-usual penalty. `surelabel fit` compares them with what it has trained, and keeps one where it is as good.
+Features are divided by their spread over all samples, labeled or not, and p = softmax(W x + b) by logistic regression
+with scikit-learn's usual penalty. `surelabel fit` compares them with what it has trained, and keeps one where it is
+better.
 """
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -23,19 +25,30 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     Args:
         C: the inverse strength of the penalty, as in scikit-learn.
         max_iter: steps of the solver at most.
+        scale: what each feature is divided by, shape (F,); None: its standard deviation in the samples that it learns
+            from.
 
     >>> model = LinearOnTable().fit([[0.0], [1.0], [9.0], [10.0]], [0, 0, 1, 1])
     >>> model.predict([[2.0], [8.0]]).tolist()
     [0, 1]
     """
 
-    def __init__(self, C: float = 1.0, max_iter: int = 300) -> None:
-        self.C, self.max_iter = C, max_iter
+    def __init__(self, C: float = 1.0, max_iter: int = 300, scale: Any = None) -> None:
+        self.C, self.max_iter, self.scale = C, max_iter, scale
+
+    def standardize(self, chunks: Iterable[Any]) -> None:
+        """Take the scale of all samples, which come in chunks (N, ...)."""
+        scaler = StandardScaler(with_mean=False)
+        for chunk in chunks:
+            scaler.partial_fit(self._rows(chunk))
+        self.scale = self._shared(scaler)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""
         rows = self._rows(X)
-        scaler = self._scaler(rows)
+        # Sparse rows would not be sparse any more with another value in place of 0.
+        scaler = StandardScaler(with_mean=not issparse(rows)).fit(rows)
+        scaler.scale_ = self._shared(scaler) if self.scale is None else np.asarray(self.scale)
         regression = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(scaler.transform(rows), y)
         self.model_ = Pipeline([("scale", scaler), ("regression", regression)])
         self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
@@ -51,9 +64,9 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         found: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return found
 
-    def _scaler(self, rows: Any) -> StandardScaler:
-        # Sparse rows would not be sparse any more with another value in place of 0.
-        return StandardScaler(with_mean=not issparse(rows)).fit(rows)
+    def _shared(self, scaler: StandardScaler) -> Floats:
+        scale: Floats = scaler.scale_
+        return scale
 
     def _rows(self, X: Any) -> Any:
         if issparse(X):
@@ -71,7 +84,5 @@ class LinearOnPixels(LinearOnTable):
     [0, 0, 1, 1]
     """
 
-    def _scaler(self, rows: Any) -> StandardScaler:
-        scaler = super()._scaler(rows)
-        scaler.scale_ = np.full(rows.shape[1], max(float(np.sqrt(scaler.var_).mean()), 1e-6))
-        return scaler
+    def _shared(self, scaler: StandardScaler) -> Floats:
+        return np.full(len(scaler.var_), max(float(np.sqrt(scaler.var_).mean()), 1e-6))

@@ -61,8 +61,8 @@ class Sounds(Kind):
         return SoundSettings(highest=highest, mels=MELS, frames=frames, **times)
 
     def network(self, samples: Source) -> Network:
-        """Return a small network that knows how high a sound is, and hardly when it is."""
+        """Return a small network that knows how high a sound is, and roughly when it is."""
         mean, std = channel_statistics(samples)
         augment = AugmentSettings(crop=4, mask_rows=8, mask_columns=12, mean=mean, std=std)
-        parameters = {"width": 16, "rows": 5, "columns": 2, "stride": 2}
+        parameters = {"width": 16, "rows": 5, "columns": 8, "stride": 2}
         return Network("surelabel.models.pooled:pooled_network", parameters, augment)

@@ -111,7 +111,12 @@ class SklearnLearner:
         return "expansion" if self.max_copies else "left out"
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
-        """Train the full model and the members; the last ones stay in place until these are ready."""
+        """Train the full model and the members; the last ones stay in place until these are ready.
+
+        An estimator with a method `standardize` is shown all samples first, labeled or not.
+        """
+        if hasattr(self.estimator, "standardize"):
+            self.estimator.standardize(chunk for _, chunk in self._chunks(training_set.source))
         models = []
         for member in range(self.members + 1):
             member_seed = seed_for(seed, member, "member")
@@ -124,6 +129,7 @@ class SklearnLearner:
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
+        self._require_models()
         source = as_source("source", source)
         for start, x in self._chunks(source):
             passes = np.stack([self._probabilities(model, x) for model in self.models[1:]])
@@ -138,6 +144,7 @@ class SklearnLearner:
 
     def predict_proba(self, source: Source) -> Floats:
         """Return the full model's probabilities, shape (N, C)."""
+        self._require_models()
         chunks = self._chunks(as_source("source", source))
         return np.concatenate([self._probabilities(self.models[0], x) for _, x in chunks])
 
@@ -212,9 +219,11 @@ class SklearnLearner:
         columns = [np.full(x.shape[0], part) if isinstance(part, float) else _called(part, x)[:, 1] for part in model]
         return np.stack(columns, axis=1)
 
-    def _chunks(self, source: Source) -> Iterator[tuple[int, Any]]:
+    def _require_models(self) -> None:
         if not self.models:
             raise InvalidInputError("The learner has no model yet; call fit first.")
+
+    def _chunks(self, source: Source) -> Iterator[tuple[int, Any]]:
         for start in range(0, len(source), self.predict_batch_size):
             yield start, source[np.arange(start, min(start + self.predict_batch_size, len(source)))]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from surelabel.report.held_out import check_selected, class_lines, promise_lines
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
-from surelabel.runs.comparison import Candidate, Comparison
+from surelabel.runs.comparison import Candidate, Comparison, is_clear
 
 
 class ComparedRun(NamedTuple):
@@ -88,12 +88,13 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     judge = f"By {'the ' * (comparison.judge == 'validation set')}{comparison.judge}"
     if "last" not in judged:
         return [f"{judge}, the {kept} is kept; there was no round of self-training."]
-    if comparison.kept == "last":
-        next_best = max((name for name in scores if name != "last"), key=lambda name: scores[name])
+    if comparison.kept != "last":
+        return [f"{judge}, self-training did not help ({ahead(comparison.kept)} in round {last}). Kept: {kept}."]
+    next_best = max((name for name in scores if name != "last"), key=lambda name: scores[name])
+    if is_clear(judged["last"], judged[next_best]):
         return [f"{judge}, self-training helped: {ahead(next_best)} over the next best. Kept: {kept}."]
-    no_better = scores["last"] <= scores[comparison.kept]
-    why = "is no better" if no_better else "is better by no more than the standard error of the difference"
-    return [f"{judge}, self-training did not help: round {last} {why} ({ahead(comparison.kept)}). Kept: {kept}."]
+    unclear = f"self-training is level with the next best ({ahead(next_best)}, within the standard error)"
+    return [f"{judge}, {unclear}. Kept, as it learned from most: {kept}."]
 
 
 def _folds_lines(comparison: Comparison) -> list[str]:

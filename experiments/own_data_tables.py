@@ -1,0 +1,84 @@
+"""The table of experiments/own_data.py for the documents."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from surelabel.core.metrics import paired_difference
+from surelabel.reproduce.results import read_rows
+
+KEPT = "kept model"
+COLUMNS = {
+    "logistic regression": "logistic regression",
+    "self-training, logistic regression": "self-training of it",
+    "round 0": "round 0",
+    "last round": "last round",
+}
+NAMES = {"linear": "linear", "first": "round 0", "last": "last round"}
+
+
+def own_data(results: Path) -> str:
+    """Return the means of all models by data set, and the kept model minus each with its 95 % interval."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "own data"]
+    if not rows:
+        return "Not run."
+    origin = rows[-1]["commit"], rows[-1]["settings"]
+    rows = [row for row in rows if (row["commit"], row["settings"]) == origin]
+    lines = [
+        f"| data | labels | seeds | kept model | {' | '.join(COLUMNS.values())} | kept | seconds |",
+        "|---|---|---|---|" + "---|" * len(COLUMNS) + "---|---|",
+    ]
+    lines += [_line(name, rows) for name in dict.fromkeys(row["dataset"] for row in rows)]
+    return "\n".join([*lines, "", f"`results/runs.csv`, experiment `own data`, commit {origin[0][:7]}, two CPU cores."])
+
+
+def kept_rules(results: Path) -> str:
+    """Return what two rules of keeping a model come to on the data that defaults were chosen on."""
+    rows = [row for row in read_rows(results / "defaults.csv") if row["experiment"] == "choose own data"]
+    if not rows:
+        return "Not run."
+    origin = rows[-1]["commit"], rows[-1]["settings"]
+    rows = [row for row in rows if (row["commit"], row["settings"]) == origin and row["metric"].startswith("test ")]
+    names = {
+        KEPT: "the best, of equally good ones the last (kept)",
+        "the simplest within one standard error": "the simplest within one standard error of the best",
+        "last round": "always the last round",
+        "round 0": "always round 0",
+        "linear model of fit": "always the linear model",
+        "self-training, logistic regression": "scikit-learn's self-training of logistic regression",
+    }
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    lines = ["| rule | mean test accuracy (%) | the kept one minus it |", "|---|---|---|"]
+    values = {name: {(r["dataset"], r["seed"]): float(r["value"]) for r in rows if r["row"] == name} for name in names}
+    for name, text in names.items():
+        means = [np.mean([v for (dataset, _), v in values[name].items() if dataset == d]) for d in datasets]
+        kept = [np.mean([v for (dataset, _), v in values[KEPT].items() if dataset == d]) for d in datasets]
+        change = paired_difference(kept, means)
+        more = "" if name == KEPT else f"{change.mean:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
+        lines.append(f"| {text} | {np.mean(means):.1f} | {more} |")
+    seeds = len({row["seed"] for row in rows})
+    where = f"`results/defaults.csv`, experiment `choose own data`, commit {origin[0][:7]}"
+    what = (
+        f"{len(datasets)} data sets ({', '.join(datasets)}) with {seeds} seeds each; 95 % intervals over the data sets"
+    )
+    return "\n".join([*lines, "", f"{where}: {what}."])
+
+
+def _line(dataset: str, rows: list[dict[str, str]]) -> str:
+    mine = [row for row in rows if row["dataset"] == dataset]
+    values: dict[str, dict[str, float]] = {}
+    for row in mine:
+        if row["metric"].startswith("test "):
+            values.setdefault(row["row"], {})[row["seed"]] = float(row["value"])
+    kept, seeds = values[KEPT], list(values[KEPT])
+    cells = [f"**{np.mean(list(kept.values())):.1f}**"]
+    for name in COLUMNS:
+        others = [values[name][seed] for seed in seeds]
+        mean, low, high = paired_difference([kept[seed] for seed in seeds], others)
+        cells.append(f"{np.mean(others):.1f} ({mean:+.1f} [{low:+.1f}, {high:+.1f}])")
+    choices = Counter(row["metric"].removeprefix("keeps ") for row in mine if row["metric"].startswith("keeps "))
+    chosen = ", ".join(f"{NAMES[name]} {choices[name]}" for name in NAMES if choices[name])
+    seconds = [60 * float(row["minutes"]) for row in mine if row["row"] == KEPT and row["minutes"]]
+    labels = "–".join(str(n) for n in sorted({int(row["labels"]) for row in mine}))
+    return f"| {dataset} | {labels} | {len(seeds)} | {' | '.join(cells)} | {chosen} | {np.mean(seconds):.0f} |"
