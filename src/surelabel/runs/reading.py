@@ -13,8 +13,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.pool import PoolLabels, selected_since
+from surelabel.data.draws import seed_for
+from surelabel.data.pool import PoolLabels, join, label_chunk, selected_since
 from surelabel.data.run_data import RunData, TableData
+from surelabel.data.source import Source
 from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
@@ -207,6 +209,13 @@ class RunFolder:
             return thresholds
         tau_n = min(thresholds["tau_n"], promise.tau_p)
         return {**thresholds, "tau_p": promise.tau_p, "kappa_p": promise.kappa_p, "tau_n": tau_n}
+
+    def label(self, learner: Any, samples: Source) -> PoolLabels:
+        """Label samples with the kept model, of `learner`, as the loop labels the pool before balancing."""
+        config, thresholds = self.settings.config, self.label_thresholds()
+        network = 0 if self.kept == "first" else self.num_rounds - 1
+        chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
+        return join([label_chunk(chunk, config.task, thresholds, config.negatives) for chunk in chunks])
 
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
         """Return the learner that the settings name, with the model that is kept.
