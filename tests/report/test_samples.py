@@ -1,5 +1,6 @@
 """The samples that a report shows: the surest and the least sure of those selected, and what to label next."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from surelabel.data.tables import write_table
 from surelabel.engine.settings import TrainingSettings
 from surelabel.kinds.folder import FolderData
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.report.card import model_card
 from surelabel.report.comparison import side_by_side
 from surelabel.report.samples import chosen_samples, samples_figures
 from surelabel.report.tables import group_runs
@@ -152,6 +154,21 @@ def test_samples_and_classes_are_those_of_the_kept_model(command, texts_run: Run
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_doubted_label_of_a_validation_file_is_shown_from_that_file(command, own_folder) -> None:
+    table, held_out = blobs(60, 20), blobs(20, 20, seed=1)
+    held_out["pet"][6] = "cat"  # a dog
+    for name, columns in (("pets.csv", table), ("check.csv", held_out)):
+        write_table(own_folder / name, {column: columns[column] for column in ("width", "height", "pet")})
+    quick = [word for word in LOGISTIC if word != "--no-compare"]
+    assert command("fit", "pets.csv", "--label", "pet", "--validation", "check.csv", *quick, "--out", "run").code == 0
+    figure = samples_figures(group_runs([RunFolder.open("run")])[0])[-1]
+    assert figure.title == "Given labels to check"
+    identifier, said, width, height = figure.tables[0].lines[0]
+    assert (identifier, said.startswith("given as cat, looks like dog ")) == ("6", True)
+    assert [float(width), float(height)] == [held_out["width"][6], held_out["height"][6]]
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_samples_of_a_kept_round_0_are_those_that_its_network_selects(table_run: RunFolder, monkeypatch) -> None:
     monkeypatch.setattr(RunFolder, "kept", "first")
     labels = table_run.pool(0)
@@ -224,3 +241,15 @@ def test_files_of_a_folder_are_shown_as_pictures(tmp_path, monkeypatch) -> None:
     picture = figures[1].pictures[0]
     assert picture.pixels.shape == (96, 96, 3)
     assert "(unlabeled/" in picture.caption
+
+
+def test_a_model_card_is_of_the_kept_model(texts_run: RunFolder) -> None:
+    part = {"name": "x", "type": "float32", "shape": ["batch", 2], "meaning": "probabilities"}
+    check = {"samples": 8, "of": "the run's data", "largest_difference": 0.0, "tolerance": 1e-4}
+    about = {"check": check, "input": part, "output": part, "surelabel": "0", "torch": "0", "round": None}
+    card = model_card(texts_run, "model.pt2", about)
+    assert "one label a sample, from the linear model of a self-training run" in card
+    assert "on 24 cross-validation samples (`comparison`)" in card
+    assert "| linear model of the labels |" in card
+    assert "labels that an earlier network gave" not in card
+    assert texts_run.model_hash == hashlib.sha256((texts_run.path / "linear.skops").read_bytes()).hexdigest()

@@ -178,7 +178,7 @@ def write_label_studio(
     selected = label_columns(pool, settings)["selected"]
     columns = {"id": pool.ids.tolist(), "selected": selected, **more}
     plain = {name: values.to_pylist() if hasattr(values, "to_pylist") else values for name, values in columns.items()}
-    version = f"surelabel round {folder.num_rounds - 1}, model {folder.model_hash[:12]}"
+    version = f"surelabel {folder.model_name()}, model {folder.model_hash[:12]}"
     made = label_studio.tasks(pool, settings.classes, shown, tag, version, plain)
     label_studio.check_tasks(made, settings.classes, task)
     config = label_studio.labeling_config(settings.classes, task, tag)

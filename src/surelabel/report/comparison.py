@@ -42,7 +42,7 @@ def side_by_side(rows: Sequence[Row]) -> TextTable | None:
         multi, judged = run.settings.config.task == "multi", comparison.judged()
         scores = [_with_interval(judged[one].score, multi) if one in judged else "–" for one in CANDIDATES]
         assert comparison.kept is not None
-        kept, number = short_name(comparison.kept, run.num_rounds - 1), len(judged[comparison.kept].truth)
+        kept, number = run.model_name(), len(judged[comparison.kept].truth)
         lines.append([name, *scores, kept, f"{number:,}", comparison.judge])
     return TextTable(["row", *header, "kept", "held-out labels", "judged by"], lines) if len(lines) > 1 else None
 
@@ -57,7 +57,7 @@ def judged_models(run: RunFolder) -> dict[str, Judged]:
     """Return what each model says of held-out samples, by its name: all that were compared, else the first and last."""
     comparison = run.comparison()
     if comparison is not None and (judged := comparison.judged()):
-        return {short_name(name, run.num_rounds - 1): found for name, found in judged.items()}
+        return {run.model_name(name): found for name, found in judged.items()}
     truth = run.validation_truth
     if truth is None:
         return {}
@@ -72,11 +72,6 @@ def candidate_name(candidate: Candidate, last_round: int) -> str:
         "last": f"round {last_round}, self-training",
     }
     return names[candidate]
-
-
-def short_name(candidate: Candidate, last_round: int) -> str:
-    """Return the same in one or two words."""
-    return {"linear": "linear model", "first": "round 0", "last": f"round {last_round}"}[candidate]
 
 
 def comparison_table(run: RunFolder) -> TextTable | None:

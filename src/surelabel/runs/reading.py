@@ -264,8 +264,17 @@ class RunFolder:
 
     @property
     def model_hash(self) -> str:
-        """The SHA-256 of the last round's model file, in hexadecimal."""
-        return str(self._entry(-1)["files"][self._model_file(-1)])
+        """The SHA-256 of the kept model's file, in hexadecimal."""
+        comparison = self.comparison()
+        if comparison is not None and comparison.kept == "linear":
+            return str(comparison.content["linear"])
+        round = 0 if self.kept == "first" else -1
+        return str(self._entry(round)["files"][self._model_file(round)])
+
+    def model_name(self, candidate: Candidate | None = None) -> str:
+        """Return what a model, by default the kept one, is called: "round 3", or "linear model"."""
+        names = {"linear": "linear model", "first": "round 0", "last": f"round {self.num_rounds - 1}"}
+        return names[candidate or self.kept]
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
