@@ -1,17 +1,24 @@
 """The samples that a report shows: the surest and the least sure of those selected, and what to label next."""
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import LOGISTIC, blobs, write_blobs
+from backbone_support import write_nets
+from cli_support import LOGISTIC, blobs, rows, write_blobs
+from folder_support import QUICK, write_folder
+from packed_support import classes, pictures, write_parquet
 from PIL import Image
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.pool import Entries, PoolLabels
+from surelabel.data.tables import write_table
 from surelabel.engine.settings import TrainingSettings
 from surelabel.kinds.folder import FolderData
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.report.card import model_card
+from surelabel.report.comparison import side_by_side
 from surelabel.report.samples import chosen_samples, samples_figures
 from surelabel.report.tables import group_runs
 from surelabel.runs import RunFolder
@@ -53,11 +60,10 @@ def test_rows_of_a_table_are_shown_by_their_values(table_run: RunFolder) -> None
     by_class, *shown = samples_figures(group_runs([table_run])[0])
     assert by_class.tables[0].header[:3] == ["class", "labels given", "labels selected"]
     assert [line[:2] for line in by_class.tables[0].lines] == [["cat", "2"], ["dog", "2"]]
-    identifier, label, values = shown[0].tables[0].lines[0]
-    assert identifier.startswith("r")
+    assert shown[0].tables[0].header == ["id", "label", "width", "height"]
+    identifier, label, *cells = shown[0].tables[0].lines[0]
     assert label.split()[0] in ("cat", "dog")
-    assert values.startswith("width ")
-    assert ", height " in values
+    assert [float(cell) for cell in cells] == [blobs()[name][int(identifier[1:])] for name in ("width", "height")]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -70,9 +76,9 @@ def test_given_labels_that_models_trained_without_them_contradict_are_shown(comm
     assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *quick, "--out", "run").code == 0
     figure = samples_figures(group_runs([RunFolder.open("run")])[0])[-1]
     assert figure.title == "Given labels to check"
-    identifier, said, values = figure.tables[0].lines[0]
+    identifier, said, width, _ = figure.tables[0].lines[0]
     assert (identifier, said.startswith("given as cat, looks like dog ")) == ("r6", True)
-    assert values.startswith("width -")
+    assert float(width) == blobs(num_labeled=20)["width"][6]
 
 
 def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table_run: RunFolder) -> None:
@@ -80,7 +86,140 @@ def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table
     assert command("report", "run", "--out", "report.html").code == 0
     page = Path("report.html").read_text()
     assert "<pre>surelabel fit pets.csv</pre>" in page
-    assert "the run&#39;s data cannot be read" in page
+    assert "The samples are left out: the run&#39;s data cannot be read. File " in page
+    assert "pets.csv&#39;, which the run began with, is not there any more; put it back" in page
+    assert "The surest labels" not in page
+    assert '<th scope="row">cat</th><td>2 of 2</td>' in page  # what the run itself knows of the classes
+    write_blobs(Path("pets.csv"), width=[0.0] * 60)
+    assert command("report", "run", "--out", "report.html", "--force").code == 0
+    assert "pets.csv&#39; has changed since the run began" in Path("report.html").read_text()
+
+
+PIXELS = "surelabel.kinds.linear:LinearOnPixels"
+SENTENCES = ("win a <b>prize</b> now, call free", "see you at home after lunch\ntoday")
+
+
+@pytest.fixture
+def texts_run(command, own_folder) -> RunFolder:
+    """A run on sentences, a category with gaps and dates; its linear model is kept."""
+    rows = range(48)
+    table = {
+        "place": [("Zürich", "Genève", None)[row % 3] for row in rows],
+        "day": [f"2024-02-{1 + row % 28:02}" for row in rows],
+        "message": [f"{SENTENCES[row % 2]} {row} {'really ' * (40 * (row == 47))}" for row in rows],
+        "kind": [("spam", "ham")[row % 2] if row < 24 else None for row in rows],
+    }
+    write_table(own_folder / "mail.csv", table)
+    quick = [word for word in LOGISTIC if word != "--no-compare"]
+    assert command("fit", "mail.csv", "--label", "kind", *quick, "--out", "mail").code == 0
+    return RunFolder.open("mail")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_words_dates_and_sentences_are_shown_as_the_file_has_them(command, texts_run: RunFolder) -> None:
+    assert texts_run.kept == "linear"
+    figures = samples_figures(group_runs([texts_run])[0])
+    shown = [line for figure in figures[1:] for line in figure.tables[0].lines]
+    assert figures[1].tables[0].header == ["id", "label", "place", "day", "message"]
+    for identifier, _, place, day, message in shown:
+        row = int(identifier)
+        assert place == ("Zürich", "Genève", "–")[row % 3]
+        assert day == f"2024-02-{1 + row % 28:02}"
+        assert message.startswith(" ".join(SENTENCES[row % 2].split()))
+        assert len(message) <= 240
+    assert any(message.endswith(" really re...") or len(message) == 240 for *_, message in shown)
+    assert command("report", "mail", "--out", "mail.html").code == 0
+    page = Path("mail.html").read_text()
+    assert "win a &lt;b&gt;prize&lt;/b&gt; now, call free 2" in page
+    assert "<b>prize" not in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_samples_and_classes_are_those_of_the_kept_model(command, texts_run: RunFolder) -> None:
+    assert command("label", "mail", "mail.csv", "--out", "labels.csv").code == 0
+    labels = {row["id"]: row for row in rows(Path("labels.csv").read_text()) if int(row["id"]) >= 24}
+    by_class, *figures = samples_figures(group_runs([texts_run])[0])
+    chosen = [row["label"] for row in labels.values() if row["selected"] == "positive"]
+    assert [line[2] for line in by_class.tables[0].lines] == [str(chosen.count(name)) for name in ("ham", "spam")]
+    assert "what the kept linear model selects" in by_class.caption
+    judged = texts_run.comparison().judged()
+    right = [f"{(found.label[truth == 0] == 0).sum()} of 12" for found, truth in judged.values()]
+    assert by_class.tables[0].header[3:] == [
+        f"held-out right: {name}" for name in ("linear model", "round 0", "round 1")
+    ]
+    assert by_class.tables[0].lines[0][3:] == right
+    for line in figures[0].tables[0].lines:
+        label = labels[line[0]]
+        assert line[1] == f"{label['label']} {float(label['confidence']):.2f}, u {float(label['uncertainty']):.2f}"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_doubted_label_of_a_validation_file_is_shown_from_that_file(command, own_folder) -> None:
+    table, held_out = blobs(60, 20), blobs(20, 20, seed=1)
+    held_out["pet"][6] = "cat"  # a dog
+    for name, columns in (("pets.csv", table), ("check.csv", held_out)):
+        write_table(own_folder / name, {column: columns[column] for column in ("width", "height", "pet")})
+    quick = [word for word in LOGISTIC if word != "--no-compare"]
+    assert command("fit", "pets.csv", "--label", "pet", "--validation", "check.csv", *quick, "--out", "run").code == 0
+    figure = samples_figures(group_runs([RunFolder.open("run")])[0])[-1]
+    assert figure.title == "Given labels to check"
+    identifier, said, width, height = figure.tables[0].lines[0]
+    assert (identifier, said.startswith("given as cat, looks like dog ")) == ("6", True)
+    assert [float(width), float(height)] == [held_out["width"][6], held_out["height"][6]]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_samples_of_a_kept_round_0_are_those_that_its_network_selects(table_run: RunFolder, monkeypatch) -> None:
+    monkeypatch.setattr(RunFolder, "kept", "first")
+    labels = table_run.pool(0)
+    by_class, surest, *_ = samples_figures(group_runs([table_run])[0])
+    counts = labels.class_counts(labels.positive_before)
+    assert [line[2] for line in by_class.tables[0].lines] == [str(count) for count in counts]
+    assert "the network of round 0 selects" in surest.caption
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_runs_of_several_kinds_stand_side_by_side(command, texts_run: RunFolder, monkeypatch) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(Path("cache").absolute()))
+    monkeypatch.chdir(texts_run.path.absolute().parent)
+    quick = [word for word in LOGISTIC if word != "--no-compare"]
+    write_table(Path("pets.csv"), blobs(80, 20))
+    write_folder(Path("photos"))
+    assert command("fit", "pets.csv", "--label", "pet", "--id", "id", *quick, "--out", "pets").code == 0
+    assert command("fit", "photos", "--estimator", PIXELS, *quick[2:], "--out", "photos-run").code == 0
+    assert command("report", "mail", "pets", "photos-run", "--out", "all.html").code == 0
+    runs = [RunFolder.open(name) for name in ("mail", "pets", "photos-run")]
+    table = side_by_side(group_runs(runs))
+    assert table.header[1:5] == ["linear model of the labels", "round 0, the labels alone", "self-training", "kept"]
+    assert [line[0] for line in table.lines] == ["mail", "pets", "photos-run"]
+    for line, run in zip(table.lines, runs, strict=True):
+        judged = run.comparison().judged()
+        assert [cell.split(" %")[0] for cell in line[1:4]] == [f"{100 * one.score.mean:.1f}" for one in judged.values()]
+        assert line[4] == {"linear": "linear model", "first": "round 0", "last": "round 1"}[run.kept]
+        assert line[5:] == [str(len(judged["last"].truth)), run.comparison().judge]
+    page = Path("all.html").read_text()
+    assert all(f"<td>{cell}</td>" in page for line in table.lines for cell in line[1:])
+    assert "Classes and samples are those of one run, <strong>photos-run</strong>" in page
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("packed", [False, True])
+def test_pictures_that_a_backbone_made_features_of_are_shown_themselves(
+    command, own_folder, monkeypatch, packed
+) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(own_folder / "cache"))
+    data = "shown.parquet" if packed else "photos"
+    if packed:
+        write_parquet(Path(data), pictures(), classes())
+    else:
+        write_folder(Path(data))
+    words = ("--backbone", f"{write_nets(own_folder)}:colors", *(("--label", "y") if packed else ()))
+    assert command("fit", data, *words, *QUICK, "--no-compare", "--out", "run").code == 0
+    assert RunFolder.open("run").settings.sample_shape == (3,)
+    _, surest, *_ = samples_figures(group_runs([RunFolder.open("run")])[0])
+    assert surest.pictures[0].pixels.shape == (96, 96, 3)
+    assert command("report", "run", "--out", "report.html").code == 0
+    assert Path("report.html").read_text().count("data:image/png;base64,") >= len(surest.pictures)
 
 
 def test_files_of_a_folder_are_shown_as_pictures(tmp_path, monkeypatch) -> None:
@@ -102,3 +241,15 @@ def test_files_of_a_folder_are_shown_as_pictures(tmp_path, monkeypatch) -> None:
     picture = figures[1].pictures[0]
     assert picture.pixels.shape == (96, 96, 3)
     assert "(unlabeled/" in picture.caption
+
+
+def test_a_model_card_is_of_the_kept_model(texts_run: RunFolder) -> None:
+    part = {"name": "x", "type": "float32", "shape": ["batch", 2], "meaning": "probabilities"}
+    check = {"samples": 8, "of": "the run's data", "largest_difference": 0.0, "tolerance": 1e-4}
+    about = {"check": check, "input": part, "output": part, "surelabel": "0", "torch": "0", "round": None}
+    card = model_card(texts_run, "model.pt2", about)
+    assert "one label a sample, from the linear model of a self-training run" in card
+    assert "on 24 cross-validation samples (`comparison`)" in card
+    assert "| linear model of the labels |" in card
+    assert "labels that an earlier network gave" not in card
+    assert texts_run.model_hash == hashlib.sha256((texts_run.path / "linear.skops").read_bytes()).hexdigest()

@@ -10,7 +10,6 @@ from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
-    from surelabel.data.source import Source
     from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
 
@@ -81,8 +80,7 @@ def command(
     samples, given = _samples.read_samples(
         folder.settings, file, id, with_labels=True, on_error=on_error or "stop", texts=folder.texts()
     )
-    network = 0 if folder.kept == "first" else folder.records()[-1].round
-    pool = label_samples(learner, samples, folder.settings, network, folder.label_thresholds())
+    pool = folder.label(learner, samples)
     rounds = round_cells(folder, pool.ids, file, id, entries)
     own = _samples.given_column(given, folder.settings, entries)
     if for_people:
@@ -98,18 +96,6 @@ def command(
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
     for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
         err.print(line, markup=False, soft_wrap=True)
-
-
-def label_samples(
-    learner: Any, samples: "Source", settings: "RunSettings", network: int, thresholds: dict[str, float]
-) -> "PoolLabels":
-    """Label samples as the loop labels the pool with this round's network, before balancing."""
-    from surelabel.data.draws import seed_for
-    from surelabel.data.pool import join, label_chunk
-
-    config = settings.config
-    chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
-    return join([label_chunk(chunk, config.task, thresholds, config.negatives) for chunk in chunks])
 
 
 def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = False) -> dict[str, Any]:
@@ -192,7 +178,7 @@ def write_label_studio(
     selected = label_columns(pool, settings)["selected"]
     columns = {"id": pool.ids.tolist(), "selected": selected, **more}
     plain = {name: values.to_pylist() if hasattr(values, "to_pylist") else values for name, values in columns.items()}
-    version = f"surelabel round {folder.num_rounds - 1}, model {folder.model_hash[:12]}"
+    version = f"surelabel {folder.model_name()}, model {folder.model_hash[:12]}"
     made = label_studio.tasks(pool, settings.classes, shown, tag, version, plain)
     label_studio.check_tasks(made, settings.classes, task)
     config = label_studio.labeling_config(settings.classes, task, tag)

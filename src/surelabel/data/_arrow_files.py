@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
 from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
-from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, is_words, no_number
+from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, is_words, no_number, words_in
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
@@ -105,6 +105,24 @@ def read_parquet(path: Path, request: Request) -> Table:
         table = build_table(path, columns, marks, file.metadata.num_rows, rows)
         found = {fields[position].name: error for position, error in no_numbers.items()}
         return replace(table, no_numbers={**found, **table.no_numbers})
+
+
+def text_batches(path: Path, names: Sequence[str]) -> Iterator[Sequence[Cells]]:
+    """Yield columns of a CSV or Parquet file as text, some rows at a time, null where missing."""
+    import pyarrow as pa
+
+    places = [Place(path, name) for name in names]
+    if path.suffix.lower() == ".parquet":
+        with damage_named(path, "Parquet", pa.ArrowException), _opened(path) as file:
+            size = max(1, _CELLS_IN_BATCH // len(names))
+            for group in range(file.num_row_groups):
+                for batch in file.iter_batches(size, row_groups=[group], columns=list(names)):
+                    yield [words_in(place, batch.column(place.column)) for place in places]
+        return
+    with damage_named(path, "text", pa.ArrowException):
+        survey = survey_text(path, names)
+        positions = tuple(survey.header.index(name) for name in names)
+        yield from _batches(path, Columns(tuple(survey.header), (), (), None, False, words=positions), survey)
 
 
 def unpacked_size(metadata: Any) -> int:

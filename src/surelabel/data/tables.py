@@ -6,7 +6,7 @@ file, the column, the row (counted from 1, without the header) and what to do.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,13 +14,13 @@ from surelabel.base.references import file_hash
 from surelabel.base.system import write_whole
 from surelabel.base.text import check_file, damage_named, shown
 from surelabel.core.arrays import to_numpy
-from surelabel.data._arrow_files import read_csv, read_parquet
+from surelabel.data._arrow_files import read_csv, read_parquet, text_batches
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._table import Request, Table
 from surelabel.data._values import LabelMarks
 from surelabel.errors import DataError, InvalidInputError
 
-__all__ = ["Table", "content_hash", "read_labels", "read_table", "write_table"]
+__all__ = ["Table", "content_hash", "read_cells", "read_labels", "read_table", "write_table"]
 
 _READERS = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_csv),
@@ -115,6 +115,36 @@ def read_labels(path: Path, labels: Sequence[str], marks: LabelMarks, files: str
     if path.suffix.lower() in _ARRAYS:
         raise DataError(f"File '{path}' must be a table with the columns {files!r} and {labels[0]!r}; write a .csv.")
     return _read(path, Request(tuple(labels), files, (), (), marks, False, None, group))
+
+
+def read_cells(
+    path: Path, columns: Sequence[str], ids: Iterable[object], id_column: str | None = None
+) -> dict[str, list[str | None]]:
+    """Return what a file says in some columns of the rows with these ids, by id, for people to look at.
+
+    Block by block: little more than these rows lies in memory.
+
+    Args:
+        path: A .csv, .csv.gz, .tsv, .tsv.gz or .parquet file that `read_table` has read.
+        columns: Their names.
+        ids: As `Table.ids` has them.
+        id_column: The column that names each row; None: they are numbers of rows, from 0.
+
+    >>> import tempfile
+    >>> path = write_table(Path(tempfile.mkdtemp(), "pets.csv"), {"weight": [4.5, None], "pet": ["cat", "dog"]})
+    >>> read_cells(path, ["pet", "weight"], [1])
+    {'1': ['dog', None]}
+    """
+    wanted, found, first = {str(name) for name in ids}, dict[str, list[str | None]](), 0
+    names = [*columns, *([] if id_column is None else [id_column])]
+    for batch in text_batches(path, names):
+        rows = range(first, first + len(batch[0]))
+        named = map(str, rows) if id_column is None else batch[-1].to_pylist()
+        for row, name in enumerate(named):
+            if name in wanted:
+                found[name] = [cells[row].as_py() or None for cells in batch[: len(columns)]]
+        first = rows.stop
+    return found
 
 
 def _read(path: Path, request: Request) -> Table:

@@ -10,17 +10,18 @@ from typing import Any
 from surelabel.core.calibration import calibration_error
 from surelabel.core.metrics import share_interval
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.report.comparison import comparison_table
 from surelabel.report.held_out import rounds_change, selected_lines
-from surelabel.report.tables import TextTable, group_runs, in_markdown, judged_labels
+from surelabel.report.tables import TextTable, in_markdown, judge
 from surelabel.runs import RunFolder
-from surelabel.runs.layout import ENVIRONMENT, HISTORY, POOL, RUN, SPLIT, VALIDATION, round_file
+from surelabel.runs.layout import ENVIRONMENT, FOLDS, HISTORY, POOL, RUN, SPLIT, VALIDATION, round_file
 
 _MOST_CLASSES = 50
 """Classes that are named one by one."""
 
 
 def model_card(run: RunFolder, file: str, description: Mapping[str, Any]) -> str:
-    """Return the card of a run's last model.
+    """Return the card of the model that a run keeps.
 
     Args:
         run: with a finished round.
@@ -49,10 +50,11 @@ def _model(run: RunFolder, file: str, about: Mapping[str, Any]) -> str:
     check, taken, given = about["check"], about["input"], about["output"]
     several = run.settings.config.task == "multi"
     what = "several labels a sample" if several else "one label a sample"
+    source = f"the {run.model_name()}" if run.kept == "linear" else run.model_name()
     made = f"by surelabel {about['surelabel']} and torch {about['torch']}"
     shapes = [f"{part['type']} of shape ({', '.join(map(str, part['shape']))})" for part in (taken, given)]
     lines = [
-        f"A classifier of {len(run.settings.classes)} classes, {what}, from round {about['round']} of a self-training "
+        f"A classifier of {len(run.settings.classes)} classes, {what}, from {source} of a self-training "
         f"run; the file `{file}` was made {made}.",
         f"- Input `{taken['name']}`: {shapes[0]}. What is normalized or standardized is inside the file.",
         f"- Output `{given['name']}`: {shapes[1]}, {given['meaning']}.",
@@ -125,7 +127,9 @@ def _scores(run: RunFolder) -> str:
     text = [
         f"{TextTable(header, lines).markdown()}\n\nSource: `{HISTORY}`. Round 0 learned from the given labels alone."
     ]
-    if not parts:
+    if (compared := comparison_table(run)) is not None:
+        text.append(f"{compared.markdown()}\n\nThe models that were compared by held-out labels (`{FOLDS}`).")
+    elif not parts:
         text.append("**No score is known:** the run has neither validation nor test labels.")
     text += filter(None, [_interval(run, metric) if "validation" in parts else None])
     if "test" in parts:
@@ -146,16 +150,21 @@ def _interval(run: RunFolder, metric: str) -> str | None:
 
 
 def _calibration(run: RunFolder) -> str:
-    if run.validation_truth is None:
+    comparison = run.comparison()
+    if comparison is not None and run.kept in (judged := comparison.judged()):
+        by, file, (held_out, truth) = comparison.judge.split()[0], FOLDS, judged[run.kept]
+    elif (known := run.validation_truth) is not None:
+        by, file, held_out, truth = "validation", _validation(run), run.validation(), known
+    else:
         return "Not known: the run has no validation labels."
-    labels = judged_labels(group_runs([run])[0], -1, validation=True)
+    labels = judge(held_out, truth, held_out.positive_before)
     if not len(labels.right):
         return "Not known: the validation set has no known label."
     error = calibration_error(labels.confidence, labels.right)
     entries = "entries (a class of a sample)" if run.settings.config.task == "multi" else "samples"
     return (
-        f"Expected calibration error over 15 bins: {error:.3f}, on {len(labels.right):,} validation {entries} "
-        f"(`{_validation(run)}`). It is that of the labels by `surelabel label`, which are means over stochastic "
+        f"Expected calibration error over 15 bins: {error:.3f}, on {len(labels.right):,} {by} {entries} "
+        f"(`{file}`). It is that of the labels by `surelabel label`, which are means over stochastic "
         "passes or members; the exported file makes one deterministic pass. With few samples it is biased upwards."
     )
 
@@ -172,13 +181,13 @@ def _limits(run: RunFolder) -> str:
     if config.task == "multi":
         lines = ["It knows these classes alone, and says nothing of others."]
     lines.append("It is for samples like those it learned from; of other sources, devices or times nothing was tried.")
-    if run.records()[-1].num_positive:
+    if run.kept == "last" and run.records()[-1].num_positive:
         number = f"{run.records()[-1].num_positive:,} labels that an earlier network gave (`{HISTORY}`)"
         lines.append(f"It learned from {number}; where these are wrong, it has learned the mistake.")
-    if not run.has_validation:
+    if not run.has_validation and comparison_table(run) is None:
         lines.append("Nothing was held out for validation, so how good it is and how far to trust it are not known.")
     else:
-        lines.append("Scores and intervals hold for samples drawn like the validation set.")
+        lines.append("Scores and intervals hold for samples drawn like the held-out labels.")
     return "\n".join(f"- {line}" for line in lines)
 
 

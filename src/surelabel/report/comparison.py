@@ -1,12 +1,13 @@
 """How a run's models compare, and which of them is kept, in words and in a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from surelabel.report.held_out import check_selected, class_lines, promise_lines
+from surelabel.core.metrics import Interval
+from surelabel.report.held_out import selected_lines
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
-from surelabel.runs.comparison import Candidate, Comparison, is_clear
+from surelabel.runs.comparison import CANDIDATES, Candidate, Comparison, Judged, is_clear
 
 
 class ComparedRun(NamedTuple):
@@ -20,13 +21,47 @@ class ComparedRun(NamedTuple):
 def compared_runs(rows: Sequence[Row]) -> list[ComparedRun]:
     """Return what a report says of each run whose models were compared."""
     found = []
-    for row, run in ((of, one) for of in rows for one in of.runs):
-        table, checked = comparison_table(run), check_selected(run)
-        if table is not None:
-            of_classes = [] if checked is None else class_lines(checked, run.settings.classes)
-            name = row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}"
-            found.append(ComparedRun(name, table, [*comparison_lines(run), *of_classes, *promise_lines(run)]))
+    for name, run, _ in _compared(rows):
+        table = comparison_table(run)
+        assert table is not None
+        found.append(ComparedRun(name, table, [*comparison_lines(run), *selected_lines(run)]))
     return found
+
+
+def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]]:
+    for row, run in ((of, one) for of in rows for one in of.runs):
+        comparison = run.comparison()
+        if comparison is not None and comparison.kept is not None and comparison.judged():
+            yield row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run, comparison
+
+
+def side_by_side(rows: Sequence[Row]) -> TextTable | None:
+    """Return the scores of several runs' models, a line for each run; None of fewer than two."""
+    lines, header = list[list[str]](), ["linear model of the labels", "round 0, the labels alone", "self-training"]
+    for name, run, comparison in _compared(rows):
+        multi, judged = run.settings.config.task == "multi", comparison.judged()
+        scores = [_with_interval(judged[one].score, multi) if one in judged else "–" for one in CANDIDATES]
+        assert comparison.kept is not None
+        kept, number = run.model_name(), len(judged[comparison.kept].truth)
+        lines.append([name, *scores, kept, f"{number:,}", comparison.judge])
+    return TextTable(["row", *header, "kept", "held-out labels", "judged by"], lines) if len(lines) > 1 else None
+
+
+def _with_interval(found: Interval, multi: bool) -> str:
+    score, low, high = found
+    text = f"mAP {score:.3f}" if multi else f"{100 * score:.1f} %"
+    return text if (low, high) == (0, 1) else f"{text} ({_figure(low, multi)} to {_figure(high, multi)})"
+
+
+def judged_models(run: RunFolder) -> dict[str, Judged]:
+    """Return what each model says of held-out samples, by its name: all that were compared, else the first and last."""
+    comparison = run.comparison()
+    if comparison is not None and (judged := comparison.judged()):
+        return {run.model_name(name): found for name, found in judged.items()}
+    truth = run.validation_truth
+    if truth is None:
+        return {}
+    return {f"round {network}": Judged(run.validation(network), truth) for network in (0, run.num_rounds - 1)}
 
 
 def candidate_name(candidate: Candidate, last_round: int) -> str:

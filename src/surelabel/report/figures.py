@@ -13,7 +13,8 @@ import numpy.typing as npt
 from surelabel.core.calibration import calibration_error, risk_coverage, uncertainty_auroc
 from surelabel.report.classes import classes_table, first_selection, first_selection_table, left_out
 from surelabel.report.drawing import Panel, Picture, classes, curves, histogram, lines_by_round, reliability
-from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, judged_labels
+from surelabel.report.held_out import kept_judged
+from surelabel.report.tables import JudgedLabels, Row, TextTable, by_round, join_judged, judge, judged_labels
 
 NOT_DRAWN = "Not drawn: "
 NO_TRUTH = f"{NOT_DRAWN}the true labels of the pool are not known."
@@ -169,6 +170,24 @@ def reliability_figure(row: Row, validation: bool = False) -> ReportFigure:
         "bar's shade says how many labels it holds)."
     )
     return ReportFigure(title, caption + judged_on(row, validation), panels, note=note)
+
+
+def kept_calibration_figure(row: Row) -> ReportFigure | None:
+    """Draw accuracy over confidence of the models that are kept, by held-out labels; None where none were compared."""
+    found = [kept_judged(run) for run in row.runs if run.comparison() is not None]
+    parts = [judge(labels, truth, labels.positive_before) for _, labels, truth, _ in filter(None, found)]
+    if len(parts) < len(row.runs):
+        return None
+    labels = join_judged(parts)
+    panels, chosen = [reliability(labels.confidence, labels.right, "all held-out labels")], labels.selected
+    if chosen.any():
+        panels.append(reliability(labels.confidence[chosen], labels.right[chosen], "selected ones"))
+    caption = (
+        f"Its confidence is {labels.confidence.mean():.2f} on average, and {labels.right.mean():.2f} of its labels are "
+        f"right ({len(labels.right):,} held-out ones). Bars below the diagonal are overconfident: fewer labels right "
+        "than the confidence says; a bar's shade says how many labels it holds."
+    )
+    return ReportFigure("Calibration of the kept model", caption, panels)
 
 
 def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:

@@ -65,7 +65,7 @@ class CheckedLabels(NamedTuple):
 
 def check_selected(run: RunFolder) -> CheckedLabels | None:
     """Return how many of the labels that the kept model selects are right; None where no true label is known."""
-    found = _judged_labels(run)
+    found = kept_judged(run)
     if found is None:
         return None
     name, labels, truth, by_class = found
@@ -78,13 +78,13 @@ def check_selected(run: RunFolder) -> CheckedLabels | None:
     return CheckedLabels(name, positive, by_sample(rows[true >= 0], wrong[true >= 0]), of_classes)
 
 
-def _judged_labels(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:
-    """Return a set whose truth is known, its labels, their truth, and whether to look at each class."""
+def kept_judged(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:
+    """Return a set whose truth is known, its labels by the kept model, their truth, and whether to look at classes."""
     comparison = run.comparison()
     judged = {} if comparison is None else comparison.judged()
     if comparison is not None and comparison.kept in judged:
         labels, truth = judged[comparison.kept]
-        return comparison.judge, _reselected(labels, comparison.promise), truth, True
+        return comparison.judge, reselected(labels, comparison.promise), truth, True
     if (known := run.truth) is not None:
         return "pool", run.pool(), known, False
     if (known := run.validation_truth) is not None:
@@ -92,7 +92,7 @@ def _judged_labels(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None
     return None
 
 
-def _reselected(labels: PoolLabels, promise: Thresholds | None) -> PoolLabels:
+def reselected(labels: PoolLabels, promise: Thresholds | None) -> PoolLabels:
     """Return labels with those selected that pass the thresholds of a promise, where there is one."""
     if promise is None or promise.tau_p is None or promise.kappa_p is None:
         return labels
@@ -213,10 +213,10 @@ def checked_table(rows: Sequence[Row]) -> TextTable:
     lines, any_checked = [], False
     for of, run in [(row, run) for row in rows for run in row.runs]:
         name, checked = of.name if len(of.runs) == 1 else f"{of.name}, {run.path.name}", check_selected(run)
-        cells = ["–", "not checked", "not checked"]
+        cells = ["–", "not checked", "–"]
         if checked is not None:
-            texts = (part.text() if part.number else "none selected" for part in checked[1:3])
-            any_checked, cells = True, [checked.judged_by, *texts]
+            right, without = (part.text() if part.number else "" for part in checked[1:3])
+            any_checked, cells = True, [checked.judged_by, right or "none selected", without or "–"]
         lines.append([name, *cells])
     header = ["row", "judged by the", "selected labels right", "samples without a wrongly ruled-out class"]
-    return TextTable(header, lines if any_checked else [])
+    return TextTable(header, lines if any_checked else []).without_empty()

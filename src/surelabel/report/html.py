@@ -12,11 +12,10 @@ import numpy as np
 from surelabel._version import __version__
 from surelabel.base.text import visible
 from surelabel.core.metrics import paired_difference
-from surelabel.data.run_data import TableData
-from surelabel.kinds.folder import FolderData
+from surelabel.data.run_data import FunctionData
 from surelabel.records import RoundRecord
 from surelabel.report import figures
-from surelabel.report.comparison import compared_runs
+from surelabel.report.comparison import compared_runs, side_by_side
 from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
@@ -46,7 +45,8 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
 
     rows = group_runs(runs)
     main = main_row(rows)
-    overview, samples, closely = figures.rounds_figure(rows), _samples(main), _figures(main)
+    compared = compared_runs(rows)
+    overview, samples, closely = figures.rounds_figure(rows), _own(main), _figures(main)
     environment = Environment(
         loader=PackageLoader("surelabel.report", "."),
         autoescape=True,
@@ -62,7 +62,10 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
         several=len(rows) > 1,
         summary=summary_table(rows, with_first=True),
         not_helped=_not_helped(rows),
-        compared=compared_runs(rows),
+        compared=compared,
+        side_by_side=side_by_side(rows),
+        all_compared=len(compared) == len(runs),
+        looked_at=main.runs[0].path if len(runs) > 1 else None,
         checked=checked_table(rows),
         not_checked=NOT_CHECKED,
         unfinished=[str(run.path) for run in runs if not run.finished],
@@ -117,13 +120,17 @@ def _score_name(rows: Sequence[Row]) -> str:
 
 
 def _not_helped(rows: Sequence[Row]) -> list[str]:
-    """Say of each score that is no higher after the last round than after round 0 that self-training did not help."""
+    """Say of each score that is no higher after the last round than after round 0 that self-training did not help.
+
+    A comparison of the models by the validation set has said so already.
+    """
     lines = []
     for row in rows:
         for part in ("test", "validation"):
             runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
             first, last = ([getattr(run.records()[place], f"{part}_score") for run in runs] for place in (0, -1))
-            if row.num_rounds < 2 or not runs or round(np.mean(last), 4) > round(np.mean(first), 4):
+            compared = part == "validation" and all(run.comparison() is not None for run in runs)
+            if row.num_rounds < 2 or not runs or compared or round(np.mean(last), 4) > round(np.mean(first), 4):
                 continue
             of_row = f" {row.name!r}" if len(rows) > 1 else ""
             text = (
@@ -165,10 +172,12 @@ def _figures(main: Row) -> list[ReportFigure]:
     return [*drawn, pictures_figure(main, validation=validation)]
 
 
-def _samples(main: Row) -> list[ReportFigure]:
-    """Return the sections that show samples: of people's own files, not of the paper's data sets."""
-    own = isinstance(main.runs[0].settings.data, TableData | FolderData)
-    return samples_figures(main) if own else []
+def _own(main: Row) -> list[ReportFigure]:
+    """Return the sections on people's own files, not on data that a function makes: the kept model and its samples."""
+    if isinstance(main.runs[0].settings.data, FunctionData | None):
+        return []
+    calibration = figures.kept_calibration_figure(main)
+    return [*samples_figures(main), *([] if calibration is None else [calibration])]
 
 
 def _commands(runs: Sequence[RunFolder]) -> list[str]:

@@ -201,8 +201,13 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
         network: the round; -1 is each run's last.
         validation: judge the validation set instead.
     """
-    parts: Any = zip(*(_judge(run, network, validation) for run in row.runs), strict=True)
-    joined: Any = (None if any(part is None for part in of) else np.concatenate(of) for of in parts)
+    return join_judged([_judge(run, network, validation) for run in row.runs])
+
+
+def join_judged(parts: Sequence[JudgedLabels]) -> JudgedLabels:
+    """Put the labels of several runs one after the other."""
+    together: Any = zip(*parts, strict=True)
+    joined: Any = (None if any(part is None for part in of) else np.concatenate(of) for of in together)
     return JudgedLabels(*joined)
 
 
@@ -216,11 +221,15 @@ def labels_and_truth(run: RunFolder, network: int, validation: bool = False) -> 
 
 def _judge(run: RunFolder, network: int, validation: bool) -> JudgedLabels:
     labels, truth = labels_and_truth(run, network, validation)
-    known = truth >= 0
-    confidence, selected = labels.confidence, labels.positive
+    multi = labels.label.ndim == 2
+    return judge(labels, truth, labels.positive | labels.selection.negative if multi else labels.positive)
+
+
+def judge(labels: PoolLabels, truth: Codes, selected: Mask) -> JudgedLabels:
+    """Return labels, and which of them are selected, where the truth is known."""
+    known, confidence = truth >= 0, labels.confidence
     if labels.label.ndim == 2:
         confidence = np.maximum(confidence, 1 - confidence)
-        selected = labels.positive | labels.selection.negative
     uncertainty = None if labels.uncertainty is None else labels.uncertainty[known]
     return JudgedLabels(confidence[known], uncertainty, (labels.label == truth)[known], selected[known])
 

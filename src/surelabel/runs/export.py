@@ -117,7 +117,7 @@ def describe(run: RunFolder, x: Tensor) -> dict[str, Any]:
             "shape": ["batch", len(settings.classes)],
             "meaning": "a probability for each class" if multi else "probabilities of the classes, which sum to 1",
         },
-        "round": run.num_rounds - 1,
+        "round": {"linear": None, "first": 0, "last": run.num_rounds - 1}[run.kept],
         "model_sha256": run.model_hash,
         "surelabel": __version__,
         "torch": str(torch.__version__),

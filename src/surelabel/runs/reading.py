@@ -13,8 +13,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from surelabel.data.pool import PoolLabels, selected_since
+from surelabel.data.draws import seed_for
+from surelabel.data.pool import PoolLabels, join, label_chunk, selected_since
 from surelabel.data.run_data import RunData, TableData
+from surelabel.data.source import Source
 from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
@@ -208,6 +210,13 @@ class RunFolder:
         tau_n = min(thresholds["tau_n"], promise.tau_p)
         return {**thresholds, "tau_p": promise.tau_p, "kappa_p": promise.kappa_p, "tau_n": tau_n}
 
+    def label(self, learner: Any, samples: Source) -> PoolLabels:
+        """Label samples with the kept model, of `learner`, as the loop labels the pool before balancing."""
+        config, thresholds = self.settings.config, self.label_thresholds()
+        network = 0 if self.kept == "first" else self.num_rounds - 1
+        chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
+        return join([label_chunk(chunk, config.task, thresholds, config.negatives) for chunk in chunks])
+
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
         """Return the learner that the settings name, with the model that is kept.
 
@@ -255,8 +264,17 @@ class RunFolder:
 
     @property
     def model_hash(self) -> str:
-        """The SHA-256 of the last round's model file, in hexadecimal."""
-        return str(self._entry(-1)["files"][self._model_file(-1)])
+        """The SHA-256 of the kept model's file, in hexadecimal."""
+        comparison = self.comparison()
+        if comparison is not None and comparison.kept == "linear":
+            return str(comparison.content["linear"])
+        round = 0 if self.kept == "first" else -1
+        return str(self._entry(round)["files"][self._model_file(round)])
+
+    def model_name(self, candidate: Candidate | None = None) -> str:
+        """Return what a model, by default the kept one, is called: "round 3", or "linear model"."""
+        names = {"linear": "linear model", "first": "round 0", "last": f"round {self.num_rounds - 1}"}
+        return names[candidate or self.kept]
 
     def data(self) -> RunData:
         """Return the samples and labels that the settings name."""
