@@ -18,6 +18,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.kind import Network
 from surelabel.kinds.packed import PackedData
+from surelabel.kinds.texts import TextData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
 
@@ -211,7 +212,9 @@ class RunSettings(Settings):
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
-    data: Annotated[TableData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None = None
+    data: (
+        Annotated[TableData | TextData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None
+    ) = None
     classes: tuple[str, ...] = ()
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None

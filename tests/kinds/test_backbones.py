@@ -226,12 +226,6 @@ def test_functions_that_return_no_backbone(home: Path, function: str, problem: s
         folder(backbones=[{"reference": f"nets.py:{function}"}]).load()
 
 
-def test_a_table_takes_no_backbone(home: Path, command: Command) -> None:
-    (home / "a.csv").write_text("x,y\n1,a\n2,b\n3,\n")
-    line = command.fails(2, "fit", "a.csv", "--label", "y", "--backbone", "nets.py:colors", "--out", "run")
-    assert line == "--backbone has no effect: 'a.csv' is a file."
-
-
 def test_pictures_that_cannot_be_read_stop_the_work_or_are_left_out(home: Path) -> None:
     (home / "photos/red/cut.png").write_bytes((home / "photos/red/000.png").read_bytes()[:50])
     with pytest.raises(DataError, match=r"Picture '.*cut.png' is .*; get it again. Or leave such pictures out"):

@@ -52,8 +52,7 @@ def open_backbone(settings: BackboneSettings, takes: Takes) -> Frozen:
         takes: what its samples are.
     """
     settings = settings.pinned()
-    if takes == "texts" and settings.library in ("timm", "torchvision"):
-        raise InvalidInputError(f"{settings.reference!r} takes pictures; for texts name transformers:FOLDER.")
+    settings.check_takes(takes)
     if settings.library is None:
         network, shown = _own(settings, takes)
     elif settings.library == "transformers" and takes == "texts":
