@@ -50,6 +50,10 @@ def flat():
 
 def broken():
     return 3
+
+
+def pictures():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
 """
 WORDS = {"ham": "see you at lunch tomorrow", "spam": "win free money prize now"}
 
@@ -86,6 +90,7 @@ def test_a_table_is_fitted_on_features_and_new_texts_are_predicted_and_labeled(h
     assert fitted.code == 0, fitted.err
     assert "Used as texts: message." in fitted.out.splitlines()
     assert "Features: 16 by nets.py:words." in fitted.out.splitlines()
+    assert RunFolder.open("run").settings.network.together == ((0, 16),)
     assert computed(home) == 40
     write("new.csv", ["other", "message"], [["x", WORDS["ham"]], ["y", WORDS["spam"]], ["z", ""]])
     predicted = command("predict", "run", "new.csv")
@@ -154,6 +159,10 @@ def test_several_backbones_get_a_head_each(home: Path, command: Command) -> None
     fitted = command(*FIT, "--backbone", "nets.py:endings", *QUICK[:-3], "--no-compare", "--out", "run")
     assert fitted.code == 0, fitted.err
     assert "Features: 16 by nets.py:words, 8 by nets.py:endings." in fitted.out
+    settings = RunFolder.open("run").settings.network
+    assert settings.training.learning_rate == 0.0005
+    assert settings.training.labeled_batch_size == 32
+    assert settings.model_parameters["one_scale"] is True
     learner = RunFolder.open("run").learner()
     assert [head.num_features for head in learner.network.networks] == [16, 8]
     assert command("label", "run", "messages.csv").code == 0
@@ -194,6 +203,7 @@ def test_the_text_is_chosen_where_there_are_several_or_none(home: Path, command:
     [
         (["--backbone", "nets.py:flat"], 1, "The backbone nets.py:flat must return features of shape (32, F)"),
         (["--backbone", "nets.py:broken"], 1, "must return something that takes a list of texts; got int."),
+        (["--backbone", "nets.py:pictures"], 1, "The backbone nets.py:pictures fails on texts (AttributeError: "),
         (["--backbone", "nets.py:gone"], 1, "has no 'gone'; it has"),
         (["--backbone", "transformers:nowhere"], 1, "nowhere' is not a folder; name one with config.json"),
         (

@@ -309,7 +309,8 @@ def run_settings(
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**{**(kind.defaults_for(task) if kind is not None else defaults_for(columns)), **values})
+    usual = defaults_for(columns, task, of_backbones="backbone" in given) if kind is None else kind.defaults_for(task)
+    fit = FitSettings(**{**usual, **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])
