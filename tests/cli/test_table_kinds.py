@@ -127,7 +127,9 @@ def test_parquet_of_pandas(command):
 
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("guide", ["tables.md", "texts.md"])
-def test_the_commands_of_a_guide_run(command, guide):
+def test_the_commands_of_a_guide_run(command, guide, tmp_path, monkeypatch):
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))
+    Path("mine.py").write_text(re.findall(r"```python\n(.*?)```", (DOCS / "backbones.md").read_text(), re.DOTALL)[-1])
     write("customers.csv", HEAD, rows())
     write("new_customers.csv", HEAD[:6], [line[:6] for line in rows()])
     write("messages.csv", ["message", "spam"], [line[5:] for line in rows()])

@@ -36,6 +36,15 @@ def test_a_head_is_a_table_network_on_its_columns(seeded: None) -> None:
     assert torch.equal(head.directions, plain.directions)
 
 
+def test_features_of_a_backbone_may_share_one_scale() -> None:
+    x = torch.tensor([[0.0, 0.0, 5.0], [2.0, 10.0, 7.0]])
+    for one_scale, expected in ((False, [[1.0, 5.0], [1.0]]), (True, [[13**0.5, 13**0.5], [1.0]])):
+        made = heads((3,), 2, widths=(2, 1), one_scale=one_scale)
+        for head in made:
+            head.standardize(lambda: [x])
+        assert [head.scale.tolist() for head in made] == [pytest.approx(scale) for scale in expected]
+
+
 def test_widths_that_do_not_add_up_are_refused() -> None:
     for widths in ((2, 2), (5, 0), ()):
         with pytest.raises(InvalidInputError, match=r"'widths' must count the features of each backbone.*\(5,\)"):

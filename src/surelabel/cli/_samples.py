@@ -64,9 +64,10 @@ def read_samples(
         on_error: whether a file in a folder that cannot be read is skipped.
         texts: what the run has learned of texts, `RunFolder.texts`.
     """
+    import numpy as np
+
     from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
-    from surelabel.data.source import ArraySource
     from surelabel.data.tables import read_table
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
@@ -97,11 +98,13 @@ def read_samples(
         read = functools.partial(read_table, path, id_column=id_column or None, features=features, drop=drop)
     else:
         read = functools.partial(encoder.read, path, id_column=id_column or None, drop=drop)
-    table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
-    if table.x.shape[1:] != settings.sample_shape:
-        shapes = f"samples of shape {table.x.shape[1:]}, and the run learned from {settings.sample_shape}"
+    with shown_decoding(quiet=False):  # backbones take their time
+        table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
+    samples = table.samples(np.arange(len(table)))
+    if samples.sample_shape != settings.sample_shape:
+        shapes = f"samples of shape {samples.sample_shape}, and the run learned from {settings.sample_shape}"
         raise DataError(f"File '{path}' has {shapes}; give samples of that shape.")
-    return ArraySource(table.x, ids=table.ids), given
+    return samples, given
 
 
 def _with_labels(read: "Callable[..., Table]", data: "TableData", num_classes: int) -> "tuple[Table, Any]":

@@ -15,8 +15,8 @@ from surelabel.base.text import listed
 from surelabel.cli import _options as options
 from surelabel.cli._console import say, warn
 from surelabel.cli._errors import WrongUse
-from surelabel.cli._packed import backbones, packed_reference
 from surelabel.cli._rounds import follow, shown_decoding
+from surelabel.cli._sources import backbones, kind_name, packed_reference, table_reference
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ EXAMPLES = (
     "surelabel fit photos/ --out runs/photos",
     "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
     "surelabel fit photos/ --backbone nets.py:make --out runs/photos",
+    "surelabel fit messages.csv --label spam --backbone transformers:model --out runs/messages",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
@@ -139,8 +140,9 @@ def command(
         "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
     ),
     backbone: list[str] | None = _model(
-        "A frozen network whose features, computed once, stand for the pictures: timm:NAME, torchvision:NAME, "
-        "transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the uncertainty.",
+        "A frozen network whose features, computed once, stand for the pictures, or for a table's texts: timm:NAME, "
+        "torchvision:NAME, transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the "
+        "uncertainty.",
         metavar="NAME",
     ),
     pretrained: list[str] | None = _model(
@@ -249,7 +251,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
         return packed_reference(given)
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("on_error", "backbone")
+    without = ("id", "drop", "use") if is_folder else ("on_error",)
     for name in (name for name in without if name in given):
         raise WrongUse(
             f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
@@ -275,17 +277,10 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
     for name in ("labels_path", "test_path", "validation_path"):
         if name in values:
             (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
+    if not is_folder:
+        return table_reference(values, given)
     with options.settings_from_options():
-        return FolderData(**values) if is_folder else TableData(**values, as_texts=given.get("kind") == "texts")
-
-
-def kind_name(path: Path, asked: str | None) -> str:
-    """Return the name of the kind that a folder's files are of: the one asked for, or the most common."""
-    from surelabel.kinds import KINDS, guess
-
-    if asked not in (None, *KINDS):
-        raise WrongUse(f"Invalid value for '--kind': {asked!r} must be one of {', '.join(KINDS)}.")
-    return asked or guess(path).name
+        return FolderData(**values)
 
 
 def run_settings(
@@ -314,7 +309,8 @@ def run_settings(
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
-    fit = FitSettings(**{**(kind.defaults_for(task) if kind is not None else defaults_for(columns)), **values})
+    usual = defaults_for(columns, task, of_backbones="backbone" in given) if kind is None else kind.defaults_for(task)
+    fit = FitSettings(**{**usual, **values})
     with options.settings_from_options():
         if "estimator" in given:
             learner: Any = fit.ensemble(given["estimator"])
@@ -350,10 +346,10 @@ def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -
     shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
     more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
     say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
-    if kind == "rows" and loaded.feature_names is not None:
+    if kind == "rows" and (loaded.feature_names or loaded.learned.get("columns")):
         from surelabel.kinds.tables import described
 
-        for line in described(loaded.feature_names, loaded.learned):
+        for line in described(loaded.feature_names or (), loaded.learned):
             say(line)
     features = [f"{one.width} by {one.name}" for one in loaded.learned.get("backbones", ())]
     if features:

@@ -24,6 +24,7 @@ from surelabel.data._values import (
     text_in,
     words_in,
 )
+from surelabel.data.source import ArraySource, Index, Source
 from surelabel.errors import DataError
 
 # In fewer rows a feature can look as if it counted them by chance.
@@ -86,6 +87,10 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def samples(self, rows: Index) -> Source:
+        """Return the features of some rows."""
+        return ArraySource(self.x[rows], ids=self.ids[rows])
 
 
 @dataclass(frozen=True)

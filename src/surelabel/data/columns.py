@@ -278,7 +278,7 @@ class DateColumn(Column):
 
 
 class TextColumn(Column):
-    """Numbers that say what a text is about (`surelabel.data.texts`); those of a gap are all 0.
+    """Numbers that say what a text is about, by `surelabel.data.texts` or by backbones.
 
     Attributes:
         width: how many.
@@ -286,7 +286,7 @@ class TextColumn(Column):
 
     plural = "texts"
     use: Literal["text"] = "text"
-    width: int = Field(ge=1, le=10_000)
+    width: int = Field(ge=1, le=10**6)
 
     @property
     def features(self) -> tuple[str, ...]:

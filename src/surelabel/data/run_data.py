@@ -25,9 +25,9 @@ from surelabel.core.labels import Task
 from surelabel.data._values import LabelMarks, stated
 from surelabel.data.columns import AnyColumn
 from surelabel.data.draws import draw, sample_keys
-from surelabel.data.source import ArraySource, Index
+from surelabel.data.source import Index, Source
 from surelabel.data.splits import Split
-from surelabel.data.table_encoding import LearnedTable, TableEncoder, learn_table
+from surelabel.data.table_encoding import Encoder, LearnedTable, TableEncoder, learn_table
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 
@@ -181,8 +181,7 @@ class TableData(Settings):
     def load(self, texts: bytes | None = None) -> RunData:
         """Read the files; refuse one whose content has changed. `texts` is what a run has kept, see `encoder`."""
         self._check_content()
-        learned = self._learned(texts)
-        table, left_out, encoder = learned.table, learned.left_out, learned.encoder
+        table, encoder, left_out = self._learned(texts)
         if table.y is None:
             remedy = "name its label column with --label, or an .npy file of labels with --labels-file"
             raise DataError(f"File '{self.path}' was read without labels; {remedy}.")
@@ -192,6 +191,7 @@ class TableData(Settings):
             f"File '{table.path}'", table.ids, codes, self.validation, self.validation_seed, table.groups
         )
         settled = self.replace(drop=(*self.drop, *left_out))
+        kept = {} if encoder is None else encoder.settings()
         validation = settled._held_out_file(self.validation_path, table, encoder, labeled, classes)
         if self.validation:
             validation = _part(table, codes, validation_rows)
@@ -204,11 +204,11 @@ class TableData(Settings):
             test=settled._held_out_file(self.test_path, table, encoder, labeled, classes),
             feature_names=list(table.feature_names) or None,
             groups=None if table.groups is None else table.groups[np.concatenate([labeled, pool])],
-            learned={"drop": settled.drop, **learned.settings()},
-            files=learned.files,
+            learned={"drop": settled.drop, **kept},
+            files={} if encoder is None else encoder.files,
         )
 
-    def encoder(self, texts: bytes | None) -> TableEncoder | None:
+    def encoder(self, texts: bytes | None) -> Encoder | None:
         """Return how a run makes features of columns, by its file of texts too; None where they are plain numbers."""
         return None if self.columns is None else TableEncoder.kept(self.columns, texts)
 
@@ -217,17 +217,16 @@ class TableData(Settings):
         if encoder is not None:
             return LearnedTable(self._read(self.path, encoder), encoder, ())
         table = self._read(self.path, labels_path=self.labels_path, tolerant=True)
-
         return learn_table(table, self.use, as_texts=self.as_texts)
 
-    def _read(self, path: Path, encoder: TableEncoder | None = None, **options: Any) -> Table:
+    def _read(self, path: Path, encoder: Encoder | None = None, **options: Any) -> Table:
         names = ("labels", "separator", "none", "id_column", "drop", "unlabeled", "group")
         read = read_table if encoder is None else encoder.read
         return read(path, **{name: getattr(self, name) for name in names}, **options)
 
     def _held_out_file(
-        self, path: Path | None, table: Table, encoder: TableEncoder | None, labeled: Index, classes: list[str]
-    ) -> tuple[ArraySource, Codes] | None:
+        self, path: Path | None, table: Table, encoder: Encoder | None, labeled: Index, classes: list[str]
+    ) -> tuple[Source, Codes] | None:
         if path is None:
             return None
         features = {"features": table.feature_names or None} if encoder is None else {}
@@ -241,7 +240,7 @@ class TableData(Settings):
         rows = np.flatnonzero(has_label(codes))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
-        _warn_of_learned_rows(path, other.x[rows], self.path, table.x[labeled])
+        _warn_of_learned_rows(path, other.samples(rows), self.path, table.samples(labeled))
         return _part(other, codes, rows)
 
 
@@ -283,14 +282,15 @@ class FunctionData(Settings):
         return data
 
 
-def _warn_of_learned_rows(path: Path, held_out: npt.NDArray[Any], data: Path, learned: npt.NDArray[Any]) -> None:
+def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Source) -> None:
     """Warn of held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
 
-    def features(row: npt.NDArray[Any]) -> bytes:
-        return (row.astype(np.float64) + 0.0).tobytes()  # -0.0 is 0.0
+    def features(samples: Source) -> list[bytes]:
+        rows = samples[np.arange(len(samples))].astype(np.float64) + 0.0  # -0.0 is 0.0
+        return [row.tobytes() for row in rows]
 
-    known = {features(row) for row in learned}
-    same = sum(features(row) in known for row in held_out)
+    known = set(features(learned))
+    same = sum(row in known for row in features(held_out))
     # Where labeled samples share their features anyway, these say little about which sample it is.
     if same and len(known) > 0.9 * len(learned):
         found = (
@@ -398,5 +398,5 @@ def group_keys(groups: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return sample_keys(np.array(alone, dtype=object))
 
 
-def _part(table: Table, codes: Codes, rows: npt.NDArray[np.int64]) -> tuple[ArraySource, Codes]:
-    return ArraySource(table.x[rows], ids=table.ids[rows]), codes[rows]
+def _part(table: Table, codes: Codes, rows: Index) -> tuple[Source, Codes]:
+    return table.samples(rows), codes[rows]

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from surelabel.base.text import listed
 from surelabel.data import texts
 from surelabel.data._table import Table, rows_differ, without_counts
-from surelabel.data._values import Encoded, Place
+from surelabel.data._values import Place
 from surelabel.data.columns import (
     AnyColumn,
     BooleanColumn,
@@ -20,6 +20,7 @@ from surelabel.data.columns import (
     DateColumn,
     NumberColumn,
     TextColumn,
+    Use,
     Words,
     number_texts,
 )
@@ -56,6 +57,16 @@ class TableEncoder:
                 )
         return cls(columns, models)
 
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What a run keeps beside its settings, by the names of the files."""
+        return {TEXTS: texts.to_bytes(self.models)} if self.models else {}
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run keeps in the settings of its data."""
+        hashes = [sha256(content).hexdigest() for content in self.files.values()]
+        return {"columns": tuple(self.columns), "texts_sha256": hashes[0] if hashes else None}
+
     def read(self, path: Path, **options: Any) -> Table:
         """Return the samples, labels and ids in a file; `options` as for `read_table`."""
         names = [column.name for column in self.columns]
@@ -71,7 +82,7 @@ class TableEncoder:
     def _cells(self, table: Table, column: AnyColumn) -> Any:
         if isinstance(column, NumberColumn):
             return table.x[:, table.feature_names.index(column.name)]
-        cells = _words(table.path, column.name, table.words[column.name])
+        cells = words_of(table, column.name)
         if isinstance(column, TextColumn):
             return self.models[column.name].encode(cells.texts)[cells.codes]
         return cells
@@ -88,36 +99,50 @@ def blocks(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
     return tuple((start, end) for column, start, end in pairs if column.shares_scale)
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedTable:
+class Encoder(Protocol):
+    """How columns become features, in a run's file and in new ones."""
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What a run keeps beside its settings, by the names of the files."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a run keeps in the settings of its data."""
+
+    def read(self, path: Path, **options: Any) -> Table:
+        """Return the samples, labels and ids in a file; `options` as for `read_table`."""
+
+
+class LearnedTable(NamedTuple):
     """A table, and what was learned of its columns.
 
     Attributes:
-        table: with all features in `x`.
+        table: with all features.
         encoder: None where all features are plain numbers.
         left_out: names of columns that are no features.
     """
 
     table: Table
-    encoder: TableEncoder | None
+    encoder: Encoder | None
     left_out: tuple[str, ...]
 
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What a run keeps beside its settings, by the names of the files."""
-        models = {} if self.encoder is None else self.encoder.models
-        return {TEXTS: texts.to_bytes(models)} if models else {}
 
-    def settings(self) -> dict[str, Any]:
-        """Return what a run keeps in the settings of its data."""
-        if self.encoder is None:
-            return {}
-        hashes = [sha256(content).hexdigest() for content in self.files.values()]
-        return {"columns": tuple(self.encoder.columns), "texts_sha256": hashes[0] if hashes else None}
+class RecognizedTable(NamedTuple):
+    """A table, and how its columns are used.
+
+    Attributes:
+        table: with the numbers in `x`, and the cells of other columns in `words`.
+        uses: of each column that is a feature.
+        left_out: names of the other columns.
+    """
+
+    table: Table
+    uses: Mapping[str, Use | Literal["boolean"]]
+    left_out: tuple[str, ...]
 
 
-def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:
-    """Find out how each column is used, and make features of them.
+def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> RecognizedTable:
+    """Find out how each column is used.
 
     Args:
         table: read tolerantly.
@@ -128,33 +153,42 @@ def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False
     asked = overruled(table.path, use, names)
     wanted = [name for name in names if name in table.no_numbers or asked.get(name) in ("category", "date", "text")]
     numbers = [name for name in table.feature_names if name not in wanted]
-    if not wanted and not any(np.isnan(_column_of(table, name)).any() for name in numbers):
-        plain, left_out = without_counts(table, tuple(asked))
-        return LearnedTable(plain, None, left_out)
     read = read_table(table.path, features=wanted, words=wanted) if wanted else table
     if len(read) != len(table):
         raise rows_differ(table.path, len(table), len(read))
     table, left_out = without_counts(table, [name for name in asked if name in numbers], others=bool(wanted))
-    found: dict[str, AnyColumn | None] = {
-        name: NumberColumn.learn(name, _column_of(table, name)) for name in numbers if name not in left_out
-    }
-    models: dict[str, texts.TextModel] = {}
+    uses: dict[str, Use | Literal["boolean"]] = {name: "number" for name in numbers if name not in left_out}
     for name in wanted:
-        cells = _words(table.path, name, read.words[name])
+        cells = words_of(read, name)
         how = asked.get(name) or recognized(cells, texts=as_texts) or (guessed(cells) if name in asked else None)
-        if how == "text":
-            models[name] = texts.learn_texts(name, [cells.texts[code] for code in cells.codes])
-        found[name] = None if how is None else _learned(how, cells, models.get(name))
-    columns = {name: column for name, column in found.items() if column is not None}
-    unused = [name for name, column in found.items() if column is None]
-    if not columns:
+        uses |= {} if how is None else {name: how}
+    unused = [name for name in wanted if name not in uses]
+    if wanted and not uses:
         raise DataError(
             f"File '{table.path}' has no features: {listed(unused)} names the rows or is empty; say --use COLUMN=text."
         )
     warn_of_unused(table.path, unused)
-    encoder = TableEncoder(tuple(columns.values()), models)
-    encoded = encoder.encode(dataclasses.replace(table, words=read.words, no_numbers={}))
-    return LearnedTable(encoded, encoder, (*left_out, *unused))
+    whole = dataclasses.replace(table, words=read.words, no_numbers={})
+    return RecognizedTable(whole, uses, (*left_out, *unused))
+
+
+def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:
+    """Find out how each column is used, and make features of them; the arguments are those of `recognize_table`."""
+    table, uses, left_out = recognize_table(table, use, as_texts=as_texts)
+    if not table.words and not any(np.isnan(_column_of(table, name)).any() for name in uses):
+        return LearnedTable(table, None, left_out)
+    columns: list[AnyColumn] = []
+    models: dict[str, texts.TextModel] = {}
+    for name, how in uses.items():
+        if name not in table.words:
+            columns.append(NumberColumn.learn(name, _column_of(table, name)))
+            continue
+        cells = words_of(table, name)
+        if how == "text":
+            models[name] = texts.learn_texts(name, [cells.texts[code] for code in cells.codes])
+        columns.append(_learned(how, cells, models.get(name)))
+    encoder = TableEncoder(tuple(columns), models)
+    return LearnedTable(encoder.encode(table), encoder, left_out)
 
 
 def _learned(how: str, cells: Words, model: texts.TextModel | None) -> AnyColumn:
@@ -175,5 +209,6 @@ def _column_of(table: Table, name: str) -> Any:
     return table.x[:, table.feature_names.index(name)]
 
 
-def _words(path: Path, name: str, cells: Encoded) -> Words:
-    return Words.of(Place(path, name), *cells)
+def words_of(table: Table, name: str) -> Words:
+    """Return the cells of a column that was read as text."""
+    return Words.of(Place(table.path, name), *table.words[name])

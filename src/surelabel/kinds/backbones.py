@@ -28,7 +28,7 @@ from surelabel.base.settings import Device, Settings
 from surelabel.base.text import SUFFIXES
 from surelabel.base.trust import Reference
 from surelabel.data.pictures import Fit
-from surelabel.errors import DataError
+from surelabel.errors import DataError, InvalidInputError
 
 Takes: TypeAlias = Literal["pictures", "texts"]
 """What a backbone is shown."""
@@ -108,6 +108,11 @@ class BackboneSettings(Settings):
         """The network's name, folder or function, without the folders above it."""
         home, _, name = self.reference.rpartition(":")
         return f"{Path(home).name}:{name}" if self.library is None else f"{self.library}:{Path(name).name}"
+
+    def check_takes(self, takes: Takes) -> None:
+        """Refuse a network of a package for pictures where it is to be shown texts."""
+        if takes == "texts" and self.library in WITH_FILES:
+            raise InvalidInputError(f"{self.reference!r} takes pictures; for texts name transformers:FOLDER.")
 
     def references(self) -> Iterator[Reference]:
         """Yield the code that the settings name."""

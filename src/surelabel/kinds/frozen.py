@@ -52,19 +52,18 @@ def open_backbone(settings: BackboneSettings, takes: Takes) -> Frozen:
         takes: what its samples are.
     """
     settings = settings.pinned()
-    if takes == "texts" and settings.library in ("timm", "torchvision"):
-        raise InvalidInputError(f"{settings.reference!r} takes pictures; for texts name transformers:FOLDER.")
+    settings.check_takes(takes)
     if settings.library is None:
         network, shown = _own(settings, takes)
     elif settings.library == "transformers" and takes == "texts":
-        return Frozen(_checked(settings, _texts_by_transformers(settings)), PictureInput())
+        return Frozen(_checked(settings, takes, _texts_by_transformers(settings)), PictureInput())
     else:
         make = {"timm": _timm, "torchvision": _torchvision, "transformers": _pictures_by_transformers}
         with failing(f"The backbone {settings.reference!r} cannot be made", "Check its name and its weights."):
             network, shown = make[settings.library](settings)
     shown = settings.shown or shown
     compute = network if takes == "texts" else _on_pictures(network, shown, _device(settings))
-    return Frozen(_checked(settings, compute), shown)
+    return Frozen(_checked(settings, takes, compute), shown)
 
 
 def _device(settings: BackboneSettings) -> str:
@@ -88,12 +87,13 @@ def _on_pictures(network: "nn.Module", shown: PictureInput, device: str) -> Call
     return compute
 
 
-def _checked(settings: BackboneSettings, compute: Callable[[Sequence[Any]], Any]) -> Compute:
+def _checked(settings: BackboneSettings, takes: Takes, compute: Callable[[Sequence[Any]], Any]) -> Compute:
     """Refuse what are no features, by the backbone's name."""
     import torch
 
     def checked(samples: Sequence[Any]) -> Features:
-        features = compute(samples)
+        with failing(f"The backbone {settings.name} fails on {takes}", f"Check that it takes {takes}."):
+            features = compute(samples)
         found = features.detach().cpu().float().numpy() if isinstance(features, torch.Tensor) else features
         shape = getattr(found, "shape", None)
         if not isinstance(found, np.ndarray) or found.ndim != 2 or len(found) != len(samples) or not found.shape[1]:

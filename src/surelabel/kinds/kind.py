@@ -43,8 +43,8 @@ class Kind(ABC):
     """Reference to the linear classifier that networks are compared with."""
 
     def defaults_for(self, task: Task) -> dict[str, Any]:
-        """Return the defaults; those of selection were chosen for one label a sample, and are not for several."""
-        return {name: value for name, value in self.defaults.items() if task == "single" or name not in _OF_SELECTION}
+        """Return the defaults, see `for_task`."""
+        return for_task(self.defaults, task)
 
     @abstractmethod
     def reading(self, files: Sequence[Path]) -> DecodeSettings:
@@ -53,6 +53,15 @@ class Kind(ABC):
     @abstractmethod
     def network(self, samples: Source) -> Network:
         """Choose a network for samples, uint8 of shape (N, channels, ...)."""
+
+
+def for_task(defaults: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Return defaults; those of selection were chosen for one label a sample, and are not for several.
+
+    >>> for_task({"learning_rate": 0.1, "tau_p": 0.5}, "multi")
+    {'learning_rate': 0.1}
+    """
+    return {name: value for name, value in defaults.items() if task == "single" or name not in _OF_SELECTION}
 
 
 def walk(root: Path) -> Iterator[Path]:

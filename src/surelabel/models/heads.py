@@ -46,13 +46,16 @@ class Head(TableNetwork):
         super().standardize(lambda: (chunk.flatten(1).index_select(1, self.columns) for chunk in chunks()))
 
 
-def heads(sample_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int], **options: Any) -> nn.ModuleList:
+def heads(
+    sample_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int], one_scale: bool = False, **options: Any
+) -> nn.ModuleList:
     """Return a `Head` for each backbone; as a list, which tells the learner to train them as members of an ensemble.
 
     Args:
         sample_shape: of the features of all backbones, side by side.
         num_classes: C.
         widths: how many features each backbone has.
+        one_scale: whether the features of a backbone share one scale.
         options: those of `TableNetwork`.
 
     Example:
@@ -63,4 +66,8 @@ def heads(sample_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[i
         got = f"{tuple(widths)} for samples of shape {sample_shape}"
         raise InvalidInputError(f"'widths' must count the features of each backbone, all of them; got {got}.")
     ends = [0, *(sum(widths[: place + 1]) for place in range(len(widths)))]
-    return nn.ModuleList(Head(start, stop, num_classes, **options) for start, stop in pairwise(ends))
+    made = []
+    for start, stop in pairwise(ends):
+        together = [(0, stop - start)] if one_scale else []
+        made.append(Head(start, stop, num_classes, together=together, **options))
+    return nn.ModuleList(made)

@@ -126,6 +126,8 @@ def describe(run: RunFolder, x: Tensor) -> dict[str, Any]:
         about["present_from"] = settings.config.gamma
     if settings.feature_names is not None:
         about["input"]["features"] = list(settings.feature_names)
+    if backbones := getattr(settings.data, "backbones", ()):
+        about["input"]["features_are_computed_by"] = [one.model_dump(mode="json") for one in backbones]
     if reading is not None:
         about["input"]["files_are_read_by"] = reading.model_dump(mode="json")
     return about

@@ -1,4 +1,4 @@
-"""Options of `fit` that name backbones, and those that name packed pictures."""
+"""Options of `fit` that say what the data are: folders and their kind, tables, packed pictures; and backbones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,10 +7,20 @@ from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
+    from surelabel.data.run_data import TableData
     from surelabel.kinds.backbones import BackboneSettings
     from surelabel.kinds.packed import PackedData
 
 _WITHOUT_EFFECT = ("separator", "none", "labels_file", "group", "drop", "use", "unlabeled")
+
+
+def kind_name(path: Path, asked: str | None) -> str:
+    """Return the name of the kind that a folder's files are of: the one asked for, or the most common."""
+    from surelabel.kinds import KINDS, guess
+
+    if asked not in (None, *KINDS):
+        raise WrongUse(f"Invalid value for '--kind': {asked!r} must be one of {', '.join(KINDS)}.")
+    return asked or guess(path).name
 
 
 def backbones(given: dict[str, Any]) -> "list[BackboneSettings]":
@@ -27,6 +37,17 @@ def backbones(given: dict[str, Any]) -> "list[BackboneSettings]":
     with options.settings_from_options():
         pairs = zip(references, paths, strict=True)
         return [BackboneSettings(reference=one, pretrained=path, device=given.get("device")) for one, path in pairs]
+
+
+def table_reference(values: dict[str, Any], given: dict[str, Any]) -> "TableData":
+    """Return the reference to a table with these settings; to its texts, where backbones are to be shown them."""
+    from surelabel.data.run_data import TableData
+    from surelabel.kinds.texts import TextData
+
+    values = {**values, "as_texts": given.get("kind") == "texts"}
+    shown = backbones(given)
+    with options.settings_from_options():
+        return TextData(**values, backbones=shown) if shown else TableData(**values)
 
 
 def packed_reference(given: dict[str, Any]) -> "PackedData":
