@@ -20,17 +20,57 @@ NAMES = {"linear": "linear", "first": "round 0", "last": "last round"}
 
 def own_data(results: Path) -> str:
     """Return the means of all models by data set, and the kept model minus each with its 95 % interval."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "own data"]
+    rows = _newest(results)
     if not rows:
         return "Not run."
-    origin = rows[-1]["commit"], rows[-1]["settings"]
-    rows = [row for row in rows if (row["commit"], row["settings"]) == origin]
     lines = [
         f"| data | labels | seeds | kept model | {' | '.join(COLUMNS.values())} | kept | seconds |",
         "|---|---|---|---|" + "---|" * len(COLUMNS) + "---|---|",
     ]
     lines += [_line(name, rows) for name in dict.fromkeys(row["dataset"] for row in rows)]
-    return "\n".join([*lines, "", f"`results/runs.csv`, experiment `own data`, commit {origin[0][:7]}, two CPU cores."])
+    return "\n".join([*lines, "", f"`results/runs.csv`, experiment `own data`, {_commits(rows)}, two CPU cores."])
+
+
+def own_data_short(results: Path) -> str:
+    """Return the means of scikit-learn's two models and of the kept one."""
+    rows = _newest(results)
+    if not rows:
+        return "Not run."
+    lines = [
+        "| data | labels | logistic regression | scikit-learn's self-training | surelabel |",
+        "|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["dataset"] for row in rows):
+        values = _values(name, rows)
+        means = [f"{np.mean(list(values[of].values())):.1f}" for of in (*list(COLUMNS)[:2], KEPT)]
+        best = max(means, key=float)
+        cells = [f"**{mean}**" if mean == best else mean for mean in means]
+        lines.append(f"| {name} | {_labels(name, rows)} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"`results/runs.csv`, experiment `own data`, {_commits(rows)}, two CPU cores."])
+
+
+def _newest(results: Path) -> list[dict[str, str]]:
+    """Return the rows of the newest commit of each data set."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "own data"]
+    commits = {row["dataset"]: (row["commit"], row["settings"]) for row in rows}
+    return [row for row in rows if (row["commit"], row["settings"]) == commits[row["dataset"]]]
+
+
+def _commits(rows: list[dict[str, str]]) -> str:
+    return "commit " + ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
+
+
+def _values(dataset: str, rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
+    """Return the scores of a data set by row and seed."""
+    values: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["dataset"] == dataset and row["metric"].startswith("test "):
+            values.setdefault(row["row"], {})[row["seed"]] = float(row["value"])
+    return values
+
+
+def _labels(dataset: str, rows: list[dict[str, str]]) -> str:
+    return " to ".join(str(n) for n in sorted({int(row["labels"]) for row in rows if row["dataset"] == dataset}))
 
 
 def kept_rules(results: Path) -> str:
@@ -66,19 +106,16 @@ def kept_rules(results: Path) -> str:
 
 
 def _line(dataset: str, rows: list[dict[str, str]]) -> str:
-    mine = [row for row in rows if row["dataset"] == dataset]
-    values: dict[str, dict[str, float]] = {}
-    for row in mine:
-        if row["metric"].startswith("test "):
-            values.setdefault(row["row"], {})[row["seed"]] = float(row["value"])
+    values = _values(dataset, rows)
     kept, seeds = values[KEPT], list(values[KEPT])
     cells = [f"**{np.mean(list(kept.values())):.1f}**"]
     for name in COLUMNS:
         others = [values[name][seed] for seed in seeds]
         mean, low, high = paired_difference([kept[seed] for seed in seeds], others)
         cells.append(f"{np.mean(others):.1f} ({mean:+.1f} [{low:+.1f}, {high:+.1f}])")
+    mine = [row for row in rows if row["dataset"] == dataset and row["row"] == KEPT]
     choices = Counter(row["metric"].removeprefix("keeps ") for row in mine if row["metric"].startswith("keeps "))
     chosen = ", ".join(f"{NAMES[name]} {choices[name]}" for name in NAMES if choices[name])
-    seconds = [60 * float(row["minutes"]) for row in mine if row["row"] == KEPT and row["minutes"]]
-    labels = "–".join(str(n) for n in sorted({int(row["labels"]) for row in mine}))
-    return f"| {dataset} | {labels} | {len(seeds)} | {' | '.join(cells)} | {chosen} | {np.mean(seconds):.0f} |"
+    seconds = [60 * float(row["minutes"]) for row in mine if row["minutes"]]
+    spent = f"{np.mean(seconds):.0f} (at most {max(seconds):.0f})"
+    return f"| {dataset} | {_labels(dataset, rows)} | {len(seeds)} | {' | '.join(cells)} | {chosen} | {spent} |"
