@@ -104,11 +104,8 @@ def rows(
     pool, test = np.setdiff1d(order, labeled), np.flatnonzero(is_test)
     fit = FitSettings(**{key: value for key, value in changes.items() if key != "one_scale"})
     widths = [backbone.width for backbone in computed.backbones]
-    settings = fit.network("single", None, widths).replace(device="cpu", threads=1)
-    if not changes.get("one_scale"):
-        parameters = {**settings.model_parameters, "one_scale": False} if len(widths) > 1 else {}
-        settings = settings.replace(together=(), model_parameters=parameters)
-    learner = settings.build("single")
+    together = ((0, sum(widths)),) if changes.get("one_scale") else ()
+    learner = fit.network("single", None, widths, together=together).replace(device="cpu", threads=1).build("single")
     config = fit.config("single", int(y.max()) + 1, seed)
     parts = {part: Subset(source, at) for part, at in (("labeled", labeled), ("pool", pool), ("test", test))}
     started = time.process_time()

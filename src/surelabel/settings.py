@@ -135,8 +135,8 @@ class FitSettings(FitDefaults):
         Args:
             task: "single" or "multi".
             suits: the network that suits the kind of the samples; None: the one for tables.
-            widths: how many features each backbone has, which share one scale; of several, each gets a small network of
-                its own, and the spread over them is the uncertainty.
+            widths: how many features each of several backbones has: each gets a small network of its own, and the
+                spread over them is the uncertainty.
             named: other settings, such as those of a network of your own, `model="nets.py:make"`.
         """
         values = self._values(TorchLearnerSettings, task) | named
@@ -146,11 +146,10 @@ class FitSettings(FitDefaults):
             if values.get("model") is None:
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}
-        if len(widths) == 1:
-            values["together"] = ((0, widths[0]),)
         if len(widths) > 1 and values.get("model") is None:
             own = {name: values[name] for name in ("hidden", "dropout", "noise")}
-            parameters = {"widths": tuple(widths), "one_scale": True, **own}
+            # Features that are scaled alike are those of a column of texts: all that there are.
+            parameters = {"widths": tuple(widths), "one_scale": bool(values.get("together")), **own}
             values |= {"model": "surelabel.models.heads:heads", "model_parameters": parameters}
             values |= {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": len(widths)}}
         if values.get("model") is not None:

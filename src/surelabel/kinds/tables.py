@@ -15,15 +15,15 @@ from surelabel.kinds.kind import for_task
 TEXT_DEFAULTS: Mapping[str, Any] = {"learning_rate": 0.002}
 """Values of `surelabel.base.defaults.FitDefaults` that suit texts better than those for tables; see docs/texts.md."""
 FEATURE_DEFAULTS: Mapping[str, Any] = {"learning_rate": 0.0005, "labeled_batch_size": 32}
-"""Those that suit features of backbones; see docs/backbones.md."""
+"""Those that suit texts by backbones; see docs/backbones.md."""
 _SHOWN = 8
 
 
 def defaults_for(columns: Sequence[AnyColumn], task: Task, *, of_backbones: bool) -> Mapping[str, Any]:
-    """Return what suits a table: that for texts where a column is one, or that for features of backbones."""
-    if of_backbones:
-        return for_task(FEATURE_DEFAULTS, task)
-    return TEXT_DEFAULTS if any(isinstance(column, TextColumn) for column in columns) else {}
+    """Return what suits a table: that for texts where a column is one, by backbones or not."""
+    if not any(isinstance(column, TextColumn) for column in columns):
+        return {}
+    return for_task(FEATURE_DEFAULTS, task) if of_backbones else TEXT_DEFAULTS
 
 
 def linear_for(columns: Sequence[AnyColumn]) -> str:
