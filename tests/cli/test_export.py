@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -20,6 +21,7 @@ from surelabel.cli import main
 from surelabel.data.tables import write_table
 from surelabel.errors import RunError
 from surelabel.runs import RunFolder
+from surelabel.runs.export import import_onnxruntime
 from surelabel.runs.files import write_files
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "export.md"
@@ -90,6 +92,22 @@ def test_the_file_gives_what_predict_gives(command, home, tmp_path, name):
     assert about["model_sha256"] == RunFolder.open(home / "runs/pets").model_hash
     assert about["check"]["tolerance"] == 1e-4
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model.json", "model.md"])
+
+
+def test_onnxruntime_is_told_to_send_nothing_before_it_is_loaded(monkeypatch):
+    seen = []
+
+    class Loader:
+        def find_spec(self, name, *rest):
+            if name == "onnxruntime":
+                seen.append(os.environ.get("ORT_DISABLE_TELEMETRY"))
+
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Loader()])
+    with pytest.raises(ImportError):
+        import_onnxruntime()
+    assert seen == ["1"]
 
 
 @pytest.mark.parametrize("name", ["LinearOnTable", "LinearOnPixels"])

@@ -64,7 +64,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(tables.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         write_table(path, {"a": [2]}, overwrite=True)
     assert path.read_text() == "a\n1\n"
     assert list(tmp_path.iterdir()) == [path]

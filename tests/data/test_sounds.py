@@ -201,6 +201,25 @@ def test_a_flac_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         read_sound(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (wav_bytes(b"\1\0" * 5, rate=1_100_000_000), "1 channels and 1,100,000,000 samples a second, and at most 64"),
+        (
+            wav_bytes(b"\1\0" * 500, channels=100),
+            "100 channels and 8,000 samples a second, and at most 64 and 1,000,000",
+        ),
+        (wav_bytes(b"\1\0" * 30_000, rate=1), "8.3 hours by its 1 samples a second, and at most 6 are read; cut it"),
+    ],
+)
+def test_headers_that_would_fill_the_memory_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    path = tmp_path / "sound.wav"
+    path.write_bytes(content)
+    for read in (read_sound, sound_files.sound_header):
+        with pytest.raises(DataError, match=problem):
+            read(path)
+
+
 def test_too_many_samples_and_missing_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sound_files, "MOST_SAMPLES", 9)
     path = tmp_path / "sound.wav"

@@ -56,7 +56,9 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_taken(tmp_path: P
     assert "copy the file, or remove the link" in line
     (photos / "unlabeled" / "link.png").unlink()
     (photos / "unlabeled" / "more").symlink_to(tmp_path)  # a folder elsewhere is not looked into
-    assert "secret" not in command("fit", photos, "--out", tmp_path / "third", *QUICK).out
+    result = command("fit", photos, "--out", tmp_path / "third", *QUICK)
+    assert "secret" not in result.out
+    assert "1 links to folders are not followed, 'unlabeled/more'; copy what is in them." in result.err
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

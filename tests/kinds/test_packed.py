@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -66,6 +67,8 @@ def test_fit_and_predict_on_features(home: Path, command: Command, form: str) ->
     assert computed(home) == 28
     assert command("predict", "run", FORMS[form], "--out", "p.csv").code == 0
     assert command("label", "run", FORMS[form], "--out", "l.csv").code == 0
+    line = command.fails(2, "label", "run", FORMS[form], "--format", "label-studio", "--out", "l.json")
+    assert "--format label-studio shows files, and packed pictures are none; unpack them into a folder" in line
     assert computed(home) == 28
     found = rows(home / "p.csv")
     assert len(found) == 28
@@ -214,6 +217,84 @@ def test_a_saved_dataset_that_names_files_elsewhere_or_is_of_several_parts_is_re
     (home / "both/dataset_dict.json").write_text('{"splits": ["train"]}')
     with pytest.raises(DataError, match="both' has several parts; name one of them: train"):
         open_packed(home / "both")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_picture_that_a_small_file_repeats_is_kept_once(home: Path, nested: bool) -> None:
+    picture = pictures(1)[0] + bytes(1 << 20)
+    column = [{"bytes": picture, "path": None} if nested else picture] * 60
+    pq.write_table(pa.table({"image": column}), "small.parquet")
+    assert Path("small.parquet").stat().st_size < 100_000
+    before = pa.total_allocated_bytes()
+    assert is_packed(Path("small.parquet"))
+    found = open_packed(Path("small.parquet"))
+    assert found.read(50) == picture
+    assert pa.total_allocated_bytes() - before < 10 << 20
+
+
+def test_packed_arrow_files_are_refused_before_they_are_unpacked(home: Path) -> None:
+    table = pa.table({"image": [pictures(1)[0] + bytes(1 << 20)] * 2, "label": pa.array(["a", "b"])})
+    for column in (table["label"], table["label"].dictionary_encode()):
+        plain = table.set_column(1, "label", column)
+        for packing in (None, "zstd"):
+            options = pa.ipc.IpcWriteOptions(compression=packing)
+            name = "saved/data-00000-of-00002.arrow"
+            with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, plain.schema, options=options) as writer:
+                writer.write_table(plain)
+            (home / "saved/state.json").write_text(json.dumps({"_data_files": [{"filename": Path(name).name}]}))
+            (home / "saved/dataset_info.json").unlink(missing_ok=True)
+            if packing is None:
+                assert open_packed(Path("saved")).labels.tolist() == ["a", "b"]
+            else:
+                with pytest.raises(DataError, match="is a packed Arrow stream; save the dataset again, without"):
+                    open_packed(Path("saved"))
+
+
+@pytest.mark.parametrize(("form", "name"), [("saved", "data-00000-of-00002.arrow"), ("shards", "000.tar")])
+def test_files_that_are_elsewhere_or_none_are_refused(home: Path, command: Command, form: str, name: str) -> None:
+    file, out = home / form / name, home / "run"
+    file.rename(home / "elsewhere")
+    file.symlink_to(home / "elsewhere")
+    line = command.fails(1, "fit", form, "--out", out)
+    assert f"'{form}/{name}' is a link to '{home / 'elsewhere'}', outside of '{form}'; copy the file" in line
+    file.unlink()
+    os.mkfifo(file)  # nobody waits for what comes out of it
+    assert f"'{form}/{name}' is not a plain file; remove it." in command.fails(1, "fit", form, "--out", out)
+    assert not out.exists()
+
+
+def test_a_shard_that_ends_early_is_damaged_wherever_it_ends(home: Path) -> None:
+    path = home / "shards/000.tar"
+    whole = path.read_bytes()
+    with tarfile.open(path) as archive:
+        ends = [member.offset for member in archive.getmembers()][3:]
+    for end in (*ends, *(end + 100 for end in ends)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(DataError, match=r"000.tar' is damaged .*cut off"):
+            open_packed(Path("shards"))
+    path.write_bytes(whole[: ends[0]] + b"?" + whole[ends[0] + 1 :])  # the name in a header
+    with pytest.raises(DataError, match=rf"000.tar' is damaged .* damaged at byte {ends[0]:,}"):
+        open_packed(Path("shards"))
+
+
+def test_names_that_would_fill_the_memory_are_refused(home: Path) -> None:
+    write_shards(home / "long", [], [], 0)
+    with tarfile.open(home / "long/0.tar", "w") as archive:
+        add(archive, "a" * 1001 + ".png", pictures(1)[0])
+    with pytest.raises(DataError, match="has a name of more than 1,000 characters; shorten it"):
+        open_packed(Path("long"))
+    write_parquet(home / "long.parquet", pictures(2), ["a", "b"], key=["k", "k" * 1001])
+    with pytest.raises(DataError, match="ids in 'key' of more than 1,000 characters; shorten them"):
+        open_packed(Path("long.parquet"), "y", "key")
+
+
+@pytest.mark.parametrize("form", ["parquet", "saved", "shards"])
+def test_packed_pictures_without_a_pool_are_refused(home: Path, command: Command, form: str) -> None:
+    write: Any = {"parquet": write_parquet, "saved": write_saved, "shards": write_shards}[form]
+    path = write(home / f"all.{form}", pictures(8), classes(8, 8))
+    words = ("--label", "y") if form == "parquet" else ()
+    line = command.fails(1, "fit", path, *words, "--out", "run", *QUICK)
+    assert "has no unlabeled row to self-train on; add pictures without a label" in line
 
 
 def test_labels_are_texts_or_numbers_of_classes() -> None:

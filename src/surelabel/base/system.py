@@ -24,8 +24,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say which file it refuses
+            error.filename = str(path)
         raise
     flush_folder(path.parent)
 

@@ -43,6 +43,20 @@ def check_file(path: Path) -> None:
         raise DataError(f"File '{path}' is empty; write a table with a header and at least one row to it.")
 
 
+def check_inside(root: Path, path: Path) -> None:
+    """Refuse what is no plain file in a folder: a link out of it, a pipe that would be waited for, a folder."""
+    if path.is_symlink():
+        target = Path(os.path.realpath(path))
+        if not target.is_relative_to(os.path.realpath(root)):
+            raise DataError(
+                f"'{path}' is a link to '{target}', outside of '{root}'; copy the file, or remove the link."
+            )
+    if not os.path.lexists(path):
+        raise DataError(f"File '{path}' does not exist; check the path.")
+    if not path.is_file():
+        raise DataError(f"'{path}' is not a plain file; remove it.")
+
+
 @contextmanager
 def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what a library raises on a damaged or unreadable file, and `more`, into one line that names the file."""

@@ -359,6 +359,7 @@ def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -
 def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
     """Refuse labels, classes and pools that nothing can be learned from, by the file's own names; warn of others."""
     from surelabel.data.encoding import measurement
+    from surelabel.data.packed import is_packed
 
     single, codes = data.task == "single", data.labeled[1]
     where = f"{'Folder' if path.is_dir() else 'File'} '{path}'"
@@ -375,7 +376,9 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
         raise DataError(f"{where}: labels such as {value:g} measure something and name no class; {remedy}.")
     if data.unlabeled is None and (codes >= 0).all():
         remedy = "leave some label cells empty, or say with --unlabeled which label means unlabeled"
-        if path.is_dir():
+        if is_packed(path):
+            remedy = "add pictures without a label: an empty label, or no .cls file"
+        elif path.is_dir():
             remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
         raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
     if "max_label_error" in given and data.validation is not None:

@@ -153,9 +153,13 @@ def check_label_studio(out: Path | None, force: bool, without_effect: dict[str, 
 
 
 def check_prefix(prefix: str | None, settings: "RunSettings", for_people: bool) -> None:
-    """Refuse a prefix that nothing would have."""
+    """Refuse a prefix that nothing would have, and packed pictures, which Label Studio cannot be shown."""
     from surelabel.kinds.folder import FolderData
+    from surelabel.kinds.packed import PackedData
 
+    if for_people and isinstance(settings.data, PackedData):
+        remedy = "unpack them into a folder, and fit and label that"
+        raise WrongUse(f"--format label-studio shows files, and packed pictures are none; {remedy}.")
     if prefix is not None and not (for_people and isinstance(settings.data, FolderData)):
         raise WrongUse("--prefix has no effect: it is for the files of a folder in Label Studio; leave it out.")
 

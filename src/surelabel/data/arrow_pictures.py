@@ -4,14 +4,16 @@ Of {bytes, path} only the bytes are read: a path could lead to any file of the r
 """
 
 import json
+import struct
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surelabel.base.text import check_size, damage_named, shown
-from surelabel.data.packed import PackedPictures, as_labels, check_picture_size
+from surelabel.base.text import check_inside, check_size, damage_named, shown
+from surelabel.data._arrow_files import text_leaves
+from surelabel.data.packed import LONGEST_ID, PackedPictures, as_labels, check_picture_size
 from surelabel.errors import DataError
 
 _STATE = "state.json"
@@ -38,24 +40,23 @@ class ParquetPictures(PackedPictures):
 
     def __init__(self, path: Path, label: str | None, id_column: str | None) -> None:
         from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
 
         self.path, self._lock, self._group, self._cells = path, threading.Lock(), -1, None
         with damage_named(path, "a Parquet file", ArrowException):
-            self._file = ParquetFile(path)
-            self._column = picture_column(path, self._file.schema_arrow, (label, id_column))
+            self._file, schema = _opened(path)
+            self._column = picture_column(path, schema, (label, id_column))
             metadata = self._file.metadata
             for group in range(metadata.num_row_groups):
                 check_size(path, metadata.row_group(group).total_byte_size)
             rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             self._starts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-            others = [name for name in self._file.schema_arrow.names if name in (label or "label", id_column)]
+            others = [name for name in schema.names if name in (label or "label", id_column)]
             table = self._file.read(columns=others) if others else None
-        described = _features((self._file.schema_arrow.metadata or {}).get(b"huggingface"))
+        described = _features((schema.metadata or {}).get(b"huggingface"))
         if table is None:
             missing = label if label is not None else id_column
             if missing is not None:
-                raise _no_column(path, missing, self._file.schema_arrow.names)
+                raise _no_column(path, missing, schema.names)
             self.ids, self.labels = np.arange(self._starts[-1]), None
         else:
             self.ids, self.labels = _ids_and_labels(path, table, described, label, id_column)
@@ -71,6 +72,19 @@ class ParquetPictures(PackedPictures):
                 self._group = group
             cell: Any = self._cells
             return _bytes(self.called(place), cell[place - int(self._starts[group])])
+
+
+def _opened(path: Path) -> tuple[Any, Any]:
+    """Open a Parquet file; return it and the types of its columns.
+
+    Arrow reads bytes and texts as the file keeps them, each distinct value once: a kilobyte can hold a large value many
+    thousand times.
+    """
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    metadata = read_metadata(path)
+    file = ParquetFile(path, metadata=metadata, read_dictionary=text_leaves(metadata))
+    return file, metadata.schema.to_arrow_schema()
 
 
 def read_parquet_pictures(path: Path, label: str | None, id_column: str | None) -> PackedPictures:
@@ -91,14 +105,49 @@ def read_saved_dataset(path: Path, label: str | None, id_column: str | None) -> 
     for name in files:
         if not isinstance(name, str) or name != Path(name).name or name in ("", ".", ".."):
             raise DataError(f"File '{path / _STATE}' names {shown(name)}, which is not beside it; save it again.")
+        check_inside(path, path / name)
         with damage_named(path / name, "an Arrow stream", pa.ArrowException):
+            _refuse_packing(path / name)
             tables.append(pa.ipc.open_stream(pa.memory_map(str(path / name))).read_all())
     if not tables:
         raise DataError(f"File '{path / _STATE}' names no files; save the dataset again.")
     info = path / "dataset_info.json"
-    with damage_named(info, "a description of a dataset", ValueError, TypeError):
+    with damage_named(info, "a description of a dataset", ValueError, AttributeError):
         described = json.loads(info.read_text()).get("features") if info.is_file() else None
-    return ArrowPictures(path, pa.concat_tables(tables), described or {}, label, id_column)
+    with damage_named(path / files[0], "of the same columns as the other files", pa.ArrowException):
+        table = pa.concat_tables(tables)
+    return ArrowPictures(path, table, described if isinstance(described, dict) else {}, label, id_column)
+
+
+def _refuse_packing(path: Path) -> None:
+    """Refuse an Arrow stream whose buffers are packed: a few bytes could unpack to any size. `datasets` packs none."""
+    import pyarrow as pa
+
+    for message in pa.ipc.MessageReader.open_stream(pa.memory_map(str(path))):
+        if message.type in ("record batch", "dictionary") and _is_packed(message.metadata.to_pybytes(), message.type):
+            raise DataError(f"File '{path}' is a packed Arrow stream; save the dataset again, without compression.")
+
+
+def _is_packed(data: bytes, kind: str) -> bool:
+    """Whether the metadata of a message says how its buffers are packed, in Arrow's format of flatbuffers.
+
+    Message has its header as field 2, DictionaryBatch its RecordBatch as field 1, and that its compression as field 3.
+    """
+
+    def field(table: int, number: int) -> int:
+        """Return where a field of a table begins; 0: it is not there."""
+        vtable = table - struct.unpack_from("<i", data, table)[0]
+        (length,) = struct.unpack_from("<H", data, vtable)
+        if 4 + 2 * number >= length:
+            return 0
+        (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * number)
+        return table + offset if offset else 0
+
+    def follow(place: int) -> int:
+        return place + int(struct.unpack_from("<I", data, place)[0])
+
+    batch = follow(field(follow(0), 2))
+    return field(follow(field(batch, 1)) if kind == "dictionary" else batch, 3) != 0
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -112,12 +161,13 @@ def has_pictures(path: Path) -> bool:
     A damaged file has none; whoever reads it next tells what is wrong.
     """
     import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
 
     try:
-        file = ParquetFile(path)
-        columns = _byte_columns(file.schema_arrow)
-        first = next(file.iter_batches(batch_size=_LOOKED_AT, columns=columns), None) if columns else None
+        file, schema = _opened(path)
+        columns = _byte_columns(schema)
+        if not columns or not file.num_row_groups:
+            return False
+        first = next(file.iter_batches(batch_size=_LOOKED_AT, row_groups=[0], columns=columns), None)
     except (OSError, pa.ArrowException, ValueError):
         return False
     return first is not None and any(_begins_as_picture(column) for column in first.columns)
@@ -146,6 +196,7 @@ def _holds_bytes(kind: Any) -> bool:
 
     if pa.types.is_struct(kind):
         return any(kind.field(place).name == "bytes" for place in range(kind.num_fields))
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
@@ -155,7 +206,10 @@ def _ids_and_labels(
     for name in (label, id_column):
         if name is not None and name not in table.column_names:
             raise _no_column(path, name, table.column_names)
-    ids = np.arange(table.num_rows) if id_column is None else np.array(table.column(id_column).to_pylist())
+    given = [] if id_column is None else _values(table.column(id_column))
+    if any(isinstance(name, str) and len(name) > LONGEST_ID for name in given):
+        raise DataError(f"'{path}' has ids in {id_column!r} of more than {LONGEST_ID:,} characters; shorten them.")
+    ids = np.arange(table.num_rows) if id_column is None else np.array(given)
     if ids.dtype.kind not in "iuU":
         raise DataError(f"'{path}': the ids in {id_column!r} must all be text, or all whole numbers; correct them.")
     label = label or ("label" if "label" in table.column_names else None)
@@ -163,11 +217,30 @@ def _ids_and_labels(
         return ids, None
     feature = described.get(label)
     names = feature.get("names") if isinstance(feature, dict) else None
-    values = table.column(label).to_pylist()
+    if not isinstance(names, list | None) or not all(isinstance(name, str) for name in names or ()):
+        raise DataError(f"'{path}': the names of the classes of {label!r} must be texts; got {shown(names)}.")
+    values = _values(table.column(label))
     odd = next((value for value in values if not isinstance(value, int | str | None)), None)
     if odd is not None:
         raise DataError(f"'{path}': labels in {label!r} must be text or whole numbers; got {shown(odd)}.")
-    return ids, as_labels(values, names)
+    try:
+        return ids, as_labels(values, names)
+    except DataError as error:
+        raise DataError(f"'{path}': {error}") from error
+
+
+def _values(column: Any) -> list[Any]:
+    """Return the cells of a column; what it keeps once is one object, however often it is there."""
+    import pyarrow as pa
+
+    values: list[Any] = []
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            distinct = chunk.dictionary.to_pylist()
+            values += [None if code is None else distinct[code] for code in chunk.indices.to_pylist()]
+        else:
+            values += chunk.to_pylist()
+    return values
 
 
 def _features(text: bytes | None) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from surelabel._version import __version__
 from surelabel.base.processes import WorkerCrashedError, call_in_workers, locked
 from surelabel.base.system import Progress, cores, open_itself, write_whole
 from surelabel.base.text import SKIP, listed, shown
-from surelabel.data.images import mapped
+from surelabel.data.images import VARIABLE, mapped
 from surelabel.data.pictures import PictureSettings
 from surelabel.data.sounds import SoundSettings
 from surelabel.data.source import ArraySource, Ids, Subset
@@ -258,7 +258,7 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = f"Decoded files cannot be written to '{path}' ({error.strerror})"
-        raise DataError(f"{reason}; name another folder for the cache.") from error
+        raise DataError(f"{reason}; free space, or name another folder for the cache with {VARIABLE}.") from error
 
 
 def _in_threads(jobs: Jobs, workers: int) -> Iterator[tuple[str, str | None]]:

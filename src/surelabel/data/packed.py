@@ -19,6 +19,8 @@ from surelabel.errors import DataError
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 _MOST_SHARDS = 100_000
+LONGEST_ID = 1000
+"""Characters; numpy gives all texts of an array the room of the longest."""
 
 
 class PackedPictures(ABC):

@@ -22,6 +22,8 @@ Samples = npt.NDArray[np.float32]
 
 MOST_SAMPLES = 100_000_000
 """Of a file, those of all channels together: 400 MB as float32, 19 minutes of stereo at 44.1 kHz."""
+MOST_SECONDS, MOST_CHANNELS, HIGHEST_RATE = 6 * 60 * 60, 64, 1_000_000
+"""Beyond these a file is damaged, or a spectrogram of it would fill the memory: they cost a file no bytes."""
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _UNKNOWN_LENGTH = 0x7FFFF000
@@ -154,6 +156,15 @@ def _checked(path: Path, header: SoundHeader) -> SoundHeader:
     if header.length * header.channels > MOST_SAMPLES:
         total = f"{header.length * header.channels:,} samples, and at most {MOST_SAMPLES:,} are read"
         raise DataError(f"Sound '{path}' has {total}; cut it into shorter ones.")
+    if header.channels > MOST_CHANNELS or header.rate > HIGHEST_RATE:
+        found = f"{header.channels} channels and {header.rate:,} samples a second"
+        most = f"{MOST_CHANNELS} and {HIGHEST_RATE:,}"
+        raise DataError(f"Sound '{path}' announces {found}, and at most {most} are read; get or convert it again.")
+    if header.seconds > MOST_SECONDS:
+        found = f"{header.seconds / 3600:,.1f} hours by its {header.rate:,} samples a second"
+        raise DataError(
+            f"Sound '{path}' is of {found}, and at most {MOST_SECONDS // 3600} are read; cut it into shorter ones."
+        )
     return header
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from surelabel.base.text import damage_named, damaged, is_text, shown
-from surelabel.data.packed import PackedPictures, check_picture_size
+from surelabel.base.text import check_inside, damage_named, damaged, is_text, shown
+from surelabel.data.packed import LONGEST_ID, PackedPictures, check_picture_size
 from surelabel.errors import DataError
 
 ENDINGS = ("jpg", "jpeg", "png", "gif", "bmp", "tif", "tiff", "webp", "ppm", "pgm", "pbm")
@@ -34,6 +34,8 @@ class TarShards(PackedPictures):
         pictures: dict[str, Place] = {}
         labels: dict[str, str] = {}
         for shard in shards:
+            if path.is_dir():
+                check_inside(path, shard)
             _look_through(shard, pictures, labels)
         if not pictures:
             raise DataError(f"'{path}' has no pictures ({', '.join(ENDINGS)}) in its tar files; check the path.")
@@ -64,6 +66,12 @@ def _look_through(shard: Path, pictures: dict[str, Place], labels: dict[str, str
     length = shard.stat().st_size
     with damage_named(shard, "a tar file", tarfile.TarError, ValueError), tarfile.open(shard, "r:") as archive:
         members = archive.getmembers()
+        end = archive.offset
+    with shard.open("rb") as stream:
+        stream.seek(end)
+        # A header that is damaged or cut off ends the list of members without a word, and with it those that follow.
+        if stream.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
+            raise damaged(shard, "a tar file", f"it is cut off, or damaged at byte {end:,}")
     for member in members:
         folder, _, name = member.name.rpartition("/")
         stem, _, ending = name.partition(".")
@@ -74,6 +82,8 @@ def _look_through(shard: Path, pictures: dict[str, Place], labels: dict[str, str
             raise DataError(f"{called} is a link, sparse or no plain file; write the shard with plain files.")
         if not is_text(member.name):
             raise DataError(f"{called} has a name that is not UTF-8 text; rename it.")
+        if len(member.name) > LONGEST_ID:
+            raise DataError(f"{called} has a name of more than {LONGEST_ID:,} characters; shorten it.")
         if member.offset_data + member.size > length:
             raise damaged(shard, "a tar file", "it is cut off")
         key = "/".join(filter(None, (shard.name, folder, stem)))

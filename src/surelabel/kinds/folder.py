@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pydantic import Field, model_validator
 
 from surelabel.base.references import changed_file, file_hash
 from surelabel.base.settings import Seed, Settings
-from surelabel.base.text import is_text, listed
+from surelabel.base.text import check_inside, is_text, listed
 from surelabel.base.trust import Reference
 from surelabel.data._values import LabelMarks
 from surelabel.data.decoding import DecodeSettings, OnError, decode_files
@@ -27,7 +26,7 @@ from surelabel.data.tables import Table, content_hash, read_labels
 from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds import KINDS
 from surelabel.kinds.backbones import BackboneSettings
-from surelabel.kinds.kind import Kind, walk
+from surelabel.kinds.kind import Kind, linked_folders, walk
 
 UNLABELED = "unlabeled"
 """The folder, beside those of the classes, whose files are the pool."""
@@ -257,6 +256,9 @@ class _Files:
         if others:
             text = f"{len(others)} files in '{root}' are no {kind.name} and are left out: {listed(others, 3)}."
             warnings.warn(text, stacklevel=3)
+        if links := linked_folders(root):
+            text = f"{len(links)} links to folders are not followed, {listed(links, 3)}; copy what is in them."
+            warnings.warn(f"In '{root}', {text}", stacklevel=3)
         for name, path in paths.items():
             _check_name(root, name, path)
         versions = {name: _version(path) for name, path in paths.items()}
@@ -337,14 +339,7 @@ def _check_name(root: Path, name: str, path: Path) -> None:
     """Refuse what a run could not note, and a link out of the folder."""
     if not is_text(name):
         raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
-    if path.is_symlink():
-        target = Path(os.path.realpath(path))
-        if not target.is_relative_to(os.path.realpath(root)):
-            raise DataError(
-                f"'{path}' is a link to '{target}', outside of '{root}'; copy the file, or remove the link."
-            )
-    if not path.is_file():
-        raise DataError(f"'{path}' is not a plain file; remove it.")
+    check_inside(root, path)
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -78,6 +78,13 @@ def walk(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))
 
 
+def linked_folders(root: Path) -> list[str]:
+    """Return the links to folders below a folder, which `walk` does not take, but for hidden ones."""
+    found = [Path(folder, name) for folder, folders, _ in os.walk(root) for name in sorted(folders)]
+    names = [path.relative_to(root).as_posix() for path in found if path.is_symlink()]
+    return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
+
+
 def channel_statistics(samples: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and the standard deviation of each channel, of values in 0 to 1, from some of the samples."""
     rows = np.unique(np.linspace(0, len(samples) - 1, _LOOKED_AT).astype(np.int64))

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -179,8 +180,8 @@ def _write_program(module: nn.Module, x: Tensor, about: dict[str, Any]) -> tuple
 
 def _write_onnx(module: nn.Module, x: Tensor, about: dict[str, Any]) -> tuple[bytes, Run]:
     import onnx
-    import onnxruntime
 
+    onnxruntime = import_onnxruntime()
     program = torch.onnx.export(
         _program(module, x), dynamo=True, input_names=[SAMPLES], output_names=[PROBABILITIES], verbose=False
     )
@@ -193,6 +194,14 @@ def _write_onnx(module: nn.Module, x: Tensor, about: dict[str, Any]) -> tuple[by
     content = model.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, lambda samples: session.run([PROBABILITIES], {SAMPLES: samples.numpy()})[0]
+
+
+def import_onnxruntime() -> Any:
+    """Return onnxruntime, which otherwise keeps a number of the machine in the user's cache and sends what it does."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime
+
+    return onnxruntime
 
 
 _WRITERS = {".onnx": _write_onnx, ".pt2": _write_program}
