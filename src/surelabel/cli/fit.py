@@ -31,7 +31,7 @@ EXAMPLES = (
     "surelabel fit photos/ --out runs/photos",
     "surelabel fit photos/ --labels-file labels.csv --out runs/photos",
     "surelabel fit photos/ --backbone nets.py:make --out runs/photos",
-    "surelabel fit messages.csv --label spam --backbone transformers:model --out runs/messages",
+    "surelabel fit sms.csv --label spam --backbone transformers:model --out runs/a",
     "surelabel fit iris.csv --label species --out runs/iris",
     "surelabel fit genes.parquet --label nucleus --label membrane --out runs/genes",
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
