@@ -19,7 +19,7 @@ demo: setup
 	$(BIN)/surelabel demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
