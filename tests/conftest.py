@@ -90,7 +90,8 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def words(panel: Panel, form: str, **options: object) -> bytes:
         legend = panel.axes.figure.legends or [panel.axes.get_legend()]
-        shown = [*panel.axes.texts, *(text for one in legend if one for text in one.get_texts())]
+        names = [panel.axes.title, panel.axes.xaxis.label, panel.axes.yaxis.label]
+        shown = [*names, *panel.axes.texts, *(text for one in legend if one for text in one.get_texts())]
         lines = "".join(f"<text>{html.escape(text.get_text())}</text>" for text in shown)
         return f'<svg viewBox="0 0 1 1">{lines}</svg>'.encode()
 
