@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 SEED ?= 0
 
-.PHONY: setup demo test test-slow soak bench lint format clean
+.PHONY: setup demo test pytest test-slow soak bench lint format clean
 
 setup: .venv/.installed
 
@@ -18,8 +18,12 @@ setup: .venv/.installed
 demo: setup
 	$(BIN)/surelabel demo
 
-test: lint
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+# Both at once: mypy has one process, and takes most of a minute the first time.
+test: setup
+	$(MAKE) --jobs 2 lint pytest
+
+pytest: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

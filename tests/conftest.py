@@ -1,6 +1,12 @@
-"""What all tests share: one thread a process, a key of their own, and no chance or clock in hypothesis and commands."""
+"""What all tests share: one thread a process, a key of their own, and no chance or clock in hypothesis and commands.
+
+Torch and the package are imported where they are used: the process that only hands out tests needs neither.
+"""
+
+from __future__ import annotations
 
 import atexit
+import gc
 import html
 import itertools
 import math
@@ -11,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "SURELABEL_DATA" in os.environ:  # some tests change the current folder
@@ -21,17 +28,15 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has that of the process 
     atexit.register(shutil.rmtree, os.environ["SURELABEL_CONFIG"], ignore_errors=True)
 
 import pytest
-import torch
-from cli_support import Command
 from hypothesis import HealthCheck, settings
 
-from surelabel.cli import _rounds
-from surelabel.report.drawing import Panel
-from surelabel.reproduce import plans
+if TYPE_CHECKING:
+    from cli_support import Command
+
+    from surelabel.report.drawing import Panel
 
 # A shell that starts the tests in the background lets them, and all that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-torch.set_num_threads(1)
 settings.register_profile(
     "surelabel",
     derandomize=True,
@@ -43,10 +48,17 @@ settings.register_profile(
 settings.load_profile("surelabel")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a command that takes long would say where it stands."""
-    monkeypatch.setattr(_rounds, "SECONDS_BETWEEN_LINES", math.inf)
+    monkeypatch.setattr("surelabel.cli._rounds.SECONDS_BETWEEN_LINES", math.inf)
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +71,14 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
     ticks = itertools.count()
-    monkeypatch.setattr(plans, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    monkeypatch.setattr("surelabel.reproduce.plans.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
 
 
 @pytest.fixture
 def seeded() -> Iterator[None]:
     """Torch's generator seeded for a test, and as it was afterwards."""
+    import torch
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield
@@ -76,11 +90,12 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def words(panel: Panel, form: str, **options: object) -> bytes:
         legend = panel.axes.figure.legends or [panel.axes.get_legend()]
-        shown = [*panel.axes.texts, *(text for one in legend if one for text in one.get_texts())]
+        names = [panel.axes.title, panel.axes.xaxis.label, panel.axes.yaxis.label]
+        shown = [*names, *panel.axes.texts, *(text for one in legend if one for text in one.get_texts())]
         lines = "".join(f"<text>{html.escape(text.get_text())}</text>" for text in shown)
         return f'<svg viewBox="0 0 1 1">{lines}</svg>'.encode()
 
-    monkeypatch.setattr(Panel, "_rendered", words)
+    monkeypatch.setattr("surelabel.report.drawing.Panel._rendered", words)
 
 
 @pytest.fixture
@@ -93,13 +108,22 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
     """`surelabel`, called in this process."""
+    from cli_support import Command
+
     return Command(capsys)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; tests of what only developers run are slow ones."""
+    import torch
+
     for item in items:
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
         if item.path.parent.name in ("benchmarks", "experiments"):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through all modules and tests again and again."""
+    gc.freeze()

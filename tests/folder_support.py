@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-QUICK = ("--rounds", "1", "--epochs", "1", "--passes", "3", "--device", "cpu")
+QUICK = ("--rounds", "1", "--epochs", "1", "--passes", "3", "--no-compare", "--device", "cpu")
 """Options that make a fit short; `min_steps` is not an option, see the fixture `few_steps`."""
 Write = Callable[[Path, int, int], None]
 """Writes a file of class 0 or 1, with this number."""

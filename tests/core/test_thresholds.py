@@ -167,7 +167,7 @@ def test_with_several_labels_a_sample_is_wrong_once_however_many_of_its_labels_a
 
 # The promise, by simulation. A sample has a rank r, uniform on (0, 1), u = r and confidence = 1 - r / 2, and is wrong
 # with probability error(r), so that the error of all samples with u <= kappa and p >= tau is known exactly.
-MAX_ERROR, DELTA, NUM_SAMPLES, REPEATS = 0.1, 0.1, 200, 2000
+MAX_ERROR, DELTA, NUM_SAMPLES, REPEATS = 0.1, 0.1, 200, 1000
 GRID = (np.arange(100_000) + 0.5) / 100_000
 CURVES = {
     "at the limit everywhere": np.full_like(GRID, 1.001 * MAX_ERROR),

@@ -12,6 +12,7 @@ from folder_support import Write, write_folder, write_picture, write_sound
 from video_support import write_clip
 
 from surelabel.kinds import KINDS
+from surelabel.runs.folds import folds_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -46,6 +47,7 @@ def test_the_commands_of_a_guide_run(
     kind = KINDS[guide]
     quick = {"min_steps": 2, "batch_size": 4, "max_rounds": 1, "epochs": 1, "passes": 2}
     monkeypatch.setattr(type(kind), "defaults", {**kind.defaults, **quick})
+    monkeypatch.setattr("surelabel.runs.folds.folds_of", lambda data, most, seed: folds_of(data, 2, seed))
     monkeypatch.setenv("SURELABEL_DATA", str(own_folder / "cache"))
     photos = write_folder(own_folder / folder, write, ending, labeled=4, pool=4)
     shutil.copytree(photos / "unlabeled", own_folder / "new")

@@ -22,7 +22,7 @@ from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds.packed import PackedData
 from surelabel.runs import RunFolder
 
-QUICK = ("--rounds", "1", "--epochs", "1", "--passes", "3")
+QUICK = ("--rounds", "1", "--epochs", "1", "--passes", "3", "--no-compare")
 FORMS = {"parquet": "pool.parquet", "saved": "saved", "shards": "shards", "pattern": "shards/{000..001}.tar"}
 
 

@@ -21,6 +21,8 @@ from surelabel.report.tables import Row, Statistic, group_runs
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 JUDGED = ["Calibration of the certain samples", "Right and wrong labels", "Reliability", "Risk and coverage"]
 TRUTH, P0, U, _ = (np.array(column) for column in zip(*SAMPLES, strict=True))
 KNOWN = np.flatnonzero(TRUTH >= 0)
@@ -155,7 +157,6 @@ def test_the_validation_sets_of_all_seeds_are_judged_together(tmp_path: Path) ->
     assert "over 18 labels" in page.text["Reliability"]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_without_a_pool_is_judged_on_its_validation_set(tmp_path: Path) -> None:
     page = read(tmp_path, one_label_run(tmp_path / "run", unlabeled=False, validation=held_out(TRUTH, KNOWN)))
     assert all(page.drawings[title] for title in JUDGED)
@@ -171,7 +172,6 @@ def test_labels_are_judged_on_the_pool_where_it_is_known(tmp_path: Path) -> None
     assert "over 3 labels" in page.text["Reliability"]  # balancing keeps fewer of the pool: 0, 5 and 6 are known
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_sections_without_anything_to_draw_are_named_at_the_end_with_what_they_need(tmp_path: Path) -> None:
     page = read(tmp_path, one_label_run(tmp_path / "run"))
     titles = ["Summary", "Selected labels and scores by round", "Classes of the first selection"]
@@ -211,7 +211,6 @@ def test_pictures_of_the_validation_set_are_shown(tmp_path: Path) -> None:
 WORSE, BETTER = both(np.full(10, 0.9)), both(np.where(TRUTH == 0, 0.9, 0.1))
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_summary_has_the_score_of_the_labels_alone_beside_the_last_one(tmp_path: Path) -> None:
     parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, KNOWN[1:])}
     folder = one_label_run(tmp_path / "run", scored=[WORSE, BETTER], **parts)
@@ -225,7 +224,6 @@ def test_the_summary_has_the_score_of_the_labels_alone_beside_the_last_one(tmp_p
     assert "labels alone" not in " ".join(summary_table(group_runs([folder])).header)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_summary_says_when_self_training_did_not_help(tmp_path: Path) -> None:
     parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, np.flatnonzero(TRUTH == 0))}
     fell = one_label_run(tmp_path / "fell", scored=[BETTER, WORSE], name="UPS", **parts)
@@ -255,7 +253,6 @@ def changing_run(folder: Path, scored: Sequence[Any], truth: Any, config: sl.UPS
     return RunFolder.open(folder)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_labels_of_both_rounds_are_compared_sample_by_sample(tmp_path: Path) -> None:
     truth = np.arange(40) % 2
     right, wrong = both(np.where(truth == 0, 0.9, 0.1)), both(np.where(truth == 0, 0.1, 0.9))
@@ -310,7 +307,6 @@ def test_a_round_whose_labels_alone_are_worse_is_called_worse(tmp_path: Path, mo
     assert change.worse == "By its labels of the validation set the last round is worse than round 0."
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_change_over_several_seeds_has_their_interval(tmp_path: Path) -> None:
     parts = {"validation": held_out(TRUTH, KNOWN), "name": "UPS"}
     runs = [one_label_run(tmp_path / "a", scored=[BETTER, WORSE], **parts)]
@@ -355,7 +351,6 @@ def test_selected_labels_are_counted_as_right_by_sample(tmp_path: Path) -> None:
     assert check_selected(one_label_run(tmp_path / "none")) is None
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_summary_says_how_often_selected_labels_are_right(tmp_path: Path) -> None:
     checked = one_label_run(tmp_path / "checked", validation=held_out(TRUTH, KNOWN))
     page = read(tmp_path, checked)
@@ -385,7 +380,6 @@ def test_a_set_of_which_nothing_is_selected_is_not_checked(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_run_of_round_0_alone_has_one_score(tmp_path: Path) -> None:
     page = read(tmp_path, one_label_run(tmp_path / "run", unlabeled=False, validation=held_out(TRUTH, KNOWN)))
     assert "validation accuracy (%)" in page.cells

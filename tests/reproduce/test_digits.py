@@ -90,25 +90,21 @@ def test_jobs_are_one_run_per_row_and_seed_in_folders_of_their_own(tmp_path: Pat
         demo_jobs(tmp_path, seeds=())
 
 
-def test_workers_make_and_sign_the_same_runs_as_this_process(tmp_path: Path) -> None:
+def test_workers_make_and_sign_the_same_runs_as_this_process_and_tell_a_failure(tmp_path: Path) -> None:
     settings = [quick(supervised(demo_settings(seed))) for seed in (0, 1)]
     here = [Job(tmp_path / f"here-{i}", one) for i, one in enumerate(settings)]
     there = [Job(tmp_path / f"there-{i}", one) for i, one in enumerate(settings)]
+    taken = Job(tmp_path / "taken", settings[0])
+    taken.folder.mkdir()
+    (taken.folder / "file").touch()
     seen: list[tuple[str, int, int]] = []
     run_jobs(here, workers=1)
-    run_jobs(there, workers=2, progress=lambda *what: seen.append(what))
+    with pytest.raises(RunError, match="taken"):
+        run_jobs([*there, taken], workers=2, progress=lambda *what: seen.append(what))
     for one, other in zip(here, there, strict=True):
         assert RunFolder.open(one.folder).model_bytes() == RunFolder.open(other.folder).model_bytes()
         assert RunFolder.open(other.folder).trust_code
-    assert seen == [("Supervised, seed 0", 1, 2), ("Supervised, seed 1", 2, 2)]
-
-
-def test_a_failure_in_a_worker_is_told_with_its_message(tmp_path: Path) -> None:
-    settings = quick(supervised(demo_settings()))
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "file").touch()
-    with pytest.raises(RunError, match="taken"):
-        run_jobs([Job(tmp_path / "taken", settings), Job(tmp_path / "taken", settings)], workers=2)
+    assert seen == [("Supervised, seed 0", 1, 3), ("Supervised, seed 1", 2, 3)]
 
 
 def test_ids_of_the_digits_are_their_places_in_the_data_set() -> None:

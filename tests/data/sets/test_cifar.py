@@ -76,7 +76,7 @@ def test_the_small_files_are_pickles_of_python_2() -> None:
     assert data[:2] == b"\x80\x02"
 
 
-NESTED, DOUBLED = b")" + b"\x85" * 500_000, b")" + b"2\x86" * 60
+NESTED, DOUBLED = b")" + b"\x85" * 200_000, b")" + b"2\x86" * 60
 
 
 @pytest.mark.parametrize(
