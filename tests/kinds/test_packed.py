@@ -289,6 +289,17 @@ def test_names_that_would_fill_the_memory_are_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "saved", "shards"])
+def test_a_run_goes_on_after_its_pictures_have_moved(home: Path, command: Command, form: str) -> None:
+    path = home / FORMS[form]
+    words = (path, *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors", "--hidden", "8")
+    assert command("fit", *words, "--no-compare", *QUICK, "--rounds", "0", "--out", "run").code == 0
+    path.rename(home / f"moved{path.suffix}")
+    line = command.fails(1, "resume", "run", "--rounds", "1")
+    assert f"'{path}', which the run began with, is not there any more; put it back, or name its new place" in line
+    assert command("resume", "run", "--rounds", "1", "--data", home / f"moved{path.suffix}").code == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "saved", "shards"])
 def test_packed_pictures_without_a_pool_are_refused(home: Path, command: Command, form: str) -> None:
     write: Any = {"parquet": write_parquet, "saved": write_saved, "shards": write_shards}[form]
     path = write(home / f"all.{form}", pictures(8), classes(8, 8))

@@ -20,7 +20,7 @@ from surelabel.base.text import listed
 from surelabel.base.trust import Reference
 from surelabel.data.decoding import MappedSource, OnError, tell
 from surelabel.data.images import VARIABLE, data_folder
-from surelabel.data.packed import PackedPictures, open_packed
+from surelabel.data.packed import PackedPictures, expanded, open_packed
 from surelabel.data.pictures import PictureSettings, decode_picture
 from surelabel.data.run_data import RunData, class_codes, class_names, split_rows
 from surelabel.data.source import Source, Subset
@@ -109,7 +109,20 @@ class PackedData(Settings):
         """Whether a place has the pictures that the run learned from, so that numbers of rows mean the same in both."""
         return self._open(path, None).sha256 == self.sha256
 
+    def moved(self, path: Path) -> Self:
+        """Return the settings for pictures that lie elsewhere now; `load` refuses them where their content differs.
+
+        Args:
+            path: of the pictures. Those for the test, where they are gone too, are looked for beside them, by name.
+        """
+        path, test = Path.cwd() / path, self.test_path
+        gone = test is not None and not test.exists()
+        return self.replace(path=path, test_path=path.with_name(test.name) if test is not None and gone else test)
+
     def _open(self, path: Path, expected: str | None) -> "_Hashed":
+        if expected is not None and not path.exists() and [path] == expanded(path):
+            remedy = "put it back, or name its new place: surelabel resume RUN --data PATH"
+            raise DataError(f"'{path}', which the run began with, is not there any more; {remedy}.")
         hashed = _Hashed(open_packed(path, self.labels[0] if self.labels else None, self.id_column))
         if expected not in (None, hashed.sha256):
             raise changed_file(path, str(expected), hashed.sha256)

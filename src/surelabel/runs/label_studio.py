@@ -134,6 +134,15 @@ def table_rows(path: Path, number: int) -> list[dict[str, Any]]:
 
 
 def _text_rows(path: Path) -> Iterator[dict[str, str]]:
+    # Its size was checked when its samples were read.
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield from _records(path)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _records(path: Path) -> Iterator[dict[str, str]]:
     packed = path.suffix.lower() == ".gz"
     delimiter = "\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ","
     with gzip.open(path) if packed else path.open("rb") as stream:

@@ -19,6 +19,7 @@ from surelabel.data.run_data import RunData, TableData
 from surelabel.data.training_set import as_pair, targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.kinds.folder import FolderData
+from surelabel.kinds.packed import PackedData
 from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
@@ -99,9 +100,10 @@ def resume(
     settings = run.settings.limited(max_rounds, max_minutes)
     _check_max_rounds(run, settings.config)
     if data is not None:
-        if not isinstance(settings.data, (TableData, FolderData)):
+        if not isinstance(settings.data, (TableData, FolderData, PackedData)):
             raise InvalidInputError(f"The data of the run in '{run.path}' are not in a file; leave 'data' out.")
-        if isinstance(settings.data, FolderData) != Path(data).is_dir():
+        is_packed = isinstance(settings.data, PackedData)  # they may lie in a file or in a folder
+        if not is_packed and isinstance(settings.data, FolderData) != Path(data).is_dir():
             wanted = "a folder" if isinstance(settings.data, FolderData) else "a file"
             raise InvalidInputError(f"The data of the run in '{run.path}' are {wanted}; got '{data}' as 'data'.")
         settings = settings.replace(data=settings.data.moved(Path(data)))
