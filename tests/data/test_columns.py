@@ -154,6 +154,14 @@ def test_columns_that_name_the_rows_are_left_out_unless_asked_for(tmp_path):
     assert [column.name for column in used.learned["columns"]] == ["size", "color", "key"]
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_without_any_cell_is_left_out_and_told(tmp_path, ending):
+    path = table(tmp_path / f"t.{ending}", nothing=[None] * 40)
+    with pytest.warns(UserWarning, match="'nothing' of '.*' .*is empty, and is left out"):
+        data = TableData(path=path, labels=("label",)).load()
+    assert data.learned["drop"] == ("nothing",)
+
+
 def test_a_number_can_be_used_as_a_category(tmp_path):
     path = table(tmp_path / "t.csv", size=[1, 2, 3, 3] * 10)
     data = TableData(path=path, labels=("label",), use=("size=category",)).load()

@@ -151,7 +151,11 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
     """
     names = (*table.feature_names, *table.no_numbers)
     asked = overruled(table.path, use, names)
-    wanted = [name for name in names if name in table.no_numbers or asked.get(name) in ("category", "date", "text")]
+    no_numbers = {
+        *table.no_numbers,
+        *(name for name, x in zip(table.feature_names, table.x.T, strict=True) if np.isnan(x).all()),
+    }
+    wanted = [name for name in names if name in no_numbers or asked.get(name) in ("category", "date", "text")]
     numbers = [name for name in table.feature_names if name not in wanted]
     read = read_table(table.path, features=wanted, words=wanted) if wanted else table
     if len(read) != len(table):

@@ -12,6 +12,7 @@ from surelabel.data.sounds import SoundSettings
 from surelabel.data.source import Source
 from surelabel.errors import DataError
 from surelabel.kinds.kind import Kind, Network, channel_statistics
+from surelabel.kinds.pictures import Pictures
 
 MELS = 40
 FRAMES = 8, 64
@@ -30,16 +31,7 @@ class Sounds(Kind):
 
     name = "sounds"
     endings = (".wav", ".flac")
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 0.003,
-        "batch_size": 64,
-        "min_steps": 400,
-        "epochs": 20,
-        "dropout": 0.3,
-        "labeled_batch_size": 32,
-        "kappa_p": 0.2,
-        "max_rounds": 2,
-    }
+    defaults: ClassVar[Mapping[str, Any]] = {**Pictures.defaults, "max_rounds": 2}
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> SoundSettings:
