@@ -49,6 +49,24 @@ def own_data_short(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, experiment `own data`, {_commits(rows)}, two CPU cores."])
 
 
+def sounds(results: Path) -> str:
+    """Return the trials on recordings with odd numbers, by their settings and commit."""
+    rows = [row for row in read_rows(results / "defaults.csv") if row["dataset"] == "spoken digits, odd numbers"]
+    if not rows:
+        return "Not run."
+    values: dict[tuple[str, str], list[float]] = {}
+    rounds = {(row["row"], row["commit"]): row["rounds"] for row in rows}
+    for row in rows:
+        values.setdefault((row["row"], row["commit"]), []).append(float(row["value"]))
+    lines = ["| settings | rounds | round 0 | last round | commit |", "|---|---|---|---|---|"]
+    for name, commit in values:
+        if (f"{name}: round 0", commit) in values:
+            cells = [f"{np.mean(values[of, commit]):.1f}" for of in (f"{name}: round 0", name)]
+            lines.append(f"| {name} | {rounds[name, commit]} | {' | '.join(cells)} | {commit[:7]} |")
+    seeds = len({row["seed"] for row in rows})
+    return "\n".join([*lines, "", f"`results/defaults.csv`, mean over {seeds} speakers, each with a seed of its own."])
+
+
 def _newest(results: Path) -> list[dict[str, str]]:
     """Return the rows of the newest commit of each data set."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "own data"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from own_data_tables import kept_rules, own_data, own_data_short
+from own_data_tables import kept_rules, own_data, own_data_short, sounds
 from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.core.metrics import paired_difference
@@ -378,6 +378,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "own-data": own_data,
     "own-data-short": own_data_short,
     "kept-rules": kept_rules,
+    "sounds": sounds,
     "foreign": foreign,
     "tables": tables,
     "demo": demo,
