@@ -83,6 +83,15 @@ def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table
     assert "the run&#39;s data cannot be read" in page
 
 
+@pytest.mark.parametrize("name", ["pool.parquet", "negatives.parquet"])
+def test_a_damaged_table_of_the_last_round_is_an_error_and_no_reason_to_show_less(
+    command, table_run: RunFolder, name: str
+) -> None:
+    Path("run/rounds/001", name).write_bytes(b"")
+    assert f"run/rounds/001/{name}" in command.fails(1, "report", "run", "--out", "report.html")
+    assert not Path("report.html").exists()
+
+
 def test_files_of_a_folder_are_shown_as_pictures(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))

@@ -33,13 +33,13 @@ def samples_figures(row: Row) -> list[ReportFigure]:
     run = row.runs[0]
     if not run.has_pool:
         return []
+    labels = run.pool()  # first: a damaged table of the run's is an error, and no reason to leave samples out
     try:
         data = run.data()
-        show = _shower(run, data)
+        show = _shower(run, data, labels)
     except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
         reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
         return [ReportFigure("Samples", note=f"{NOT_DRAWN}the run's data cannot be read. {reason}")]
-    labels = run.pool()
     chosen = chosen_samples(labels)
     captions = {
         "The surest labels": "The selected labels with the least uncertainty. A wrong one among them is a warning.",
@@ -159,9 +159,9 @@ def _share(right: npt.NDArray[np.bool_]) -> str:
     return f"{int(right.sum())} of {len(right)}" if len(right) else "–"
 
 
-def _shower(run: RunFolder, data: RunData) -> Callable[[str, str, Rows], ReportFigure]:
+def _shower(run: RunFolder, data: RunData, labels: PoolLabels) -> Callable[[str, str, Rows], ReportFigure]:
     """Return what makes a section of some rows of the pool."""
-    labels, source = run.pool(), as_source("samples", data.unlabeled)
+    source = as_source("samples", data.unlabeled)
     # Partly labeled samples come first in the pool.
     first = len(labels) - len(source)
     given = as_source("samples", data.labeled[0])
