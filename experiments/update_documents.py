@@ -226,6 +226,18 @@ def rerun(results: Path, dataset: str) -> str:
     return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, last network, {devices}."])
 
 
+def paper_short(results: Path) -> str:
+    """Return a sentence with the newest runs of the paper's main table beside its figures."""
+    rows = [row for row in read_rows(results / "runs.csv") if (row["experiment"], row["row"]) == ("table1", "UPS")]
+    newest = {row["labels"]: row for row in rows if row["dataset"] == "cifar10" and row["metric"] == "test error %"}
+    found = [
+        f"{float(row['value']):.1f} % with {int(labels):,} labels (paper: {float(row['paper']):.1f} %)"
+        for labels, row in newest.items()
+    ]
+    minutes = max(float(row["minutes"]) for row in newest.values())
+    return f"The paper's CIFAR-10: test error {', '.join(found)}; one seed, up to {minutes:.0f} minutes on one H200."
+
+
 def first_labels(results: Path, experiment: str) -> str:
     """Return the newest first selection for each number of labels, and what uncertainty adds at equal counts."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == experiment]
@@ -379,6 +391,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "own-data-short": own_data_short,
     "kept-rules": kept_rules,
     "sounds": sounds,
+    "paper-short": paper_short,
     "foreign": foreign,
     "tables": tables,
     "demo": demo,

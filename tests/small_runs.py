@@ -68,13 +68,26 @@ def history(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in entry.items() if key != "minutes"} for entry in rounds]
 
 
+def comparison(folder: Path) -> dict[str, Any] | None:
+    """Return what comparison.json says without the time that the folds took; None: there is none."""
+    path = folder / "comparison.json"
+    content = json.loads(path.read_text()) if path.exists() else None
+    if content is not None:
+        del content["checksum"]
+        content["folds"] = [fold["files"] for fold in content["folds"]]
+    return content
+
+
 def difference(folder: Path, expected: Path) -> str:
     """Say how a run differs from one that was never interrupted, but for the time it took; empty: not at all."""
     files, others = contents(folder), contents(expected)
     if set(files) != set(others):
         return f"other files: {sorted(set(files) ^ set(others))}"
-    fixed = [name for name in sorted(files) if name.startswith("rounds/") or name in ("run.json", "split.json")]
+    whole = ("run.json", "split.json", "linear.skops")
+    fixed = [name for name in sorted(files) if name.startswith(("rounds/", "comparison/")) or name in whole]
     differing = [name for name in fixed if files[name] != others[name]]
+    if comparison(folder) != comparison(expected):
+        differing.append("comparison.json")
     if history(folder) != history(expected):
         differing.append("history.json")
     return ", ".join(differing)

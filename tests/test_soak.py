@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from soak import bases
 from soak.children import FAULTS
 
 TESTS = Path(__file__).parent
@@ -20,18 +21,20 @@ pytestmark = pytest.mark.timeout(1800)  # half a minute of work, which a busy ma
 SCRIPT = """
 import dataclasses, json, random, sys, time
 from pathlib import Path
-from soak import bases, children, damage, inputs, kills, readers
+from soak import bases, children, inputs, readers
 from soak.__main__ import Soak
 from surelabel import settings
+from surelabel.report.drawing import Panel
 from surelabel.runs import files, reading
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class ShortFits(settings.FitSettings):
-    min_steps: int = 40
+    min_steps: int = 20
 
 settings.FitSettings = ShortFits
-kills.RUN = damage.RUN = (*bases.FIT, "--checkpoint-minutes", "0.00002")  # many in a round all the same
-inputs.STEPS = 50
+bases.CHECKPOINTS = ("--checkpoint-minutes", "0.00002")  # many in a round all the same
+inputs.STEPS, children.PICTURE_STEPS = 30, 10
+Panel._rendered = lambda panel, form, **options: b'<svg viewBox="0 0 1 1"/>'  # drawing takes most of a report's time
 results = Path(sys.argv[1])
 soak = Soak(children.Scratch(results / "scratch"), 0, time.monotonic() + 900)
 children.prepare()
@@ -40,10 +43,10 @@ def kept(name):
     (results / f"{name}.json").write_text(json.dumps(soak.rows()))
     soak.tallies.clear()
 
-soak.kills(10)
-soak.changes(stride=16)
-soak.damages(random.Random(0).sample(range(len(soak.damaged.cases)), 24))
-soak.inputs(range(500))
+soak.kills(6)
+soak.changes(stride=30)
+soak.damages(random.Random(0).sample(range(len(soak.damaged.cases)), 32))
+soak.inputs(range(150))
 kept("right")
 
 whole, files.temporary_name = files.temporary_name, lambda path: path
@@ -80,7 +83,7 @@ def broken(seed, index, base):
         (base / "../../home/left.txt").write_text("left")
     return children.Verdict("inputs", "accepted")
 
-inputs.check, children.PATIENCE = broken, 5.0
+inputs.check, children.PATIENCE = broken, 1.5
 soak.inputs(range(5))
 kept("a command dies, hangs or writes elsewhere")
 """
@@ -105,13 +108,14 @@ def total(rows: list[dict[str, Any]], name: str, area: str = "") -> int:
 def test_kills_inputs_and_damaged_files_leave_nothing_wrong(found: dict[str, list[dict[str, Any]]]) -> None:
     rows = found["right"]
     assert {name: total(rows, name) for name in FAULTS} == dict.fromkeys(FAULTS, 0)
-    random_kills = [row for row in rows if row["what"] in ("kills: fit", "kills: resume", "kills: label")]
+    random_kills = [row for row in rows if row["what"].startswith(("kills: fit", "kills: resume", "kills: label"))]
     details = [detail for row in random_kills for detail in row["details"].split("; ")]
     trains = sum(int(detail.split()[0]) for detail in details if "while a network trains" in detail)
-    assert 2 * trains >= total(random_kills, "count") >= 10
-    assert total(rows, "count", "kills: at each change of a file") >= 10
-    assert total(rows, "count", "damage") == 24
-    assert sum(total(rows, "count", area) for area in ("files", "options", "run folders")) == 500
+    assert 2 * trains >= total(random_kills, "count") >= 6
+    assert {kind for kind in bases.KILLED if any(row["what"].endswith(kind) for row in random_kills)} == {*bases.KILLED}
+    assert total(rows, "count", "kills: at each change of a file") >= 5
+    assert total(rows, "count", "damage") == 32
+    assert sum(total(rows, "count", area) for area in ("files", "options", "run folders")) == 150
 
 
 @pytest.mark.parametrize(

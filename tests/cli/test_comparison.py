@@ -112,6 +112,15 @@ def test_two_labels_of_each_class_leave_the_linear_model_out(command):
     assert (found.num_folds, list(found.judged())) == (2, ["first", "last"])
 
 
+def test_two_labels_of_each_class_are_too_few_for_an_estimator_that_is_not_random(command):
+    write_blobs(Path("few.csv"), pet=["dog", "cat", "dog", "cat", *[None] * 56])
+    result = command(*fit("--estimator", "sklearn.linear_model:LogisticRegression", data="few.csv"))
+    assert (result.code, result.err) == (0, "")
+    assert "The models were not compared: a class has too few labels to hold one out of them." in result.out
+    assert RunFolder.open("run").kept == "last"
+    assert command("resume", "run").code == 0
+
+
 def test_an_interrupted_comparison_says_what_is_kept_and_resume_goes_on(command, monkeypatch):
     fits, fit_one = [], SklearnLearner.fit
 

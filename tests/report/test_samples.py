@@ -100,7 +100,7 @@ SENTENCES = ("win a <b>prize</b> now, call free", "see you at home after lunch\n
 
 
 @pytest.fixture
-def texts_run(command, own_folder) -> RunFolder:
+def texts_run(command, own_folder, keeps_linear) -> RunFolder:
     """A run on sentences, a category with gaps and dates; its linear model is kept."""
     rows = range(48)
     table = {
@@ -220,6 +220,15 @@ def test_pictures_that_a_backbone_made_features_of_are_shown_themselves(
     assert surest.pictures[0].pixels.shape == (96, 96, 3)
     assert command("report", "run", "--out", "report.html").code == 0
     assert Path("report.html").read_text().count("data:image/png;base64,") >= len(surest.pictures)
+
+
+@pytest.mark.parametrize("name", ["pool.parquet", "negatives.parquet"])
+def test_a_damaged_table_of_the_last_round_is_an_error_and_no_reason_to_show_less(
+    command, table_run: RunFolder, name: str
+) -> None:
+    Path("run/rounds/001", name).write_bytes(b"")
+    assert f"run/rounds/001/{name}" in command.fails(1, "report", "run", "--out", "report.html")
+    assert not Path("report.html").exists()
 
 
 def test_files_of_a_folder_are_shown_as_pictures(tmp_path, monkeypatch) -> None:

@@ -280,8 +280,7 @@ def test_the_kept_model_is_the_one_that_is_served(run):
     assert np.abs(networks["first"] - networks["last"]).max() > 1e-3
 
 
-def test_a_kept_linear_model_learns_from_all_labels_and_has_uncertainties(run, monkeypatch):
-    monkeypatch.setattr("surelabel.runs.folds.choose", lambda judged: "linear")
+def test_a_kept_linear_model_learns_from_all_labels_and_has_uncertainties(run, keeps_linear):
     opened, data = RunFolder.open(run), RunFolder.open(run).data()
     steps(run)
     learner = RunFolder.open(run).learner()

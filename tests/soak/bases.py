@@ -1,9 +1,13 @@
-"""Small data and runs that the attacks begin with: a network, a scikit-learn model, several labels a sample."""
+"""Small data and runs that the attacks begin with.
+
+A network, a scikit-learn model, several labels a sample; a network with its comparison, and one for a folder.
+"""
 
 from pathlib import Path
 
 import numpy as np
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
+from folder_support import write_folder
 
 from soak.children import call
 from surelabel.data.tables import write_table
@@ -12,6 +16,11 @@ ROWS = 60
 CHECKPOINTS = ("--checkpoint-minutes", "0.0001")
 """Many in each round, which takes some tenths of a second."""
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--validation", "0.25", *QUICK, "--device", "cpu")
+COMPARED = ("fit", "few.csv", "--label", "pet", "--id", "id", *QUICK[:-1], "--device", "cpu")
+"""Three folds of a linear model and two networks follow its rounds."""
+FOLDER = ("fit", "photos", *QUICK[:2], *QUICK[4:], "--device", "cpu")
+KILLED = {"": FIT, " with a comparison": COMPARED, " of a folder": FOLDER}
+"""The runs that are killed, by what is said of `fit`."""
 RUNS = {
     "network": FIT,
     "sklearn": ("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC),
@@ -23,6 +32,8 @@ def write_data(folder: Path) -> None:
     """Write tables and arrays of the same samples."""
     columns = blobs(ROWS, num_labeled=20)
     write_blobs(folder / "pets.csv", **columns)
+    write_blobs(folder / "few.csv", **blobs(24, num_labeled=6))
+    write_folder(folder / "photos", labeled=2, pool=6)
     write_blobs(folder / "pets.parquet", **columns)
     pets = columns.pop("pet")
     tags = [None if name is None else (name if row % 3 else "cat|dog") for row, name in enumerate(pets)]

@@ -23,8 +23,11 @@ PATIENCE = 60.0
 """Seconds without a sign of life after which a child hangs; an input takes some milliseconds."""
 LOADED = """torch._dynamo pyarrow.parquet pyarrow.compute pyarrow.csv sklearn.linear_model skops.io matplotlib.pyplot
 surelabel.cli surelabel.runs surelabel.estimator surelabel.report.html surelabel.report.thresholds
-surelabel.learners.network surelabel.learners.preflight"""
+surelabel.learners.network surelabel.learners.preflight surelabel.cli._app surelabel.kinds.packed
+surelabel.models.pooled torch.profiler PIL.PngImagePlugin PIL.ImageOps"""
 """What commands load when they first need it."""
+PICTURE_STEPS = 60
+"""Of a round on pictures, so that it takes some tenths of a second."""
 _MEMORY = 3 << 30
 _BATCH = 100
 
@@ -52,6 +55,7 @@ class Scratch:
         (path / "outside/evil.py").write_text("def touch(*words, **more):\n    open('../../outside/touched', 'w')\n")
         os.environ.update(HOME=str(path / "home"), TMPDIR=str(path / "temporary"), MPLCONFIGDIR=str(path / "home/mpl"))
         os.environ.update({f"XDG_{kind}_HOME": str(path / "home" / kind) for kind in ("CONFIG", "DATA", "CACHE")})
+        os.environ["SURELABEL_DATA"] = str(self.work / "cache")
         os.environ.pop("SURELABEL_CONFIG", None)
         tempfile.tempdir = None
         os.chdir(self.work)
@@ -117,8 +121,10 @@ def prepare() -> None:
 
     for module in LOADED.split():
         importlib.import_module(module)
+    from surelabel.kinds.pictures import Pictures
     from surelabel.runs.environment import describe_environment
 
+    Pictures.defaults = {**Pictures.defaults, "min_steps": PICTURE_STEPS, "batch_size": 8}
     torch.set_num_threads(1)
     pa.array(np.zeros(1))  # loads pandas
     describe_environment()  # asks git

@@ -1,6 +1,6 @@
 """Every file of a run folder, damaged in seven ways: a command names it, or its result is right all the same.
 
-The runs have rounds to go, one of them since it was killed while a network trained, so that `resume` has work to do.
+The runs have rounds or folds to go, two of them since they were killed, so that `resume` has work to do.
 """
 
 import itertools
@@ -17,14 +17,21 @@ from small_runs import contents, difference
 
 from soak import bases
 from soak.children import Scratch, Verdict, call, judge
-from soak.kills import RUN, Killer
+from soak.kills import Aim, Killer
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "resume": ("resume", "run", "--rounds", "2"),
-    "predict": ("predict", "run", "pets.csv", "--out", "out.csv"),
-    "label": ("label", "run", "pets.csv", "--out", "out.csv"),
+    "resume": ("resume", "run"),
+    "predict": ("predict", "run", "INPUT", "--out", "out.csv"),
+    "label": ("label", "run", "INPUT", "--out", "out.csv"),
     "report": ("report", "run", "--out", "out.html"),
 }
+INPUTS = {"network": "pets.csv", "sklearn": "pets.csv", "compared": "few.csv", "folder": "photos"}
+
+
+def words_for(run: str, command: str) -> list[str]:
+    """Return the words of a command; each run has work to do, and a comparison that was killed has folds."""
+    words = [INPUTS[run] if word == "INPUT" else word for word in WORDS[command]]
+    return [*words, "--rounds", "2"] if command == "resume" and run != "compared" else words
 
 
 class Case(NamedTuple):
@@ -68,14 +75,12 @@ class Damages:
         os.chdir(self.folder)
         bases.write_data(self.folder)
         self.made(Killer(scratch, seed))
-        self.expected = {
-            (run, command): self.result(run, command) for run in ("network", "sklearn") for command in WORDS
-        }
+        self.expected = {(run, command): self.result(run, command) for run in INPUTS for command in WORDS}
         files = [(run.name, name) for run in sorted(self.runs.iterdir()) for name in sorted(contents(run))]
         self.cases = [Case(*file, *rest) for file in files for rest in itertools.product(DAMAGES, WORDS)]
 
     def made(self, killer: Killer) -> None:
-        """Make the runs: one is killed in round 1 after its first checkpoint, the other has done its round 0."""
+        """Make the runs: one is killed in round 1 after its first checkpoint, one after a fold; two did round 0."""
         seen = Counter[str]()
 
         def has_checkpoint(event: str) -> bool:
@@ -84,10 +89,16 @@ class Damages:
                 seen["rename checkpoint.bin"] = 0
             return seen["rename history.json"] == 2 and seen["rename checkpoint.bin"] == 2
 
-        code = killer.call(*RUN, "--out", self.runs / "network", aim=has_checkpoint)
-        assert code == -signal.SIGKILL, killer.output.read_text()
-        code, text = call(*bases.RUNS["sklearn"], "--rounds", "0", "--out", self.runs / "sklearn")
-        assert code == 0, text
+        aims: dict[str, tuple[tuple[str, ...], Aim]] = {
+            "network": (bases.FIT, has_checkpoint),
+            "compared": (bases.COMPARED, lambda event: event == "rename comparison.json"),
+        }
+        for name, (words, aim) in aims.items():
+            code = killer.call(*words, *bases.CHECKPOINTS, "--out", self.runs / name, aim=aim)
+            assert code == -signal.SIGKILL, killer.output.read_text()
+        for name, words in {"sklearn": bases.RUNS["sklearn"], "folder": bases.FOLDER}.items():
+            code, text = call(*words, "--rounds", "0", "--out", self.runs / name)
+            assert code == 0, text
 
     def fresh(self, run: str) -> Path:
         """Put a copy of a run in its place, and nothing beside it."""
@@ -99,7 +110,7 @@ class Damages:
     def result(self, run: str, command: str) -> Path:
         """Return where the right result of a command lies: a folder, or a file."""
         self.fresh(run)
-        code, text = call(*WORDS[command])
+        code, text = call(*words_for(run, command))
         assert code == 0, text
         made, kept = self.made_by(command), self.runs.with_name(f"{run}-{command}")
         made.rename(kept)
@@ -117,7 +128,7 @@ class Damages:
         data = DAMAGES[case.damage](rng, path)
         path.write_bytes(data) if data is not None else path.unlink()
         before = contents(self.folder / "run")
-        code, text = call(*WORDS[case.command])
+        code, text = call(*words_for(case.run, case.command))
         ended, fault = judge(code, text)
         if not fault and ended == "refused":
             after = contents(self.folder / "run")

@@ -20,14 +20,13 @@ from typing import Any
 
 from small_runs import difference, small_settings
 
-from soak.bases import CHECKPOINTS, FIT, write_data
+from soak import bases
 from soak.children import Child, Report, Scratch, Verdict
 from surelabel.cli import main
 from surelabel.cli._rounds import RoundsDisplay
 from surelabel.errors import SurelabelError
 from surelabel.runs.session import resume, start
 
-RUN = (*FIT, *CHECKPOINTS)
 HANGS = 124
 WAIT = 0.003
 """Up to so many seconds a kill comes after what it is aimed at: a few steps of training, or a small file."""
@@ -67,11 +66,12 @@ class Watch:
 
 
 class Killer:
-    """Runs children and kills them; `events` are what the last one reported."""
+    """Runs children and kills them; `events` are what the last one reported, `inside` the kills while one trained."""
 
     def __init__(self, scratch: Scratch, seed: int) -> None:
         self.work, self.output, self.rng = scratch.work, scratch.path / "output", random.Random(seed)
         self.events: list[str] = []
+        self.kills, self.inside = 0, 0
 
     def run(self, work: Callable[[Report], int], aim: Aim | None = None, wait: float = 0.0) -> int:
         """Return the exit code, or minus the signal; the kill comes up to `wait` seconds after what it is aimed at."""
@@ -108,48 +108,52 @@ class Killer:
 
 def random_moments(scratch: Scratch, kills: int, seed: int, end: float) -> Iterator[Verdict]:
     """Kill `fit`, `resume` and `label` at random moments, half of them while a network trains; yield a verdict each."""
-    write_data(scratch.work)
+    bases.write_data(scratch.work)
     os.chdir(scratch.work)
-    runs = Runs(Killer(scratch, seed), scratch.work / "expected")
-    labels = Labels(runs.killer, runs.expected)
+    killer = Killer(scratch, seed)
+    runs = [Runs(killer, kind) for kind in bases.KILLED]
+    labels = Labels(killer, runs[0].expected)
     for number in itertools.count():
-        yield from runs.kill(scratch.work / f"killed{number}", runs.killer.rng.randint(1, 3))
-        if time.monotonic() > end or (runs.kills >= kills and 2 * runs.inside >= runs.kills):
+        yield from runs[number % len(runs)].kill(scratch.work / f"killed{number}", killer.rng.randint(1, 3))
+        done = number + 1 >= len(runs) and killer.kills >= kills and 2 * killer.inside >= killer.kills
+        if done or time.monotonic() > end:
             return
-        if 2 * runs.inside > runs.kills:
-            runs.kills += 1
+        if 2 * killer.inside > killer.kills:
+            killer.kills += 1
             yield labels.kill()
 
 
 class Runs:
-    """Kills `fit` and `resume`."""
+    """Kills `fit` and `resume` of one of the runs in `bases.KILLED`."""
 
-    def __init__(self, killer: Killer, expected: Path) -> None:
-        self.killer, self.expected = killer, expected
-        assert killer.call(*RUN, "--out", expected) == 0, killer.output.read_text()
-        self.events, self.kills, self.inside = killer.events, 0, 0
+    def __init__(self, killer: Killer, kind: str) -> None:
+        self.killer, self.kind, self.expected = killer, kind, killer.work / f"expected{kind}"
+        self.words = (*bases.KILLED[kind], *bases.CHECKPOINTS)
+        assert killer.call(*self.words, "--out", self.expected) == 0, killer.output.read_text()
+        self.events = killer.events
 
     def kill(self, path: Path, most: int) -> list[Verdict]:
         """Kill a run up to `most` times, let it come to its end, compare it and remove it."""
         verdicts = list[Verdict]()
+        shutil.rmtree(self.killer.work / "cache", ignore_errors=True)
         while True:
-            words = ("resume", path) if (path / "run.json").exists() else (*RUN, "--out", path)
+            words = ("resume", path) if (path / "run.json").exists() else (*self.words, "--out", path)
             code = self.killer.call(*words, aim=self.aim(path) if len(verdicts) < most else None, wait=WAIT)
             if code != -signal.SIGKILL:
                 break
             trains = is_training(next((one for one in reversed(self.killer.events) if one.startswith("train ")), ""))
             where = "while a network trains" if trains else "elsewhere"
             kept = ", with a checkpoint" if [*path.glob("rounds/*/checkpoint.*")] else ""
-            verdicts.append(Verdict(f"kills: {words[0]}", where + kept, note=self.killer.events[-1]))
-            self.kills, self.inside = self.kills + 1, self.inside + trains
-        last = verdicts.pop() if verdicts else Verdict(f"kills: {words[0]}", "missed")
+            verdicts.append(Verdict(f"kills: {words[0]}{self.kind}", where + kept, note=self.killer.events[-1]))
+            self.killer.kills, self.killer.inside = self.killer.kills + 1, self.killer.inside + trains
+        last = verdicts.pop() if verdicts else Verdict(f"kills: {words[0]}{self.kind}", "missed")
         last = self.killer.judged(last, code, lambda: difference(path, self.expected))
         shutil.rmtree(path)
         return [*verdicts, last] if last.fault or last.ended != "missed" else []
 
     def aim(self, path: Path) -> Aim | None:
         """Return what is true of one event of those that the run has before it, in training or elsewhere."""
-        wanted = self.killer.rng.random() < (0.9 if 2 * self.inside <= self.kills else 0.5)
+        wanted = self.killer.rng.random() < (0.9 if 2 * self.killer.inside <= self.killer.kills else 0.5)
         events = self.events
         if (path / "run.json").exists():
             rounds = len(json.loads((path / "history.json").read_text())["rounds"])

@@ -36,6 +36,7 @@ def samples_figures(row: Row) -> list[ReportFigure]:
     run, data, labels = row.runs[0], None, None
     if not run.has_pool:
         return []
+    run.pool()  # a damaged table of the run's is an error, and no reason to leave samples out
     try:
         data = run.data()
         problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))

@@ -23,6 +23,7 @@ from surelabel.data.run_data import RunData, group_keys
 from surelabel.data.source import Concatenation, Index, Source, Subset, as_source
 from surelabel.data.splits import LabeledKFold
 from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.errors import NotStochasticError
 from surelabel.loop import rounds
 from surelabel.runs import layout
 from surelabel.runs.checks import check_same_data
@@ -153,7 +154,11 @@ class _Comparing:
         yield Step(len(content["folds"]), content["planned"])
         while clock.allows_fold(content):
             started, number = time.monotonic(), len(content["folds"])
-            labels, truth = self._validation() if by_validation else self._fold(folds[number])
+            try:
+                labels, truth = self._validation() if by_validation else self._fold(folds[number])
+            except NotStochasticError:  # one label of each class is left, and the estimator is not random itself
+                content |= {"planned": 0, "folds": []}
+                break
             files = self._written(fold_contents(number, labels, truth, self.run.settings.classes))
             content["folds"].append({"files": files, "minutes": (time.monotonic() - started) / 60})
             write_json(self.run.path / layout.COMPARISON, content)
