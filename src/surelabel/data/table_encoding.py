@@ -151,10 +151,7 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
     """
     names = (*table.feature_names, *table.no_numbers)
     asked = overruled(table.path, use, names)
-    no_numbers = {
-        *table.no_numbers,
-        *(name for name, x in zip(table.feature_names, table.x.T, strict=True) if np.isnan(x).all()),
-    }
+    no_numbers = {*table.no_numbers, *_without_cells(table)}
     wanted = [name for name in names if name in no_numbers or asked.get(name) in ("category", "date", "text")]
     numbers = [name for name in table.feature_names if name not in wanted]
     read = read_table(table.path, features=wanted, words=wanted) if wanted else table
@@ -174,6 +171,13 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
     warn_of_unused(table.path, unused)
     whole = dataclasses.replace(table, words=read.words, no_numbers={})
     return RecognizedTable(whole, uses, (*left_out, *unused))
+
+
+def _without_cells(table: Table) -> list[str]:
+    """Return the columns that are gaps from top to bottom; arrays of other shapes have no columns."""
+    if table.x.ndim != 2 or table.x.dtype.kind != "f":
+        return []
+    return [name for name, x in zip(table.feature_names, table.x.T, strict=True) if np.isnan(x).all()]
 
 
 def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:

@@ -31,7 +31,7 @@ class Sounds(Kind):
 
     name = "sounds"
     endings = (".wav", ".flac")
-    defaults: ClassVar[Mapping[str, Any]] = {**Pictures.defaults, "max_rounds": 1}
+    defaults: ClassVar[Mapping[str, Any]] = {**Pictures.defaults, "epochs": 50, "max_rounds": 1}
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> SoundSettings:
