@@ -8,6 +8,9 @@ test set, which nothing learns from. The others learn from the same labels and t
 made of the files, standardized by all rows (pixels, spectrograms and texts by one scale). `--choosing` runs the
 data that defaults are chosen on in place of those that the documents show.
 
+A row's commit is that of the choice and the scores: `--again` takes runs that an earlier commit has made. Minutes are
+those of rounds and folds.
+
 The pictures of CIFAR-10 are seen by EfficientNet-Lite0: examples/backbone.py says which packages have it.
 """
 
@@ -36,12 +39,14 @@ from surelabel.core.metrics import mean_average_precision, paired_difference
 from surelabel.data.run_data import RunData
 from surelabel.data.source import as_source
 from surelabel.data.training_set import make_problem
-from surelabel.runs import RunFolder
-from surelabel.runs.comparison import CANDIDATES, Candidate, Judged, choose, is_clear
+from surelabel.runs import RunFolder, layout
+from surelabel.runs.comparison import CANDIDATES, Candidate, Judged, is_clear
 from surelabel.runs.environment import describe_environment
+from surelabel.runs.files import write_json
+from surelabel.runs.folds import compare
 
 KEPT, LAST, FIRST = "kept model", "last round", "round 0"
-SIMPLEST = "the simplest within one standard error"
+SIMPLEST, BEST = "the simplest within one standard error", "the best"
 LINEAR, SELF_TRAINING = "logistic regression", "self-training, logistic regression"
 EXPERIMENTS = {False: ("own data", "runs.csv"), True: ("choose own data", "defaults.csv")}
 
@@ -53,6 +58,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", choices=[*SHOWN, *CHOOSING], help="some of them")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, help="how many; left out, as many as the documents show")
+    parser.add_argument("--again", action="store_true", help="make no runs: those in the folder choose and are scored")
     parser.add_argument("--fit", nargs=argparse.REMAINDER, default=[], help="more options of `surelabel fit`")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of the results' tables")
     options = parser.parse_args()
@@ -63,9 +69,13 @@ def main() -> None:
         dataset = datasets[name]
         for seed in range(options.first_seed, options.first_seed + (options.seeds or dataset.seeds)):
             folder = options.folder / name.replace(" ", "-") / str(seed)
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            rows = list(compared(dataset.write(folder, seed), folder / "run", seed, options.fit))
+            if options.again:
+                choose_again(folder / "run")
+                rows = list(scored(folder / "run", seed))
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                rows = list(compared(dataset.write(folder, seed), folder / "run", seed, options.fit))
             book.add([{**row, "dataset": name} for row in rows])
             print(name, seed, *(f"{row['row']}: {row['value']:.1f}" for row in rows), sep=" | ", flush=True)
         show(book, name)
@@ -73,13 +83,18 @@ def main() -> None:
 
 def compared(case: Case, out: Path, seed: int, more: list[str]) -> Iterator[dict[str, Any]]:
     """Yield a row for each model of a run, and for the others on the same features."""
-    started = time.perf_counter()
     command = ["fit", str(case.data), *case.options, "--test", str(case.test), "--seed", str(seed), "--out", str(out)]
     subprocess.run([sys.executable, "-m", "surelabel", *command, "--quiet", *more], check=True)
-    seconds = time.perf_counter() - started
+    yield from scored(out, seed)
+
+
+def scored(out: Path, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a finished run."""
     run = RunFolder.open(out)
     data, records, found = run.data(), run.records(), run.comparison()
     assert data.test is not None
+    assert found is not None
+    minutes = records[-1].minutes + sum(fold["minutes"] for fold in found.content["folds"])
     test, truth = as_source("test", data.test[0]), to_numpy(data.test[1])
     same = {
         "labels": len(data.labeled[1]),
@@ -94,17 +109,16 @@ def compared(case: Case, out: Path, seed: int, more: list[str]) -> Iterator[dict
     def row(name: str, p: Any, **columns: Any) -> dict[str, Any]:
         return {**same, "row": name, "value": round(100 * score(p, truth), 4), **columns}
 
-    folds = 0 if found is None else found.num_folds
-    yield row(KEPT, run.learner().predict_proba(test), rounds=records[-1].round, minutes=round(seconds / 60, 4))
-    yield {**same, "row": KEPT, "metric": f"keeps {run.kept}", "value": folds}
+    yield row(KEPT, run.learner().predict_proba(test), rounds=records[-1].round, minutes=round(minutes, 4))
+    yield {**same, "row": KEPT, "metric": f"keeps {run.kept}", "value": found.num_folds}
     scores: dict[Candidate, dict[str, Any]] = {
         "last": row(LAST, predicted(run, -1, test), rounds=records[-1].round),
         "first": row(FIRST, predicted(run, 0, test), rounds=0),
         "linear": row("linear model of fit", linear_model(run, data).predict_proba(test)),
     }
     yield from scores.values()
-    if found is not None:
-        yield {**scores[simplest(found.judged())], "row": SIMPLEST}
+    yield {**scores[simplest(found.judged())], "row": SIMPLEST}
+    yield {**scores[the_best(found.judged())], "row": BEST}
     x, y = everything(data)
     scaler = StandardScaler().fit(x)
     if run.settings.comparison is not None and run.settings.comparison.linear.estimator.endswith("LinearOnPixels"):
@@ -120,8 +134,22 @@ def compared(case: Case, out: Path, seed: int, more: list[str]) -> Iterator[dict
 
 def simplest(judged: Mapping[Candidate, Judged]) -> Candidate:
     """Return the simplest candidate within one standard error of the best, a rule that `fit` does not use."""
-    best = judged[choose(judged)]
+    best = judged[the_best(judged)]
     return next(name for name in CANDIDATES if name in judged and not is_clear(best, judged[name]))
+
+
+def the_best(judged: Mapping[Candidate, Judged]) -> Candidate:
+    """Return the candidate with the best score, of equals the last: a rule that `fit` does not use either."""
+    return max(judged, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)))
+
+
+def choose_again(path: Path) -> None:
+    """Let a finished run choose once more which model it keeps; its rounds and folds stay what they are."""
+    found = RunFolder.open(path).comparison()
+    assert found is not None
+    write_json(path / layout.COMPARISON, {**found.content, "kept": None})
+    for _ in compare(RunFolder.open(path)):
+        pass
 
 
 def linear_model(run: RunFolder, data: RunData) -> Any:

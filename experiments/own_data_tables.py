@@ -99,7 +99,8 @@ def kept_rules(results: Path) -> str:
     origin = rows[-1]["commit"], rows[-1]["settings"]
     rows = [row for row in rows if (row["commit"], row["settings"]) == origin and row["metric"].startswith("test ")]
     names = {
-        KEPT: "the best, of equally good ones the last (kept)",
+        KEPT: "the last round, unless another is clearly better (kept)",
+        "the best": "the best, of equally good ones the last",
         "the simplest within one standard error": "the simplest within one standard error of the best",
         "last round": "always the last round",
         "round 0": "always round 0",

@@ -1,9 +1,9 @@
 """Which model a run keeps: a linear one, that of round 0 or that of the last round, judged by held-out labels.
 
 All are judged by the same held-out samples: those of the validation set, or the labels themselves, each by models that
-have not learned from it. The best is kept and, of equally good ones, the one that learned from most. A difference is
-clear if it is larger than its standard error. With one label a sample, of which b are right by one candidate alone and
-c by the other alone, it is (b - c) / n, and it is clear if (b - c)² > b + c.
+have not learned from it. The last round's model is kept unless another one is clearly better: by more than the standard
+error of the difference. With one label a sample, of which b are right by one candidate alone and c by the other alone,
+the difference is (b - c) / n, and it is clear if (b - c)² > b + c.
 
 Why not the simplest within one standard error, as is often done? With five labels per class nearly everything is within
 it, so the linear model was kept although networks were better; docs/trust.md has the figures.
@@ -59,8 +59,10 @@ class Judged(NamedTuple):
 
 
 def choose(judged: Mapping[Candidate, Judged]) -> Candidate:
-    """Return the best candidate; of equally good ones the last, which learned from most."""
-    return max(judged, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)))
+    """Return the last candidate, which learned from most, or the best one if that is clearly better."""
+    last = next(name for name in reversed(CANDIDATES) if name in judged)
+    best = max(judged, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)))
+    return best if is_clear(judged[best], judged[last]) else last
 
 
 def is_clear(better: Judged, other: Judged) -> bool:
