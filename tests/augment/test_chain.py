@@ -99,7 +99,10 @@ def test_epochs_and_seeds_give_other_samples_and_the_same_ones_again(name: str) 
         assert same.sum() < 10
 
 
-@pytest.mark.parametrize(("name", "backend"), [("random", "aot_eager"), ("published", "eager"), ("weak", "eager")])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [pytest.param("random", "aot_eager", marks=pytest.mark.slow), ("published", "eager"), ("weak", "eager")],
+)
 def test_the_chain_compiles_into_one_graph_and_gives_the_same(name: str, backend: str) -> None:
     check_one_graph(Augment(CHAINS[name]), batch(*all_pictures()), backend)
 
