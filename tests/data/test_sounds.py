@@ -94,6 +94,22 @@ def test_short_sounds_have_silence_around_them_and_of_long_ones_the_most_is_kept
     assert (long.max(axis=0) > 150).sum() >= 25
 
 
+def test_the_quiet_around_a_sound_is_cut_off_where_it_is_asked_for() -> None:
+    loud = np.sin(2 * np.pi * 1000 * np.arange(800) / 8000)
+    hiss = 0.01 * np.random.default_rng(0).standard_normal(800)  # about 37 dB below the tone
+    trimmed = SETTINGS.replace(quiet=30.0)
+    first = {
+        settings.quiet: [
+            int(np.flatnonzero(spectrogram(np.concatenate(parts)[:, None], 8000, settings)[0].max(axis=0) > 100)[0])
+            for parts in ((loud, hiss), (hiss, loud))
+        ]
+        for settings in (SETTINGS, trimmed)
+    }
+    assert abs(first[None][0] - first[None][1]) > 5, "the tone is where the recording has it"
+    assert abs(first[30.0][0] - first[30.0][1]) <= 1, "it is in the middle"
+    assert not spectrogram(np.zeros((4000, 1), np.float32), 8000, trimmed).any()
+
+
 def test_silence_and_single_samples_are_sounds() -> None:
     assert not spectrogram(np.zeros((4000, 1), np.float32), 8000, SETTINGS).any()
     assert not spectrogram(np.full((4000, 2), 0.5, np.float32), 8000, SETTINGS).any()  # a constant is silence

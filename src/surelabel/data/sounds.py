@@ -11,8 +11,8 @@ loud a recording is as a whole is lost on purpose. Window and hop are seconds, a
 rate is not resampled; bands above half its rate are silent. The powers of several channels are averaged, so that none
 can cancel another.
 
-The quiet before a sound and after it, columns more than 30 dB below its loudest one, is cut off: when a recording was
-begun says nothing. A sound that is then shorter than the others has silence before and after it. Of a longer one the
+The quiet before a sound and after it, columns far below its loudest one, can be cut off: when a recording was begun
+says nothing. A sound that is then shorter than the others has silence before and after it. Of a longer one the
 stretch with the most sound is kept.
 """
 
@@ -31,8 +31,6 @@ Floats = npt.NDArray[np.floating]
 
 DECIBELS = 40.0
 """From the loudest place of a sound to what counts as silence."""
-QUIET = 30.0
-"""Decibels below the loudest column from which on the beginning and the end of a sound are cut off."""
 _AT_ONCE = 2**22
 """Values that are transformed together."""
 
@@ -46,6 +44,8 @@ class SoundSettings(Settings):
         frames: how many columns.
         window: seconds that a column is made of.
         hop: seconds from one column to the next.
+        quiet: decibels; the first and last columns that are further than this below the loudest are cut off. None: all
+            is kept.
 
     Example:
         >>> SoundSettings(highest=4000, mels=40, frames=64).shape
@@ -61,6 +61,7 @@ class SoundSettings(Settings):
     frames: int = Field(64, ge=1, le=65_536)
     window: float = Field(0.032, ge=0.001, le=60)
     hop: float = Field(0.01, ge=0.001, le=60)
+    quiet: float | None = Field(None, gt=0, le=1000)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -89,9 +90,10 @@ def spectrogram(samples: Samples, rate: int, settings: SoundSettings) -> npt.NDA
     loudest = power.max()
     if loudest <= 0:
         return np.zeros(settings.shape, dtype=np.uint8)
-    in_all = power.sum(axis=0)
-    heard = np.flatnonzero(in_all > in_all.max() * 10 ** (-QUIET / 10))
-    power = power[:, heard[0] : heard[-1] + 1]
+    if settings.quiet is not None:
+        column = power.sum(axis=0)
+        heard = np.flatnonzero(column >= column.max() * 10 ** (-settings.quiet / 10))
+        power = power[:, heard[0] : heard[-1] + 1]
     relative = np.maximum(power / loudest, 10 ** (-DECIBELS / 10))
     levels = np.rint(255 * (1 + 10 * np.log10(relative) / DECIBELS)).astype(np.uint8)
     return _fitted(levels, settings.frames)[None]

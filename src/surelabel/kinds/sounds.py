@@ -21,6 +21,8 @@ HIGHEST_RATE = 16_000
 """Nothing above half of it, 8,000 Hz, is looked at."""
 SHORTEST_HOP, LONGEST = 0.01, 10.0
 """Seconds from one column to the next at least, and of a sound that are kept at most."""
+QUIET = 30.0
+"""Decibels below the loudest moment of a sound that its beginning and its end may be, and are kept."""
 _MOST = 0.95
 """The share of the files that are kept whole, unless they are longer than `LONGEST`."""
 _LOOKED_AT = 200
@@ -50,7 +52,7 @@ class Sounds(Kind):
         # A window is longer than the hop, so that every sample counts.
         window, highest = max(0.032, 2 * hop), min(rate, HIGHEST_RATE) / 2
         times = {"window": round(float(window), 4), "hop": round(float(hop), 4)}
-        return SoundSettings(highest=highest, mels=MELS, frames=frames, **times)
+        return SoundSettings(highest=highest, mels=MELS, frames=frames, quiet=QUIET, **times)
 
     def network(self, samples: Source) -> Network:
         """Return a small network that knows how high a sound is, and roughly when it is."""
