@@ -70,7 +70,7 @@ def of_scikit_learn(load: Callable[..., Any]) -> Callable[[Path, int], Case]:
 
 
 def of_r(name: str) -> Callable[[Path, int], Case]:
-    """Return a function that writes a table of an R package (docs/trust.md), five labels per class of the column kind."""
+    """Return a function that writes a table of an R package (docs/trust.md), five labels per class."""
     return lambda folder, seed: table(pd.read_csv(data_folder() / "tables" / f"{name}.csv"), "kind", 5, folder, seed)
 
 

@@ -157,9 +157,12 @@ def test_columns_that_name_the_rows_are_left_out_unless_asked_for(tmp_path):
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_column_without_any_cell_is_left_out_and_told(tmp_path, ending):
     path = table(tmp_path / f"t.{ending}", nothing=[None] * 40)
-    with pytest.warns(UserWarning, match="'nothing' of '.*' .*is empty, and is left out"):
+    with pytest.warns(UserWarning, match="'nothing' of '.*' is empty from top to bottom and is left out"):
         data = TableData(path=path, labels=("label",)).load()
     assert data.learned["drop"] == ("nothing",)
+    for use in ("nothing", "nothing=number", "nothing=date", "nothing=text"):
+        with pytest.raises(DataError, match="'nothing': all cells are empty; leave it out of --use"):
+            TableData(path=path, labels=("label",), use=(use,)).load()
 
 
 def test_a_number_can_be_used_as_a_category(tmp_path):

@@ -38,6 +38,17 @@ def test_a_learner_shows_it_all_samples_before_it_learns_from_some(model, scale)
     np.testing.assert_allclose(few.predict_proba(ArraySource(NUMBERS)), p, atol=1e-6)
 
 
+def test_a_flag_of_someone_elses_classifier_is_left_alone_and_so_is_the_object():
+    class Flagged(LogisticRegression):
+        standardize = True
+
+    for model in (Flagged(max_iter=10_000), LinearOnTable()):
+        before = dict(vars(model))
+        problem = make_problem((NUMBERS[:12], Y[:12]), NUMBERS[12:], "single", 3)
+        SklearnLearner(model, members=2).fit(problem.training_set(None), seed=0)
+        assert vars(model) == before
+
+
 def test_sparse_rows_stay_sparse_and_give_probabilities():
     p = LinearOnTable().fit(csr_array(NUMBERS), Y).predict_proba(csr_array(NUMBERS))
     np.testing.assert_allclose(p.sum(axis=1), 1)

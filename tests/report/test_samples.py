@@ -222,6 +222,17 @@ def test_pictures_that_a_backbone_made_features_of_are_shown_themselves(
     assert Path("report.html").read_text().count("data:image/png;base64,") >= len(surest.pictures)
 
 
+def test_pictures_in_an_array_are_shown_as_pictures(command, own_folder) -> None:
+    x = np.random.default_rng(0).integers(0, 200, size=(40, 1, 8, 8)).astype(np.uint8)
+    y = np.arange(40) % 2
+    x[y == 1, :, :4] += 55
+    np.savez("pictures.npz", x=x, y=np.where(np.arange(40) < 16, y, -1))
+    pixels = ("--estimator", PIXELS, "--rounds", "1", "--passes", "3", "--no-compare")
+    assert command("fit", "pictures.npz", *pixels, "--out", "run").code == 0
+    _, surest, *_ = samples_figures(group_runs([RunFolder.open("run")])[0])
+    assert surest.pictures[0].pixels.shape == (96, 96)
+
+
 @pytest.mark.parametrize("name", ["pool.parquet", "negatives.parquet"])
 def test_a_damaged_table_of_the_last_round_is_an_error_and_no_reason_to_show_less(
     command, table_run: RunFolder, name: str

@@ -49,6 +49,7 @@ def judged(right: dict[str, list[int]], number: int = 20) -> dict[Any, Judged]:
         (range(10), range(12), range(11), "last"),  # b = 1, c = 0: not clear
         (range(10), range(12), range(10), "first"),  # b = 2, c = 0: clear
         (range(14), range(12), range(10), "linear"),
+        ([*range(7), *range(10, 16)], range(12), range(10), "first"),  # linear is best, b = 6, c = 3: not clear
         (range(20), range(10), range(5), "linear"),
         (range(5), range(20), range(10), "first"),
     ],

@@ -49,7 +49,7 @@ def check_inside(root: Path, path: Path) -> None:
         target = Path(os.path.realpath(path))
         if not target.is_relative_to(os.path.realpath(root)):
             raise DataError(
-                f"'{path}' is a link to '{target}', outside of '{root}'; copy the file, or remove the link."
+                f"'{path}' is a link to '{target}', outside of '{root}'; copy the file (cp -L), or remove the link."
             )
     if not os.path.lexists(path):
         raise DataError(f"File '{path}' does not exist; check the path.")

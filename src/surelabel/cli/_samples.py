@@ -64,8 +64,6 @@ def read_samples(
         on_error: whether a file in a folder that cannot be read is skipped.
         texts: what the run has learned of texts, `RunFolder.texts`.
     """
-    import numpy as np
-
     from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
     from surelabel.data.tables import read_table
@@ -100,7 +98,7 @@ def read_samples(
         read = functools.partial(encoder.read, path, id_column=id_column or None, drop=drop)
     with shown_decoding(quiet=False):  # backbones take their time
         table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
-    samples = table.samples(np.arange(len(table)))
+    samples = table.samples(slice(None))
     if samples.sample_shape != settings.sample_shape:
         shapes = f"samples of shape {samples.sample_shape}, and the run learned from {settings.sample_shape}"
         raise DataError(f"File '{path}' has {shapes}; give samples of that shape.")

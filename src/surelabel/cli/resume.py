@@ -32,7 +32,9 @@ def command(
     quiet: bool = options.QUIET,
 ) -> None:
     """Go on with a run; it ends as if it had never been interrupted."""
-    if data is not None:
+    from surelabel.data.packed import is_packed
+
+    if data is not None and not is_packed(data):
         options.check_path("--data", data)
     options.check_track(track or (), track_dir)
     folder = options.open_run(run)

@@ -88,7 +88,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def samples(self, rows: Index) -> Source:
+    def samples(self, rows: "Index | slice") -> Source:
         """Return the features of some rows."""
         return ArraySource(self.x[rows], ids=self.ids[rows])
 

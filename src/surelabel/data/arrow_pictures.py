@@ -106,7 +106,7 @@ def read_saved_dataset(path: Path, label: str | None, id_column: str | None) -> 
         if not isinstance(name, str) or name != Path(name).name or name in ("", ".", ".."):
             raise DataError(f"File '{path / _STATE}' names {shown(name)}, which is not beside it; save it again.")
         check_inside(path, path / name)
-        with damage_named(path / name, "an Arrow stream", pa.ArrowException):
+        with damage_named(path / name, "an Arrow stream", pa.ArrowException, UnicodeDecodeError):
             _refuse_packing(path / name)
             tables.append(pa.ipc.open_stream(pa.memory_map(str(path / name))).read_all())
     if not tables:

@@ -77,10 +77,12 @@ def overruled(path: Path, use: Sequence[str], names: Sequence[str]) -> dict[str,
     return found
 
 
-def warn_of_unused(path: Path, names: Sequence[str]) -> None:
+def warn_of_unused(path: Path, names: Sequence[str], empty: Sequence[str]) -> None:
     """Warn of columns that are left out because they name the rows, or are empty."""
+    if empty:
+        warnings.warn(f"{listed(empty)} of '{path}' is empty from top to bottom and is left out.", stacklevel=4)
     if names:
-        found = f"{listed(names)} of '{path}' differs in most rows, or is empty, and is left out"
+        found = f"{listed(names)} of '{path}' differs in most rows and is left out"
         example = shlex.quote(names[0])
         warnings.warn(f"{found}; say --use {example}=category or --use {example}=text if it matters.", stacklevel=4)
 

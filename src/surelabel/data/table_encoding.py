@@ -159,8 +159,14 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
         raise rows_differ(table.path, len(table), len(read))
     table, left_out = without_counts(table, [name for name in asked if name in numbers], others=bool(wanted))
     uses: dict[str, Use | Literal["boolean"]] = {name: "number" for name in numbers if name not in left_out}
+    empty: list[str] = []
     for name in wanted:
         cells = words_of(read, name)
+        if not cells.counts():
+            if name in asked:
+                raise DataError(f"File '{table.path}', column '{name}': all cells are empty; leave it out of --use.")
+            empty.append(name)
+            continue
         how = asked.get(name) or recognized(cells, texts=as_texts) or (guessed(cells) if name in asked else None)
         uses |= {} if how is None else {name: how}
     unused = [name for name in wanted if name not in uses]
@@ -168,7 +174,7 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
         raise DataError(
             f"File '{table.path}' has no features: {listed(unused)} names the rows or is empty; say --use COLUMN=text."
         )
-    warn_of_unused(table.path, unused)
+    warn_of_unused(table.path, [name for name in unused if name not in empty], empty)
     whole = dataclasses.replace(table, words=read.words, no_numbers={})
     return RecognizedTable(whole, uses, (*left_out, *unused))
 

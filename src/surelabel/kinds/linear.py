@@ -36,12 +36,12 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def __init__(self, C: float = 1.0, max_iter: int = 300, scale: Any = None) -> None:
         self.C, self.max_iter, self.scale = C, max_iter, scale
 
-    def standardize(self, chunks: Iterable[Any]) -> None:
-        """Take the scale of all samples, which come in chunks (N, ...)."""
+    def scaled_by_all_samples(self, chunks: Iterable[Any]) -> Self:
+        """Return the same, not fitted, with the scale of all samples, which come in chunks (N, ...)."""
         scaler = StandardScaler(with_mean=False)
         for chunk in chunks:
             scaler.partial_fit(self._rows(chunk))
-        self.scale = self._shared(scaler)
+        return type(self)(C=self.C, max_iter=self.max_iter, scale=self._shared(scaler))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""

@@ -116,7 +116,7 @@ class PackedData(Settings):
             path: of the pictures. Those for the test, where they are gone too, are looked for beside them, by name.
         """
         path, test = Path.cwd() / path, self.test_path
-        gone = test is not None and not test.exists()
+        gone = test is not None and not all(file.exists() for file in expanded(test) or [test])
         return self.replace(path=path, test_path=path.with_name(test.name) if test is not None and gone else test)
 
     def _open(self, path: Path, expected: str | None) -> "_Hashed":

@@ -107,10 +107,10 @@ class _FeatureTable(Table):
 
     features: "FeatureSource | None" = None
 
-    def samples(self, rows: Index) -> Source:
+    def samples(self, rows: Index | slice) -> Source:
         """Return the features of some rows."""
         assert self.features is not None
-        return Subset(self.features, rows)
+        return Subset(self.features, np.arange(len(self.features))[rows])
 
 
 def only_text(table: RecognizedTable) -> str:

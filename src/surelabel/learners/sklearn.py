@@ -113,15 +113,16 @@ class SklearnLearner:
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
         """Train the full model and the members; the last ones stay in place until these are ready.
 
-        An estimator with a method `standardize` is shown all samples first, labeled or not.
+        An estimator with a method `scaled_by_all_samples` is shown all of them first, labeled or not.
         """
-        if hasattr(self.estimator, "standardize"):
-            self.estimator.standardize(chunk for _, chunk in self._chunks(training_set.source))
+        unfitted = self.estimator
+        if hasattr(unfitted, "scaled_by_all_samples"):
+            unfitted = unfitted.scaled_by_all_samples(chunk for _, chunk in self._chunks(training_set.source))
         models = []
         for member in range(self.members + 1):
             member_seed = seed_for(seed, member, "member")
             fit_one = self._fit_single if self.task == "single" else self._fit_multi
-            models.append(fit_one(training_set, member_seed, whole=member == 0))
+            models.append(fit_one(unfitted, training_set, member_seed, whole=member == 0))
             if self.progress is not None:
                 self.progress("train", member + 1, self.members + 1)
         self.models = models
@@ -187,12 +188,12 @@ class SklearnLearner:
             isinstance(part, float) or _is_for(part, num_features, 2) for model in models for part in model
         )
 
-    def _fit_single(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+    def _fit_single(self, unfitted: Any, training_set: TrainingSet, seed: int, whole: bool) -> Model:
         rows, labels, weights = expand(training_set, self.max_copies)
         keep = np.arange(len(rows)) if whole else resample(labels, seed)
-        return self._fit_clone(training_set.source[rows[keep]], labels[keep], weights[keep], seed)
+        return self._fit_clone(unfitted, training_set.source[rows[keep]], labels[keep], weights[keep], seed)
 
-    def _fit_multi(self, training_set: TrainingSet, seed: int, whole: bool) -> Model:
+    def _fit_multi(self, unfitted: Any, training_set: TrainingSet, seed: int, whole: bool) -> Model:
         models: list[Any] = []
         for c in range(training_set.num_classes):
             rows = np.flatnonzero(training_set.g[:, c])
@@ -201,14 +202,15 @@ class SklearnLearner:
                 models.append(float(labels[0]))
                 continue
             keep = np.arange(len(rows)) if whole else resample(labels, seed_for(seed, c))
-            models.append(self._fit_clone(training_set.source[rows[keep]], labels[keep], None, seed_for(seed, c)))
+            x = training_set.source[rows[keep]]
+            models.append(self._fit_clone(unfitted, x, labels[keep], None, seed_for(seed, c)))
         return models
 
-    def _fit_clone(self, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
+    def _fit_clone(self, unfitted: Any, x: Any, labels: Labels, weights: Floats | None, seed: int) -> Any:
         weighted = {} if weights is None or not self.takes_weights else {"sample_weight": weights}
         problem = f"The classifier {type(self.estimator).__name__} cannot be trained"
         with failing(problem, "Correct its parameters, or the samples."):
-            model = clone(self.estimator)
+            model = clone(unfitted)
             states = [name for name in model.get_params() if name.split("__")[-1] == "random_state"]
             model.set_params(**dict.fromkeys(states, seed))
             return model.fit(x, labels, **weighted)

@@ -124,7 +124,9 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     if "last" not in judged:
         return [f"{judge}, the {kept} is kept; there was no round of self-training."]
     if comparison.kept != "last":
-        return [f"{judge}, self-training did not help ({ahead(comparison.kept)} in round {last}). Kept: {kept}."]
+        # Runs of earlier versions kept the simplest model within one standard error.
+        level = ", within the standard error" * (scores["last"] > scores[comparison.kept])
+        return [f"{judge}, self-training did not help ({ahead(comparison.kept)} in round {last}{level}). Kept: {kept}."]
     next_best = max((name for name in scores if name != "last"), key=lambda name: scores[name])
     if is_clear(judged["last"], judged[next_best]):
         return [f"{judge}, self-training helped: {ahead(next_best)} over the next best. Kept: {kept}."]

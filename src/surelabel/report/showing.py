@@ -92,7 +92,7 @@ def _cell(text: str | None) -> str:
 
 
 def _as_pictures(one: Chosen, data: Any) -> ReportFigure:
-    pixels = _from_files(one, data) if data.backbones else _from_samples(one)
+    pixels = _from_files(one, data) if getattr(data, "backbones", ()) else _from_samples(one)
     said = [f"{what} ({shown(name, quote=False)})" for what, name in zip(one.said, one.ids, strict=True)]
     return ReportFigure(one.title, one.caption, pictures=list(map(Picture, pixels, said)))
 
@@ -104,7 +104,7 @@ def _from_samples(one: Chosen) -> list[Pixels]:
 def _from_files(one: Chosen, data: Any) -> list[Pixels]:
     """Return pictures that a backbone has made features of."""
     if isinstance(data, PackedData):
-        packed = open_packed(one.path, None, data.id_column)
+        packed = open_packed(one.path, data.labels[0] if data.labels else None, data.id_column)
         place = {str(name): row for row, name in enumerate(packed.ids.tolist())}
         files: list[Any] = [io.BytesIO(packed.read(place[name])) for name in one.ids]
     else:

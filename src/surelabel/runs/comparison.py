@@ -59,10 +59,10 @@ class Judged(NamedTuple):
 
 
 def choose(judged: Mapping[Candidate, Judged]) -> Candidate:
-    """Return the last candidate, which learned from most, or the best one if that is clearly better."""
+    """Return the last candidate, which learned from most, or the best of those that are clearly better."""
     last = next(name for name in reversed(CANDIDATES) if name in judged)
-    best = max(judged, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)))
-    return best if is_clear(judged[best], judged[last]) else last
+    better = [name for name in CANDIDATES if name in judged and is_clear(judged[name], judged[last])]
+    return max(better, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)), default=last)
 
 
 def is_clear(better: Judged, other: Judged) -> bool:
