@@ -1,4 +1,4 @@
-"""Compares a run's models, fold by fold, and keeps the best.
+"""Compares a run's models, fold by fold, and chooses which one is kept.
 
 Where the run has a validation set, that is the one fold: its labels by the rounds are in the folder already. Else the
 labels are divided into folds, and the run is done again without each of them, in memory; the samples whose labels are
