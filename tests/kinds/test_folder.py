@@ -53,7 +53,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_taken(tmp_path: P
     (photos / "unlabeled" / "link.png").symlink_to(tmp_path / "secret.png")
     line = command.fails(1, "fit", photos, "--out", tmp_path / "other", *QUICK)
     assert f"is a link to '{tmp_path / 'secret.png'}', outside of" in line
-    assert "copy the file, or remove the link" in line
+    assert "copy the file (cp -L), or remove the link" in line
     (photos / "unlabeled" / "link.png").unlink()
     (photos / "unlabeled" / "more").symlink_to(tmp_path)  # a folder elsewhere is not looked into
     result = command("fit", photos, "--out", tmp_path / "third", *QUICK)

@@ -138,7 +138,7 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(home: Path, command:
 
 
 @pytest.mark.filterwarnings("ignore:.* have the very features of labeled rows")  # numbers share a place in the hash
-def test_models_are_compared_and_the_kept_one_serves(home: Path, command: Command) -> None:
+def test_models_are_compared_and_the_kept_one_serves(home: Path, command: Command, keeps_linear: None) -> None:
     write("test.csv", ["message", "kind"], lines(60, 60)[40:])
     fit = (*FIT, "--hidden", "8", "--epochs", "1", "--rounds", "1", "--passes", "3", "--test", "test.csv")
     fitted = command(*fit, "--out", "run")
