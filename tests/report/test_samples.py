@@ -22,6 +22,7 @@ from surelabel.report.comparison import side_by_side
 from surelabel.report.samples import chosen_samples, samples_figures
 from surelabel.report.tables import group_runs
 from surelabel.runs import RunFolder
+from surelabel.runs.files import write_json
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings, UPSConfig
 
@@ -273,3 +274,13 @@ def test_a_model_card_is_of_the_kept_model(texts_run: RunFolder) -> None:
     assert "| linear model of the labels |" in card
     assert "labels that an earlier network gave" not in card
     assert texts_run.model_hash == hashlib.sha256((texts_run.path / "linear.skops").read_bytes()).hexdigest()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_comparison_that_has_not_chosen_yet_is_not_shown(command, texts_run: RunFolder) -> None:
+    content = texts_run.comparison().content
+    write_json(texts_run.path / "comparison.json", {**content, "kept": None, "folds": content["folds"][:1]})
+    assert command("report", "mail", "--out", "begun.html").code == 0
+    (texts_run.path / "comparison.json").unlink()
+    assert command("report", "mail", "--out", "never.html").code == 0
+    assert Path("begun.html").read_text() == Path("never.html").read_text()

@@ -55,7 +55,7 @@ def _with_interval(found: Interval, multi: bool) -> str:
 
 def judged_models(run: RunFolder) -> dict[str, Judged]:
     """Return what each model says of held-out samples, by its name: all that were compared, else the first and last."""
-    comparison = run.comparison()
+    comparison = run.finished_comparison()
     if comparison is not None and (judged := comparison.judged()):
         return {run.model_name(name): found for name, found in judged.items()}
     truth = run.validation_truth

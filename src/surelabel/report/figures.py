@@ -174,7 +174,7 @@ def reliability_figure(row: Row, validation: bool = False) -> ReportFigure:
 
 def kept_calibration_figure(row: Row) -> ReportFigure | None:
     """Draw accuracy over confidence of the models that are kept, by held-out labels; None where none were compared."""
-    found = [kept_judged(run) for run in row.runs if run.comparison() is not None]
+    found = [kept_judged(run) for run in row.runs if run.finished_comparison() is not None]
     parts = [judge(labels, truth, labels.positive_before) for _, labels, truth, _ in filter(None, found)]
     if len(parts) < len(row.runs):
         return None

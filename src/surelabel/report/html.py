@@ -129,7 +129,7 @@ def _not_helped(rows: Sequence[Row]) -> list[str]:
         for part in ("test", "validation"):
             runs = [run for run in row.runs if getattr(run.records()[0], f"{part}_score") is not None]
             first, last = ([getattr(run.records()[place], f"{part}_score") for run in runs] for place in (0, -1))
-            compared = part == "validation" and all(run.comparison() is not None for run in runs)
+            compared = part == "validation" and all(run.finished_comparison() is not None for run in runs)
             if row.num_rounds < 2 or not runs or compared or round(np.mean(last), 4) > round(np.mean(first), 4):
                 continue
             of_row = f" {row.name!r}" if len(rows) > 1 else ""

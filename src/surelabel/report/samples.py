@@ -71,7 +71,7 @@ def _kept_model(run: RunFolder) -> str:
     if run.kept == "linear":
         return "the kept linear model"
     network = f"network of round {0 if run.kept == 'first' else run.num_rounds - 1}"
-    return f"the {network}" if run.comparison() is None else f"the kept {network}"
+    return f"the {network}" if run.finished_comparison() is None else f"the kept {network}"
 
 
 def _captions(run: RunFolder) -> Mapping[str, str]:

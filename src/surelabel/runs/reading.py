@@ -195,6 +195,11 @@ class RunFolder:
         """Return how the models of the rounds that are done compare; None where they have not been compared."""
         return Comparison.read(self.path, self.settings, self.num_rounds - 1) if self.entries else None
 
+    def finished_comparison(self) -> Comparison | None:
+        """Return the comparison if it has chosen which model is kept; None before."""
+        found = self.comparison()
+        return found if found is not None and found.kept is not None else None
+
     @property
     def kept(self) -> Candidate:
         """Which model `learner` returns: the one that the comparison has chosen, else that of the last round."""
