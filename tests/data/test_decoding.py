@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_decoded_stops_the_work_or_is_left_out(
 ) -> None:
     cache, whole = tmp_path / "cache", files["v3"].read_bytes()
     files["v3"].write_bytes(b"nothing")
-    with pytest.raises(DataError, match=r"'.*v3\..*' .* leave such (clips|pictures) out with on_error='skip'"):
+    with pytest.raises(DataError, match=r"'.*v3\..*' .* leave such (clips|pictures) out: --on-error skip"):
         decode_files(files, cache, settings, workers=workers)
     told = r"1 of 7 (clips|pictures) cannot be decoded and are left out: 'v3'. .*v3\."
     for _ in range(2):

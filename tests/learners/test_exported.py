@@ -39,7 +39,8 @@ def assert_same(learner: Any, x: Any) -> None:
     assert np.ptp(expected) > 0.01, "a model that says the same of all samples would prove nothing"
     found = exported(learner)(as_tensor(x, exact=True))
     assert (found.dtype, tuple(found.shape)) == (torch.float32, expected.shape)
-    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-6)
+    # float32: logits of features around 10,000 are rounded differently on different processors.
+    np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("task", "y"), [("single", Y), ("multi", ONE_OF_TWO)])

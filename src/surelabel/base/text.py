@@ -12,7 +12,7 @@ from zipfile import BadZipFile
 
 from surelabel.errors import DataError, InvalidInputError
 
-SKIP = "on_error='skip' (surelabel fit, predict, label: --on-error skip; reproduce: --set on_error=skip)"
+SKIP = "--on-error skip (reproduce: --set on_error=skip; Python: on_error='skip')"
 """How samples that cannot be read are left out."""
 SUFFIXES = (".safetensors", ".pth", ".pt")
 """How the names of weights files end."""

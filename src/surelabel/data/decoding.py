@@ -174,7 +174,7 @@ class _Cache:
                 if fault is None:
                     waiting.append(missing[name])
                 elif on_error == "stop":
-                    raise DataError(f"{fault} Repair the file, or leave such {self.settings.kind} out with {SKIP}.")
+                    raise DataError(f"{fault} Or leave such {self.settings.kind} out: {SKIP}.")
                 else:
                     faults[name] = fault
                 if len(waiting) == _FLUSHED_AT_ONCE:

@@ -30,8 +30,8 @@ def compared_runs(rows: Sequence[Row]) -> list[ComparedRun]:
 
 def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]]:
     for row, run in ((of, one) for of in rows for one in of.runs):
-        comparison = run.comparison()
-        if comparison is not None and comparison.kept is not None and comparison.judged():
+        comparison = run.finished_comparison()
+        if comparison is not None and comparison.judged():
             yield row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run, comparison
 
 
@@ -76,9 +76,8 @@ def candidate_name(candidate: Candidate, last_round: int) -> str:
 
 def comparison_table(run: RunFolder) -> TextTable | None:
     """Return the score of each model that was compared, with its interval; None where none was."""
-    comparison = run.comparison()
-    judged = {} if comparison is None or comparison.kept is None else comparison.judged()
-    if comparison is None or not judged:
+    comparison = run.finished_comparison()
+    if comparison is None or not (judged := comparison.judged()):
         return None
     multi, lines = run.settings.config.task == "multi", []
     for candidate, found in judged.items():
@@ -97,8 +96,8 @@ def _figure(value: float, multi: bool) -> str:
 
 def comparison_lines(run: RunFolder) -> list[str]:
     """Say which model is kept and whether self-training helped; nothing where models were not to be compared."""
-    comparison = run.comparison()
-    if comparison is None or comparison.kept is None:
+    comparison = run.finished_comparison()
+    if comparison is None:
         return []
     return [*_kept_lines(comparison, run), *_linear_lines(comparison), *_folds_lines(comparison)]
 

@@ -127,7 +127,7 @@ def test_one_split_is_enough_and_classes_can_be_chosen(empty: Path) -> None:
 def test_a_list_that_names_a_missing_clip_stops_the_work_or_leaves_it_out(empty: Path) -> None:
     (empty / "UCF-101" / clip_name("YoYo", 10, 2)).unlink()
     message = r"1 of 60 listed clips are not in '.*': 'YoYo/v_YoYo_g10_c02'; "
-    with pytest.raises(DataError, match=message + "get them again, or leave them out with on_error='skip'"):
+    with pytest.raises(DataError, match=message + "get them again, or leave them out: --on-error skip"):
         read_ucf101(empty)
     with pytest.warns(UserWarning, match=message + "they are left out"):
         lists = read_ucf101(empty, on_error="skip")

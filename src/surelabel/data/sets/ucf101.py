@@ -174,7 +174,7 @@ def _find_videos(folder: Path, names: Sequence[str], on_error: OnError) -> dict[
     if missing:
         told = f"{len(missing)} of {len(names)} listed clips are not in '{folder}': {listed(missing)}"
         if on_error == "stop" or not videos:
-            raise DataError(f"{told}; get them again, or leave them out with {SKIP}.")
+            raise DataError(f"{told}; get them again, or leave them out: {SKIP}.")
         warnings.warn(f"{told}; they are left out.", stacklevel=3)
     return videos
 
