@@ -156,6 +156,32 @@ def test_a_changed_file_of_code_is_refused_for_new_pictures(home: Path, command:
     assert "nets.py' has changed since the run began" in command.fails(1, "predict", "run", "new")
 
 
+COMMANDS = (
+    ("predict", "run", "photos/unlabeled"),
+    ("label", "run", "photos/unlabeled"),
+    ("resume", "run", "--rounds", "2"),
+    ("export", "run", "--out", "model.pt2"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("changed", ["nets.py", "net.safetensors"])
+def test_a_changed_backbone_is_refused_with_all_features_in_the_cache(
+    home: Path, command: Command, changed: str, words: tuple[str, ...]
+) -> None:
+    save_file({"layer.weight": torch.eye(3), "layer.bias": torch.zeros(3)}, "net.safetensors")
+    fit = ("fit", "photos", "--backbone", "nets.py:weighted", "--pretrained", "net.safetensors", *QUICK, "--quiet")
+    assert command(*fit, "--out", "run").code == 0
+    if changed == "nets.py":
+        (home / "nets.py").write_text((home / "nets.py").read_text() + "\n# changed\n")
+    else:
+        save_file({"layer.weight": torch.eye(3), "layer.bias": torch.ones(3)}, "net.safetensors")
+    for trust in ((), ("--trust-code",)):
+        assert f"File '{home / changed}' has changed since the run began" in command.fails(1, *words, *trust)
+    assert computed(home) == 28
+    assert not (home / "model.pt2").exists()
+
+
 def test_a_strangers_run_that_names_a_file_of_code_is_refused(
     home: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,8 @@ class BackboneSettings(Settings):
             folder = os.path.abspath(reference.partition(":")[2])
             reference, sha256 = f"transformers:{folder}", _same(Path(folder), sha256, folder_hash(Path(folder)))
         elif self.library is None:
-            reference, sha256 = pin(reference, sha256)
+            reference, found = pin(reference)  # without the old hash: `pin` would keep it and not look at the file
+            sha256 = _same(Path(reference.rpartition(":")[0]), sha256, str(found))
         pretrained, weights_hash = self.pretrained, self.pretrained_hash
         if pretrained is not None:
             pretrained = Path.cwd() / pretrained

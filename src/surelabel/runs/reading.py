@@ -88,10 +88,15 @@ class RunFolder:
     def check_code(self) -> None:
         """Refuse a run whose settings name code that is neither trusted nor listed, before anything is imported.
 
-        A network that is listed must not be so large that it fills the memory.
+        A network that is listed must not be so large that it fills the memory. Backbones whose files have changed are
+        refused too, trusted or not: with all features in the cache, nothing else would open those files.
         """
-        if self.trust_code:
-            return
+        if not self.trust_code:
+            self._check_listed()
+        for backbone in getattr(self.settings.data, "backbones", ()):
+            backbone.pinned()
+
+    def _check_listed(self) -> None:
         for reference in self.settings.references():
             if not reference.is_listed:
                 remedy = "If you trust those who made it, allow it with --trust-code (trust_code=True in Python)"
