@@ -15,6 +15,13 @@ COLUMNS = {
     "round 0": "round 0",
     "last round": "last round",
 }
+TRIALS = {
+    "wide": "last round",
+    "averaged": "last round",
+    "linear UPS": "last round",
+    "kept model, linear UPS compared too": "kept model",
+}
+"""Trials of experiments/choose_table_model.py, and what each would replace."""
 NAMES = {"linear": "linear", "first": "round 0", "last": "last round"}
 
 
@@ -122,6 +129,37 @@ def kept_rules(results: Path) -> str:
         f"{len(datasets)} data sets ({', '.join(datasets)}) with {seeds} seeds each; 95 % intervals over the data sets"
     )
     return "\n".join([*lines, "", f"{where}: {what}."])
+
+
+def table_models(results: Path) -> str:
+    """Return what trials of experiments/choose_table_model.py gain over what they would replace."""
+    rows = [row for row in read_rows(results / "defaults.csv") if row["experiment"] == "choose table model"]
+    if not rows:
+        return "Not run."
+    lines = ["| trial | compared with | gain | better on | seeds | commit |", "|---|---|---|---|---|---|"]
+    for trial, base in TRIALS.items():
+        having = {name: {(r["commit"], r["settings"]) for r in rows if r["row"] == name} for name in (trial, base)}
+        newest = [(r["commit"], r["settings"]) for r in rows if (r["commit"], r["settings"]) in having[trial]]
+        newest = [origin for origin in newest if origin in having[base]]
+        if not newest:
+            continue
+        same = [row for row in rows if (row["commit"], row["settings"]) == newest[-1]]
+        values = {
+            name: {(row["dataset"], row["seed"]): float(row["value"]) for row in same if row["row"] == name}
+            for name in (trial, base)
+        }
+        datasets = list(dict.fromkeys(dataset for dataset, _ in values[trial]))
+        means = [
+            [np.mean([v for (d, _), v in values[name].items() if d == dataset]) for dataset in datasets]
+            for name in (trial, base)
+        ]
+        gain = paired_difference(*means)
+        better = sum(after > before for after, before in zip(*means, strict=True))
+        seeds = len({seed for _, seed in values[trial]})
+        interval = f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
+        lines.append(f"| {trial} | {base} | {interval} | {better} of {len(datasets)} | {seeds} | {newest[-1][0][:7]} |")
+    where = "`results/defaults.csv`, experiment `choose table model`"
+    return "\n".join([*lines, "", f"{where}: test accuracy in points, 95 % intervals over the data sets."])
 
 
 def _line(dataset: str, rows: list[dict[str, str]]) -> str:

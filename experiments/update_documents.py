@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from own_data_tables import kept_rules, own_data, own_data_short, sounds
+from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
 from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.core.metrics import paired_difference
@@ -391,6 +391,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "own-data-short": own_data_short,
     "kept-rules": kept_rules,
     "sounds": sounds,
+    "table-models": table_models,
     "paper-short": paper_short,
     "foreign": foreign,
     "tables": tables,

@@ -1,0 +1,219 @@
+"""Trials of what `surelabel fit` might do for small tables, on the data that defaults are chosen on.
+
+    SURELABEL_DATA=DATA python experiments/choose_table_model.py FOLDER --results results
+
+DATA holds `sms_spam` and `tables`, as for `own_data.py --choosing`. For each data set and seed, `surelabel fit` makes
+the rounds of today's defaults, and each trial learns from the same labels and the same pool:
+
+- wide: a linear path beside the hidden layers of the network, logits = layers(x) + W x, with W = 0 at first;
+- linear UPS: the rounds with an ensemble of logistic regressions in place of the network;
+- averaged: the mean of the probabilities of the last round and of the linear model of the labels.
+
+Fixed before the first run: a trial is adopted if its mean gain over the last round, over the data sets, is at least 0.5
+points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. Linear UPS would be one more
+model to compare, so what counts for it is the gain of the kept model (`--folds`): the last one is kept unless another
+is clearly better, and linear UPS is one of the others.
+"""
+
+import argparse
+import functools
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from comparison import METRIC, Book
+from own_data import score, split_hash
+from own_files import CHOOSING, TABLES
+from torch import Tensor, nn
+
+from surelabel.core.arrays import to_numpy
+from surelabel.core.metrics import paired_difference
+from surelabel.data.pool import join
+from surelabel.data.run_data import RunData
+from surelabel.data.source import Concatenation, Subset, as_source
+from surelabel.data.training_set import make_problem
+from surelabel.kinds.tables import linear_for
+from surelabel.learners.settings import OF_TABLES
+from surelabel.loop import rounds, self_train
+from surelabel.models.table import TableNetwork, table_network
+from surelabel.runs import RunFolder
+from surelabel.runs.comparison import Judged, choose, is_clear
+from surelabel.runs.environment import describe_environment
+from surelabel.runs.folds import folds_of
+from surelabel.settings import FitSettings
+
+DATASETS = ("iris", *TABLES, "SMS spam, even rows")
+LAST, KEPT, KEPT_OF_FOUR = "last round", "kept model", "kept model, linear UPS compared too"
+WIDE, LINEAR_UPS, AVERAGED, LINEAR = "wide", "linear UPS", "averaged", "linear model of fit"
+BASES = {WIDE: LAST, LINEAR_UPS: LAST, AVERAGED: LAST, LINEAR: LAST, KEPT_OF_FOUR: KEPT}
+"""What each trial is compared with."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where files and runs are written; what is in it is replaced")
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--folds", action="store_true", help="compare models as `fit` does, with linear UPS or not")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of defaults.csv")
+    options = parser.parse_args()
+    settings = {"protocol": __doc__, "folds": options.folds}
+    book = Book(options.results / "defaults.csv", "choose table model", settings)
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for name in options.datasets:
+            folder = options.folder / name.replace(" ", "-") / str(seed)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            run, data = fitted(name, folder, seed, compared=options.folds)
+            found = of_four(run, data) if options.folds else trials(run, data)
+            rows = [scored(row, value, data, seed, name) for row, value in found]
+            book.add(rows)
+            print(name, seed, *(f"{row['row']}: {row['value']:.1f}" for row in rows), sep=" | ", flush=True)
+        show(book)
+
+
+def fitted(name: str, folder: Path, seed: int, *, compared: bool) -> tuple[RunFolder, RunData]:
+    """Run `surelabel fit` with its defaults, and return the run and its data."""
+    case, out = CHOOSING[name].write(folder, seed), folder / "run"
+    command = ["fit", str(case.data), *case.options, "--test", str(case.test), "--seed", str(seed), "--out", str(out)]
+    more = [] if compared else ["--no-compare"]
+    subprocess.run([sys.executable, "-m", "surelabel", *command, "--quiet", *more], check=True)
+    run = RunFolder.open(out)
+    return run, run.data()
+
+
+def trials(run: RunFolder, data: RunData) -> Iterator[tuple[str, float]]:
+    """Yield the test score of the last round, and of each trial."""
+    assert data.test is not None
+    test, truth = as_source("test", data.test[0]), to_numpy(data.test[1])
+    last = np.asarray(run.learner().predict_proba(test))
+    yield LAST, score(last, truth)
+    yield WIDE, score(rounds_by(wide_learner(run), run, data).predict_proba(test), truth)
+    yield LINEAR_UPS, score(rounds_by(linear_learner(run), run, data).predict_proba(test), truth)
+    linear = linear_learner(run)
+    linear.fit(make_problem(data.labeled, data.unlabeled, data.task, len(data.classes)).training_set(None), seed=0)
+    of_labels = linear.predict_proba(test)
+    yield LINEAR, score(of_labels, truth)
+    yield AVERAGED, score((last + of_labels) / 2, truth)
+
+
+def of_four(run: RunFolder, data: RunData) -> Iterator[tuple[str, float]]:
+    """Yield the test score of the kept model, and of the one that is kept where linear UPS is compared too."""
+    assert data.test is not None
+    found = run.comparison()
+    assert found is not None
+    test, truth = as_source("test", data.test[0]), to_numpy(data.test[1])
+    kept = score(run.learner().predict_proba(test), truth)
+    self_trained = score(rounds_by(linear_learner(run), run, data).predict_proba(test), truth)
+    judged, fourth = found.judged(), linear_ups_held_out(run, data)
+    last = judged["last"]
+    assert np.array_equal(last.truth, fourth.truth)
+    others = [one.score.mean for name, one in judged.items() if name == choose(judged) != "last"]
+    keeps_fourth = is_clear(fourth, last) and fourth.score.mean >= max(others, default=0.0)
+    yield KEPT, kept
+    yield LINEAR_UPS, self_trained
+    yield KEPT_OF_FOUR, self_trained if keeps_fourth else kept
+
+
+def linear_ups_held_out(run: RunFolder, data: RunData) -> Judged:
+    """Return the labels of held-out samples by linear UPS, in the folds of the run's comparison."""
+    pool = as_source("unlabeled", data.unlabeled)
+    labeled = as_source("labeled", data.labeled[0], first_id=len(pool))
+    codes, parts, truths = to_numpy(data.labeled[1]), [], []
+    assert run.settings.comparison is not None
+    for fold in folds_of(data, run.settings.comparison.folds, run.settings.config.seed):
+        samples, truth = Subset(labeled, fold.held_out), codes[fold.held_out]
+        learned = Subset(labeled, fold.learned), codes[fold.learned]
+        problem = make_problem(learned, Concatenation(pool, samples), data.task, len(data.classes))
+        held_out = problem.held_out("validation", (samples, truth))
+        assert held_out is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            records = list(rounds(linear_learner(run), problem, run.settings.config, {"validation": held_out}))
+        assert records[-1].validation is not None
+        parts.append(records[-1].validation)
+        truths.append(truth)
+    return Judged(join(parts), np.concatenate(truths))
+
+
+def rounds_by(learner: Any, run: RunFolder, data: RunData) -> Any:
+    """Return the learner after the rounds of a run's settings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a solver that stops a little early
+        for _ in self_train(learner, data.labeled, data.unlabeled, run.settings.config):
+            pass
+    return learner
+
+
+def linear_learner(run: RunFolder) -> Any:
+    """Return the ensemble of linear models that `fit` compares networks with, not fitted."""
+    columns = getattr(run.settings.data, "columns", None) or ()
+    return FitSettings().ensemble(linear_for(columns)).build(run.settings.config.task)
+
+
+def wide_learner(run: RunFolder) -> Any:
+    """Return the run's network with a linear path beside the hidden layers, not fitted."""
+    settings = run.settings.network
+    assert settings.model is None
+    options = {name: getattr(settings, name) for name in OF_TABLES}
+    return settings.build(run.settings.config.task, make=functools.partial(wide_network, **options))
+
+
+def wide_network(sample_shape: tuple[int, ...], num_classes: int, **options: Any) -> TableNetwork:
+    """Return a network for tables with a linear path beside its hidden layers."""
+    network = table_network(sample_shape, num_classes, **options)
+    network.layers = WideAndDeep(network.layers, network.num_features, num_classes)  # type: ignore[assignment]
+    return network
+
+
+class WideAndDeep(nn.Module):
+    """The sum of some layers and of a linear one, whose weights are 0 at first."""
+
+    def __init__(self, deep: nn.Module, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.deep, self.wide = deep, nn.Linear(num_features, num_classes, bias=False)
+        nn.init.zeros_(self.wide.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits, (N, C)."""
+        logits: Tensor = self.deep(x) + self.wide(x)
+        return logits
+
+
+def scored(row: str, value: float, data: RunData, seed: int, dataset: str) -> dict[str, Any]:
+    """Return a row of the results."""
+    return {
+        "row": row,
+        "dataset": dataset,
+        "labels": len(data.labeled[1]),
+        "validation_labels": 0,
+        "split_hash": split_hash(data),
+        "seed": seed,
+        "metric": METRIC,
+        "value": round(100 * value, 4),
+        **dict.fromkeys(("paper", "rounds", "epochs", "images_seen", "minutes")),
+        "device": f"cpu (1 thread, {describe_environment()['processor']})",
+    }
+
+
+def show(book: Book) -> None:
+    """Print the gain of each trial, with its 95 % interval over the data sets."""
+    means = {key: float(np.mean(list(by_seed.values()))) for key, by_seed in book.values().items()}
+    for trial, base in BASES.items():
+        sets = [name for name, row in means if row == trial and (name, base) in means]
+        if len(sets) < 2:
+            continue
+        gains = [means[name, trial] - means[name, base] for name in sets]
+        mean, low, high = paired_difference([means[n, trial] for n in sets], [means[n, base] for n in sets])
+        print(f"= {trial} minus {base}: {mean:+.2f} [{low:+.2f}, {high:+.2f}] over {len(sets)} data sets", flush=True)
+        print("   ", ", ".join(f"{n} {g:+.1f}" for n, g in zip(sets, gains, strict=True)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
