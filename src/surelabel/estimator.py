@@ -58,7 +58,9 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
-        method: how a network learns within a round: "ups", or "file.py:Class", a `surelabel.engine.method.Method`.
+        method: how a network learns within a round: "ups", "pi-model", "mean-teacher", "ict", "mixmatch", "fixmatch",
+            "flexmatch", "freematch", "softmatch" (docs/methods.md), or "file.py:Class", a
+            `surelabel.engine.method.Method`. All but "ups" average the weights, with an `ema_decay` of 0.99.
         negative_weight: the weight of the negative learning term, of UPS's learning rule.
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.

@@ -22,6 +22,9 @@ from surelabel.kinds.texts import TextData
 from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.records import StopReason
 
+EMA_DECAY = 0.99
+"""Of the average of the weights, for methods other than UPS's."""
+
 FORMAT = 1
 """The layout of run folders that this version writes; it reads this one and all before."""
 
@@ -124,8 +127,9 @@ class FitSettings(FitDefaults):
         return UPSConfig(**values, task=task, num_classes=num_classes, seed=seed)
 
     def training(self, task: Task) -> TrainingSettings:
-        """Return how a network is trained."""
-        return TrainingSettings(**self._values(TrainingSettings, task, labeled_batch_size=(0, self.batch_size)))
+        """Return how a network is trained; methods other than UPS's may need a teacher."""
+        values = self._values(TrainingSettings, task, labeled_batch_size=(0, self.batch_size))
+        return TrainingSettings(**values, ema_decay=0.0 if self.method == "ups" else EMA_DECAY)
 
     def network(
         self, task: Task, suits: Network | None = None, widths: Sequence[int] = (), **named: Any
@@ -142,7 +146,8 @@ class FitSettings(FitDefaults):
         values = self._values(TorchLearnerSettings, task) | named
         training = self.training(task)
         if suits is not None:
-            training = training.replace(augment=suits.augment)
+            strong = suits.augment if suits.strong is None else suits.strong
+            training = training.replace(augment=suits.augment if self.method == "ups" else strong)
             if values.get("model") is None:
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}

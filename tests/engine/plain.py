@@ -14,10 +14,12 @@ from surelabel.augment.draws import Draws, signed
 from surelabel.data.draws import proportional_order, sample_keys
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import as_tensor
-from surelabel.engine.method import Batch, Method, Stream, counted, sizes_of
+from surelabel.engine.method import PARTS, Batch, Method, Stream, counted, sizes_of
 from surelabel.engine.optimizer import learning_rate, parameter_groups
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
+from surelabel.engine.step import copied, update_average
+from surelabel.engine.train import averaging_weight
 
 
 def train_plainly(
@@ -30,13 +32,13 @@ def train_plainly(
     device: torch.device,
     steps: int | None = None,
 ) -> None:
-    """Train a network in place, as `Trainer` does, for a method without a teacher.
+    """Train a network in place, as `Trainer` does.
 
     Args:
         network: on the device.
         training_set: samples and targets.
         method: how batches are drawn, and the loss.
-        settings: of the training; what only makes it fast is not used, and the weights are not averaged.
+        settings: of the training; what only makes it fast is not used.
         seed: of the round.
         device: where the network lives.
         steps: stop after these; None: after all.
@@ -47,6 +49,8 @@ def train_plainly(
     keys = sample_keys(training_set.source.ids)
     optimizer = _optimizer(network, settings)
     state = {name: value.to(device, copy=True) for name, value in method.tensors(*training_set.y.shape).items()}
+    state[PARTS] = torch.zeros(len(method.parts), device=device)
+    teacher = copied(network).eval().requires_grad_(False)
     network.train()
     for step in range(total if steps is None else steps):
         chosen = [_rows(stream, keys[stream.rows], seed, step) for stream in streams]
@@ -65,11 +69,12 @@ def train_plainly(
             group["lr"] = float(np.float32(learning_rate(settings, step, total, size)))
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bfloat16"):
-            loss = method.loss(network, batch, None)
+            loss = method.loss(network, batch, teacher if method.teacher else None)
         loss.backward()
         if settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_clip)
         optimizer.step()
+        update_average(teacher, network, torch.tensor(averaging_weight(settings.ema_decay, step), device=device))
 
 
 def _rows(stream: Stream, keys: np.ndarray, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:

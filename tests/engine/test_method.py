@@ -324,7 +324,7 @@ class Own(Method):
     def samples_in_step(self, max_rounds):
         return 5
 
-    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number):
+    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number, num_unlabeled):
         return 1, 5
 """
 
@@ -374,9 +374,12 @@ def test_a_method_of_ones_own_is_pinned_named_and_refused_when_it_changes(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "fixmatch"}, "'method' must be one of 'ups', or your own 'file.py:Class'"),
+        ({"method": "fitmatch"}, "'softmatch', or your own 'file.py:Class'; got 'fitmatch'"),
         ({"method": "math:sqrt"}, "surelabel.engine.method.Method; got 'math:sqrt'"),
-        ({"method_parameters": {"negative_weight": 0.5}}, "are for a method of your own; got {'negative_weight': 0.5}"),
+        (
+            {"method_parameters": {"negative_weight": 0.5}},
+            "are for other methods than 'ups'; got {'negative_weight'",
+        ),
     ],
 )
 def test_methods_that_cannot_be_made_are_named(changes: dict[str, Any], message: str) -> None:

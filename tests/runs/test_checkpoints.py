@@ -47,7 +47,7 @@ class Kill:
         self.after, self.steps = after, 0
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        if what == "train":
+        if what.startswith("train"):
             self.steps += 1
             if self.steps == self.after:
                 raise Killed
@@ -110,7 +110,7 @@ class Plain(Method):
     def samples_in_step(self, max_rounds):
         return self.size
 
-    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number):
+    def samples_in_round(self, num_labeled, num_positive, num_negative, round_number, num_unlabeled):
         return 1, self.size
 """
 

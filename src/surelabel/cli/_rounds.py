@@ -89,6 +89,12 @@ def _work(what: str) -> str:
     return what if what.startswith("features") else f"decoding {what}"
 
 
+def _doing(what: str) -> str:
+    """Return what a round does, and after a comma the parts of its loss, where its method notes them."""
+    work, *parts = what.split(": ")
+    return ", ".join([_WHAT.get(work, work), *parts])
+
+
 class RoundsDisplay:
     """Follows a run: call `step` as work goes on and `add` with each record.
 
@@ -113,11 +119,11 @@ class RoundsDisplay:
 
     def step(self, what: str, done: int, total: int) -> None:
         """Note that `done` of `total` steps of this round's training or labeling are over."""
-        task, what = self.bars.tasks[self._steps], _WHAT.get(what, what)
+        task, what = self.bars.tasks[self._steps], _doing(what)
         # Another kind of work, or its beginning again, starts the bar anew.
-        if what != task.description or done < task.completed:
-            self.bars.reset(self._steps, total=total, description=what)
-        self.bars.update(self._steps, completed=done)
+        if what.partition(",")[0] != task.description.partition(",")[0] or done < task.completed:
+            self.bars.reset(self._steps, total=total)
+        self.bars.update(self._steps, completed=done, description=what)
         if out.is_terminal or self.quiet or time.monotonic() - self._said < SECONDS_BETWEEN_LINES or not task.speed:
             return
         self._said, left = time.monotonic(), duration(task.time_remaining or 0)
@@ -199,7 +205,7 @@ def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: fl
 
         def step(what: str, steps: int, total: int) -> None:
             show(
-                f"comparing, fold {min(done + 1, planned)} of {planned}: {_WHAT.get(what, what)} {steps}/{total}",
+                f"comparing, fold {min(done + 1, planned)} of {planned}: {_doing(what)} {steps}/{total}",
                 done,
                 planned,
             )

@@ -156,7 +156,9 @@ def command(
         metavar="MODULE:CLASS",
     ),
     method: str | None = _model(
-        "How a network learns within a round; FILE.py:CLASS names one of yours.", default=_DEFAULTS.method
+        "How a network learns within a round: ups, pi-model, mean-teacher, ict, mixmatch, fixmatch, flexmatch, "
+        "freematch or softmatch; FILE.py:CLASS names one of yours.",
+        default=_DEFAULTS.method,
     ),
     hidden: str | None = _model(
         "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))

@@ -1,13 +1,13 @@
 """What the engine trains: a method says how batches are drawn and what the loss is; the engine knows nothing else.
 
-UPS draws labeled, positive and negative samples and has one loss over their targets. A consistency method would draw
-unlabeled samples as a separate stream, ask its batch for a weak and a strong view of them, and get their labels from a
-teacher, the average of the network's weights.
+UPS draws labeled, positive and negative samples and has one loss over their targets. A consistency method draws
+unlabeled samples as a separate stream, asks its batch for a weak and a strong view of them, and may get their labels
+from a teacher, the average of the network's weights.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from surelabel.base.text import shown
 from surelabel.data.source import Index
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import InvalidInputError
+
+PARTS = "parts"
+"""The name of the tensor with the values of a method's `parts`."""
 
 
 class Stream(NamedTuple):
@@ -94,6 +97,10 @@ class Batch(NamedTuple):
         """Return the samples, each augmented with its own draws; views with different names are drawn independently."""
         return self.samples if augment is None else augment(self.samples, self.draws.named(name))
 
+    def note(self, *values: Tensor) -> None:
+        """Keep the values of `Method.parts` for whoever follows the training."""
+        self.state[PARTS].copy_(torch.stack([value.detach().float() for value in values]))
+
     def stream(self, number: int) -> "Batch":
         """Return the part of the batch that comes from one stream."""
         start = sum(self.sizes[:number])
@@ -122,6 +129,9 @@ class Method(ABC):
 
     looks: int = 0
     """How many times per round the method looks at samples, at equal intervals, the first time before step 0."""
+
+    parts: ClassVar[Sequence[str]] = ()
+    """Names of what the loss notes for whoever follows the training (`Batch.note`), such as its parts."""
 
     @abstractmethod
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
@@ -160,7 +170,12 @@ class Method(ABC):
 
     @abstractmethod
     def samples_in_round(
-        self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
+        self,
+        num_labeled: int,
+        num_positive: int,
+        num_negative: int | None,
+        round_number: int,
+        num_unlabeled: int,
     ) -> tuple[int, int]:
         """Return the epochs over the first stream, counting unfinished ones, and all samples that a round takes.
 
@@ -169,6 +184,7 @@ class Method(ABC):
             num_positive: samples with a selected positive.
             num_negative: samples with negatives only; None for multi-label, where they count among the positives.
             round_number: the number of the round.
+            num_unlabeled: samples that came without a label.
         """
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surelabel.augment.draws import Draws, signed
 from surelabel.engine.feed import kind_named
-from surelabel.engine.method import Batch, Method, expect
+from surelabel.engine.method import PARTS, Batch, Method, expect
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
@@ -104,7 +104,8 @@ class Step:
         initial = method.tensors(*targets.y.shape)
         whole = isinstance(initial, Mapping) and all(isinstance(value, Tensor) for value in initial.values())
         expect(whole, "tensors()", "return tensors by name", initial)
-        self._initial = {name: value.to(device, copy=True) for name, value in initial.items()}
+        noted = {PARTS: torch.zeros(len(method.parts))} if method.parts else {}
+        self._initial = {name: value.to(device, copy=True) for name, value in {**initial, **noted}.items()}
         self.state = {name: value.clone() for name, value in self._initial.items()}
         # In evaluation mode: a teacher must not update its BatchNorm statistics from the batch, nor drop values.
         self.average = copied(network).eval().requires_grad_(False) if settings.ema_decay > 0 else None

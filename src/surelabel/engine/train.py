@@ -1,6 +1,7 @@
 """Train a network: the order says which rows, the feed provides them, and the step learns from them.
 
-The host only queues work: nothing inside a round waits for the device, and the loss is read only once, at the end.
+The host only queues work: nothing inside a round waits for the device, except for the parts of a loss that a method
+notes, which are read a few times. The loss itself is read once, at the end.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples, autocast, shown, streamed
-from surelabel.engine.method import Method, Stream, check_streams, counted, expect, sizes_of
+from surelabel.engine.method import PARTS, Method, Stream, check_streams, counted, expect, sizes_of
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
@@ -33,6 +34,9 @@ from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.plan import generators_restored
 
 _LOOKED_AT_ONCE = 2048
+
+_NOTED_PER_ROUND = 20
+"""How many times per round the parts of the loss are read, which waits for the device."""
 
 _logger = logging.getLogger("surelabel")
 
@@ -101,7 +105,7 @@ class Trainer:
             targets = Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
             step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
             step.begin(fresh, targets, seed)
-            done = 0 if checkpoint is None else checkpoint.restore(step, steps)
+            done, what = 0 if checkpoint is None else checkpoint.restore(step, steps), "train"
             with checkpoint or contextlib.nullcontext():
                 for number, inputs in enumerate(self._inputs(streams, keys, seed, done, steps), start=done):
                     if number in looks:
@@ -109,8 +113,11 @@ class Trainer:
                     step.run(inputs)
                     if checkpoint is not None:
                         checkpoint.after(step, number + 1)
+                    if method.parts and (number + 1) * _NOTED_PER_ROUND % steps < _NOTED_PER_ROUND:
+                        what = f"train: {parts_of(method, step)}"
+                        _logger.info("%s, step %d of %d", what, number + 1, steps)
                     if self.progress is not None:
-                        self.progress("train", number + 1, steps)
+                        self.progress(what, number + 1, steps)
         if not torch.isfinite(step.value):
             remedy = "Lower the learning rate, set gradient_clip, or check the samples for extreme values"
             raise InvalidInputError(f"Training diverged: the last loss is {step.value.item()}. {remedy}.")
@@ -182,6 +189,12 @@ class Trainer:
     def _upload(self, array: npt.NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+
+
+def parts_of(method: Method, step: Step) -> str:
+    """Return the parts of the last loss as text, "labeled 0.31, unlabeled 0.024"."""
+    values = zip(method.parts, step.state[PARTS].tolist(), strict=True)
+    return ", ".join(f"{name} {value:.2g}" for name, value in values)
 
 
 def averaging_weight(decay: float, step: int) -> float:

@@ -25,11 +25,13 @@ class Network(NamedTuple):
         model: reference to its factory.
         parameters: what the factory is called with.
         augment: what samples go through in training.
+        strong: the same for methods that learn from strong views; None: `augment`.
     """
 
     model: str
     parameters: dict[str, Any]
     augment: AugmentSettings
+    strong: AugmentSettings | None = None
 
 
 class Kind(ABC):

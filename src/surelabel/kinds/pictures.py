@@ -44,7 +44,8 @@ class Pictures(Kind):
         side, (mean, std) = samples.sample_shape[-1], channel_statistics(samples)
         augment = AugmentSettings(crop=max(1, side // 8), mean=mean, std=std)
         parameters = {"width": 16, "stride": 1 if side <= 16 else 2}
-        return Network("surelabel.models.pooled:pooled_network", parameters, augment)
+        strong = augment.replace(operations=2, hole=max(1, side // 2))
+        return Network("surelabel.models.pooled:pooled_network", parameters, augment, strong)
 
 
 def usual_side(size_of: Callable[[Any], tuple[int, int]], pictures: Sequence[Any]) -> int:

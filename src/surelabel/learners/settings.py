@@ -45,7 +45,17 @@ ESTIMATORS = {
 }
 """What settings call our estimators of p and u."""
 
-METHODS = {"ups": "surelabel.methods.ups:UPSMethod"}
+METHODS = {
+    "ups": "surelabel.methods.ups:UPSMethod",
+    "pi-model": "surelabel.methods.pi_model:PiModel",
+    "mean-teacher": "surelabel.methods.mean_teacher:MeanTeacher",
+    "ict": "surelabel.methods.ict:ICT",
+    "mixmatch": "surelabel.methods.mixmatch:MixMatch",
+    "fixmatch": "surelabel.methods.fixmatch:FixMatch",
+    "flexmatch": "surelabel.methods.flexmatch:FlexMatch",
+    "freematch": "surelabel.methods.freematch:FreeMatch",
+    "softmatch": "surelabel.methods.softmatch:SoftMatch",
+}
 """What settings call our methods."""
 
 LATER: dict[str, Any] = {"method": "ups", "method_hash": None, "method_parameters": {}}
@@ -108,7 +118,8 @@ class TorchLearnerSettings(CodeSettings):
         stochastic_layers: references to layer classes, besides dropout, that are random in training mode.
         layer_hashes: content hashes of their files, None for a module's.
         negative_weight: the weight of the negative learning term, of UPS's learning rule.
-        method: how a network learns within a round: "ups", or a `Method` of your own, "file.py:Class".
+        method: how a network learns within a round: "ups", another name of `METHODS`, or a `Method` of your own,
+            "file.py:Class".
         method_hash: content hash of that file.
         method_parameters: what the method alone is made with, by name.
         predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
@@ -244,9 +255,9 @@ class TorchLearnerSettings(CodeSettings):
         if not (isinstance(found, type) and issubclass(found, Method)):
             wanted = "'method' must name a class derived from surelabel.engine.method.Method"
             raise InvalidInputError(f"{wanted}; got {self.method!r}, which is {found!r}.")
-        if self.method in METHODS and self.method_parameters:
-            problem = f"'method_parameters' are for a method of your own; got {self.method_parameters}"
-            raise InvalidInputError(f"{problem}. The method {self.method!r} has the setting negative_weight.")
+        if self.method == "ups" and self.method_parameters:
+            problem = f"'method_parameters' are for other methods than 'ups'; got {self.method_parameters}"
+            raise InvalidInputError(f"{problem}. The method 'ups' has the setting negative_weight.")
         given = {"negative_weight": self.negative_weight} if self.method == "ups" else self.method_parameters
         made = f"The method {self.method!r} cannot be made with method_parameters={self.method_parameters}"
         return functools.partial(call, made, found, given)
@@ -322,6 +333,8 @@ class TorchLearnerSettings(CodeSettings):
     def _warn_of_ignored(self, estimator: type) -> None:
         if self.model is not None:
             warn_of_changed(self, OF_TABLES, f"model={self.model!r} is a network of your own")
+        if self.method != "ups":
+            warn_of_changed(self, ["negative_weight"], f"method={self.method!r} is not UPS's learning rule")
         takes = inspect.signature(estimator).parameters
         ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")

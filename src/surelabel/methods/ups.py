@@ -105,7 +105,12 @@ class UPSMethod(Method):
         return with_label + (fixed or self.settings.batch_size)
 
     def samples_in_round(
-        self, num_labeled: int, num_positive: int, num_negative: int | None, round_number: int
+        self,
+        num_labeled: int,
+        num_positive: int,
+        num_negative: int | None,
+        round_number: int,
+        num_unlabeled: int = 0,
     ) -> tuple[int, int]:
         """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all."""
         streams = self._streams(*(np.arange(number or 0) for number in (num_labeled, num_positive, num_negative)))

@@ -254,7 +254,7 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     y = np.zeros((len(problem.source), problem.num_classes), dtype=bool)
     y[:, 0] = True
     training_set = TrainingSet(problem.source, y, np.ones_like(y), len(y), data.task)
-    _, samples = learner.method(training_set, shared=True).samples_in_round(len(y), 0, 0, 0)
+    _, samples = learner.method(training_set, shared=True).samples_in_round(len(y), 0, 0, 0, 0)
     times = []
     for seed in range(2):  # the first round compiles
         started = time.perf_counter()

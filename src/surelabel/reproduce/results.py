@@ -154,14 +154,17 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     if learner.uncertainty not in ESTIMATORS or learner.method not in METHODS:
         run.check_code()  # these classes say how many networks are trained, and on how many samples
     task, num_positive, num_negative = run.settings.config.task, record.num_positive, record.num_negative_only
-    if record.round == 0:  # which learns from labels alone, and where all are labeled there is no table of a pool
+    num_unlabeled = 0
+    if record.stop != "no_unlabeled":  # where all are labeled there is no table of a pool
+        # Multi-label: the table has a row for each class. Partly labeled samples count too.
+        num_unlabeled = run.pool_table().num_rows // (len(run.settings.classes) if task == "multi" else 1)
+    if record.round == 0:  # in which nothing is selected yet
         num_positive, num_negative = 0, 0
     elif task == "multi":
-        # Positives are counted by entries, the table has a row for each class, and all samples are drawn alike. A
-        # partly labeled sample that has an entry selected too counts twice.
-        num_positive = round(record.positive_share * run.pool_table().num_rows / len(run.settings.classes))
-        num_positive += num_negative
+        # Positives are counted by entries, and all samples are drawn alike. A partly labeled sample that has an entry
+        # selected too counts twice.
+        num_positive = round(record.positive_share * num_unlabeled) + num_negative
     selected = num_positive, num_negative if task == "single" else None
     method = learner.make_method()(task, learner.training)
-    epochs, samples = method.samples_in_round(num_labels, *selected, record.round)
+    epochs, samples = method.samples_in_round(num_labels, *selected, record.round, num_unlabeled)
     return learner.members * epochs, learner.members * samples

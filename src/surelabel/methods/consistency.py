@@ -1,0 +1,200 @@
+"""What consistency methods share: labeled rows and rows of the pool, weak and strong views, and what a round selected.
+
+They learn the labels, and that two views of one sample of the pool should get one answer. Views of pictures and
+spectrograms are augmented (`TrainingSettings.augment`; the weak ones without RandAugment, jitter, holes and masks). Of
+other samples, views differ by the noise and the dropout of the network itself.
+
+Selected labels replace answers: a positive becomes the whole answer, and a negative sets its class to 0. The labeled
+rows stay those that came with a label.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from surelabel.augment.chain import Augment
+from surelabel.base.settings import MOST_SAMPLES
+from surelabel.core.arrays import require_count, require_number
+from surelabel.core.labels import Task
+from surelabel.data.source import Index
+from surelabel.data.training_set import TrainingSet
+from surelabel.engine.feed import channels_last
+from surelabel.engine.method import Batch, Method, Stream, check_logits
+from surelabel.engine.order import num_steps
+from surelabel.engine.settings import TrainingSettings
+from surelabel.errors import InvalidInputError
+
+_STRONG = {
+    "operations": 0,
+    "magnitude": None,
+    "jitter": 0.0,
+    "hole": 0,
+    "mask_rows": 0,
+    "mask_columns": 0,
+}
+"""What a weak view leaves out."""
+
+LEAST = 1e-8
+"""The least probability where one is divided by a sum or its logarithm is taken."""
+
+
+@dataclass(frozen=True)
+class ConsistencyMethod(Method):
+    """The base of the methods that learn from all samples of the pool.
+
+    Args:
+        task: "single" or "multi".
+        settings: batch sizes, augmentation, label smoothing, memory format.
+        weight: of the part of the loss that needs no labels.
+        ratio: how many rows of the pool there are for each labeled row, unless `labeled_batch_size` says how many
+            labeled rows a batch has; `batch_size` rows come from the pool.
+        ramp: the share of the round in which the weight rises from 0; 0: it is the same from the start.
+    """
+
+    task: Task
+    settings: TrainingSettings
+    weight: float = 1.0
+    ratio: int = 1
+    ramp: float = 0.4
+    _weak: Augment | None = field(init=False, compare=False, repr=False)
+    _strong: Augment | None = field(init=False, compare=False, repr=False)
+
+    parts: ClassVar[Sequence[str]] = ("labeled", "unlabeled")
+
+    def __post_init__(self) -> None:
+        require_number("weight", self.weight, 0, 1e6)
+        require_count("ratio", self.ratio, 1, MOST_SAMPLES)
+        require_number("ramp", self.ramp, 0, 1)
+        augment = self.settings.augment
+        if augment is not None and augment.mixup:
+            mixing = "methods that mix samples do so by their own rule"
+            raise InvalidInputError(f"{type(self).__name__} takes no mixup in the augmentation: {mixing}; set it to 0.")
+        if self.task == "multi" and self.settings.label_smoothing:
+            raise InvalidInputError("label_smoothing is for single-label data; set it to 0.")
+        object.__setattr__(self, "_weak", None if augment is None else Augment(augment.replace(**_STRONG)))
+        object.__setattr__(self, "_strong", None if augment is None else Augment(augment))
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        """Return the rows that came with a label, and all others; where there are no others, all rows."""
+        rows = np.arange(len(training_set.y))
+        return self._streams(rows[: training_set.num_labeled], rows[training_set.num_labeled :])
+
+    def _streams(self, labeled: Index, unlabeled: Index) -> list[Stream]:
+        pool, settings = unlabeled if len(unlabeled) else labeled, self.settings
+        size = settings.labeled_batch_size or math.ceil(settings.batch_size / self.ratio)
+        labels = Stream(labeled, min(size, len(labeled)))
+        return [labels, Stream(pool, min(settings.batch_size, len(pool)), counted=True)]
+
+    def samples_in_step(self, max_rounds: int) -> int:
+        """Return how many rows a step takes at most."""
+        settings = self.settings
+        return settings.batch_size + (settings.labeled_batch_size or math.ceil(settings.batch_size / self.ratio))
+
+    def samples_in_round(
+        self,
+        num_labeled: int,
+        num_positive: int,
+        num_negative: int | None,
+        round_number: int,
+        num_unlabeled: int,
+    ) -> tuple[int, int]:
+        """Return the epochs over the labeled rows, begun ones counted, and the rows that a round takes in all."""
+        streams = self._streams(np.arange(num_labeled), np.arange(num_unlabeled))
+        steps, first = num_steps(streams, self.settings, round_number), streams[0]
+        return math.ceil(steps * first.size / len(first.rows)), steps * sum(stream.size for stream in streams)
+
+    def weak(self, batch: Batch, name: str) -> Tensor:
+        """Return a weak view of the samples, floating point; views of other names are other draws."""
+        return self._floating(batch.view(self._weak, name))
+
+    def strong(self, batch: Batch, name: str) -> Tensor:
+        """Return a strong view of the samples, floating point."""
+        return self._floating(batch.view(self._strong, name))
+
+    def _floating(self, x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return x
+        remedy = "give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
+        raise InvalidInputError(f"{type(self).__name__} takes samples of floats; got {x.dtype}: {remedy}.")
+
+    def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
+        """Return the logits of views, float32 of shape (N, C)."""
+        x = channels_last(x) if self.settings.channels_last else x
+        return check_logits(network(x), len(x), batch.y.shape[1]).float()
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the softmax; multi-label: the sigmoid."""
+        return logits.softmax(dim=1) if self.task == "single" else logits.sigmoid()
+
+    def supervised(self, logits: Tensor, y: Tensor, g: Tensor) -> Tensor:
+        """Return the cross-entropy with labels; multi-label: the binary one of the known entries, as in equation 4.
+
+        Args:
+            logits: shape (N, C).
+            y: labels, or mixtures of labels, shape (N, C).
+            g: which entries are known, shape (N, C); for multi-label.
+        """
+        y, g = y.to(logits.dtype), g.to(logits.dtype)
+        if self.task == "single":
+            return cross_entropy(logits, y, label_smoothing=self.settings.label_smoothing)
+        entries = g * binary_cross_entropy_with_logits(logits, y, reduction="none")
+        known = g.sum(dim=1)
+        return (entries.sum(dim=1) / known.clamp(min=1)).sum() / (known > 0).sum().clamp(min=1)
+
+    def with_selected(self, q: Tensor, pool: Batch) -> Tensor:
+        """Return the answers q (N, C) with the selected labels in place of them."""
+        if self.task == "multi":
+            return torch.where(pool.g, pool.y.to(q.dtype), q)
+        positive = pool.y & pool.g
+        return torch.where(positive.any(dim=1, keepdim=True), positive.to(q.dtype), without_negatives(q, pool))
+
+    def total(self, batch: Batch, labeled: Tensor, unlabeled: Tensor, *more: Tensor) -> Tensor:
+        """Return the loss from its two parts, and note these and `more` values of `parts`."""
+        batch.note(labeled, unlabeled, *more)
+        return labeled + self.weight * self.risen(batch.progress) * unlabeled
+
+    def risen(self, progress: Tensor) -> Tensor:
+        """Return r(t), the share of the weight that counts at this moment of the round."""
+        return sigmoid_ramp(progress, self.ramp)
+
+
+def without_negatives(q: Tensor, pool: Batch) -> Tensor:
+    """Return probabilities (N, C) of a softmax with the selected negatives at 0; the rest sums to 1."""
+    negative = pool.g & ~pool.y
+    negative = negative & ~negative.all(dim=1, keepdim=True)  # where nothing would be left, the answer stays
+    left = q.clamp(min=LEAST).masked_fill(negative, 0.0)
+    return left / left.sum(dim=1, keepdim=True)
+
+
+def sigmoid_ramp(progress: Tensor, share: float) -> Tensor:
+    """Return exp(-5 (1 - t / T)^2) for t < T, else 1, where T is a share of the round.
+
+    >>> sigmoid_ramp(torch.tensor([0.0, 0.2, 0.4, 1.0]), 0.4)
+    tensor([0.0067, 0.2865, 1.0000, 1.0000])
+    """
+    return torch.exp(-5 * (1 - linear_ramp(progress, share)) ** 2)
+
+
+def linear_ramp(progress: Tensor, share: float) -> Tensor:
+    """Return t / T for t < T, else 1, where T is a share of the round.
+
+    >>> linear_ramp(torch.tensor([0.0, 0.2, 1.0]), 0.4)
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    return (progress / share).clamp(max=1) if share else torch.ones_like(progress)
+
+
+def averaging_share(state: Mapping[str, Tensor], momentum: float) -> Tensor:
+    """Return how far the moving averages go towards a batch's values, and count the batch in `state["batches"]`.
+
+    At first an average is the mean of all batches so far: a short round would not get away from where it began.
+    """
+    share = (1 / (state["batches"] + 1)).clamp(min=1 - momentum)
+    state["batches"].add_(1)
+    return share

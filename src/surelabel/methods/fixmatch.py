@@ -1,0 +1,102 @@
+"""FixMatch (Sohn et al., "FixMatch: simplifying semi-supervised learning with consistency and confidence", 2020)."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from surelabel.core.arrays import require_number
+from surelabel.engine.method import Batch
+from surelabel.errors import InvalidInputError
+from surelabel.methods.consistency import ConsistencyMethod, without_negatives
+
+
+@dataclass(frozen=True)
+class Matching(ConsistencyMethod):
+    """The base of FixMatch and the methods that judge its labels otherwise (`judge`).
+
+        q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w r(t) mean_u m(q) CE(argmax q, p(A(u)))
+
+    a is a weak view and A a strong one; q has no gradient. Labels with m(q) = 0 count in the mean. A selected positive
+    is the label, with m = 1; selected negatives are taken out of q before it is judged. Published without the ramp r:
+    thresholds that begin low let every label in, from which 2^20 steps recover, but not a few hundred.
+
+    Where samples are not augmented, the strong view is the network's own noise and dropout, and q is the answer of the
+    teacher, the average of the weights (`ema_decay`), which has neither.
+
+    Args:
+        task: "single"; there is no version for several labels.
+        settings: of the training.
+        weight: w.
+        ratio: rows of the pool for each labeled row.
+        ramp: the share of the round in which r(t) rises to 1.
+    """
+
+    weight: float = 1.0
+    ratio: int = 7
+    teacher: bool = field(init=False, default=False)
+
+    parts = ("labeled", "unlabeled", "used")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task == "multi":
+            remedy = 'choose "pi-model", "mean-teacher", "ict", "mixmatch" or "ups"'
+            raise InvalidInputError(f"{type(self).__name__} takes one label for each sample, not several; {remedy}.")
+        object.__setattr__(self, "teacher", self.settings.augment is None)
+
+    def judge(self, q: Tensor, pool: Batch) -> Tensor:
+        """Return how much each label counts, m (N,), from q (N, C); `pool.state` may be changed in place."""
+        raise NotImplementedError
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        """Return the loss; all views are in one batch."""
+        known, pool = batch.stream(0), batch.stream(1)
+        x, strong = self.weak(known, "weak"), self.strong(pool, "strong")
+        if self.teacher:
+            assert teacher is not None
+            logits = self.logits(network, torch.cat([x, strong]), batch)
+            of_known, of_strong = logits.split([len(x), len(strong)])
+            with torch.no_grad():
+                weak = self.logits(teacher, self.weak(pool, "weak"), batch)
+        else:
+            logits = self.logits(network, torch.cat([x, self.weak(pool, "weak"), strong]), batch)
+            of_known, weak, of_strong = logits.split([len(x), len(strong), len(strong)])
+        q = without_negatives(weak.detach().softmax(dim=1), pool)
+        positive = pool.y & pool.g
+        selected = positive.any(dim=1)
+        share = torch.where(selected, 1.0, self.judge(q, pool))
+        label = torch.where(selected, positive.float().argmax(dim=1), q.argmax(dim=1))
+        labeled = self.supervised(of_known, known.y, known.g)
+        unlabeled = self.unlabeled(of_strong, label, share, pool)
+        return self.total(batch, labeled, unlabeled, share.mean())
+
+    def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
+        """Return the part of the loss that needs no labels, from the logits of strong views."""
+        return (share * cross_entropy(logits, label, reduction="none")).mean()
+
+
+@dataclass(frozen=True)
+class FixMatch(Matching):
+    """FixMatch: m(q) = 1 where max q is at least the threshold, else 0.
+
+    Args:
+        task: "single"; there is no version for several labels.
+        settings: of the training.
+        weight: w.
+        ratio: rows of the pool for each labeled row.
+        ramp: the share of the round in which the weight rises; 0: it is the same from the start.
+        threshold: the least confidence of a label.
+    """
+
+    ramp: float = 0.0
+    threshold: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number("threshold", self.threshold, 0, 1)
+
+    def judge(self, q: Tensor, pool: Batch) -> Tensor:
+        """Return 1 for sure labels and 0 for others."""
+        return (q.amax(dim=1) >= self.threshold).to(q.dtype)

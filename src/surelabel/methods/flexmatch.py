@@ -1,0 +1,62 @@
+"""FlexMatch (Zhang et al., "FlexMatch: boosting semi-supervised learning with curriculum pseudo labeling", 2021)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from surelabel.data.training_set import TrainingSet
+from surelabel.engine.method import Batch
+from surelabel.methods.fixmatch import FixMatch
+
+_NEVER = -1
+
+
+@dataclass(frozen=True)
+class FlexMatch(FixMatch):
+    """FixMatch with a lower threshold for classes that are learned more slowly.
+
+    s_c counts the samples of the pool whose last sure answer (max q >= threshold) was class c, and n those that never
+    had one. Then
+
+        b_c = s_c / max(max_d s_d, n),   m(q) = 1 where max q >= threshold * b_c / (2 - b_c) for c = argmax q.
+
+    The counts are those of before the step.
+
+    Args:
+        task: "single"; there is no version for several labels.
+        settings: of the training.
+        weight: w.
+        ratio: rows of the pool for each labeled row.
+        ramp: the share of the round in which the weight rises from 0.
+        threshold: the least confidence of a sure answer.
+        num_labeled: how many rows are not the pool's; each round sets it.
+    """
+
+    ramp: float = 0.4
+    num_labeled: int = 0
+
+    def for_round(self, training_set: TrainingSet, shared: bool) -> "FlexMatch":
+        """Return the method for a training set with this many labels."""
+        return replace(self, num_labeled=training_set.num_labeled)
+
+    def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
+        """Return the class of each row's last sure answer; labeled rows, which get none, have one class more."""
+        last = torch.full((num_rows,), _NEVER)
+        last[: self.num_labeled] = num_classes
+        return {"last": last}
+
+    def judge(self, q: Tensor, pool: Batch) -> Tensor:
+        """Return 1 for labels that are sure for their class, and 0 for others."""
+        last, classes = pool.state["last"], q.shape[1]
+        # From the class "never" on: index 0 counts those without an answer, the last one the labeled rows.
+        counts = torch.zeros(classes + 2, dtype=torch.int64, device=q.device)
+        counts = counts.scatter_add(0, last - _NEVER, torch.ones_like(last))
+        learned, never = counts[1:-1].to(q.dtype), counts[0].to(q.dtype)
+        share = learned / torch.maximum(learned.max(), never).clamp(min=1)
+        top, label = q.max(dim=1)
+        sure = torch.where(top >= self.threshold, label, last[pool.rows])
+        # A row that is twice in the batch must not depend on which of them comes last.
+        last.scatter_reduce_(0, pool.rows, sure, "amax", include_self=False)
+        return (top >= (self.threshold * share / (2 - share))[label]).to(q.dtype)

@@ -1,0 +1,38 @@
+"""Mean Teacher (Tarvainen and Valpola, "Mean teachers are better role models", 2017)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from surelabel.engine.method import Batch
+from surelabel.methods.pi_model import PiModel
+
+
+@dataclass(frozen=True)
+class MeanTeacher(PiModel):
+    """A weak view of every sample z, labeled or not, should get the answer of the teacher to another weak view.
+
+        L = mean_x CE(y, p(a(x))) + w r(t) mean_z (1/C) sum_c (p_c(a(z)) - p'_c(a'(z)))^2
+
+    p' is the answer of the teacher, the average of the network's weights over the steps (`ema_decay`), without gradient
+    and, other than published, without dropout.
+
+    Args:
+        task: "single" or "multi".
+        settings: of the training.
+        weight: w.
+        ratio: rows of the pool for each labeled row.
+        ramp: the share of the round in which r(t) rises to 1.
+    """
+
+    weight: float = 50.0
+
+    teacher = True
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        """Return the loss."""
+        assert teacher is not None
+        with torch.no_grad():
+            q = self.probabilities(self.logits(teacher, self.weak(batch, "second"), batch))
+        return self.agreement(batch, self.logits(network, self.weak(batch, "first"), batch), q)
