@@ -55,7 +55,7 @@ def samples(pictures: bool) -> np.ndarray:
 
 
 def training_set(task: Task = "single", selected: bool = False, pictures: bool = False) -> TrainingSet:
-    """Four labels; if asked, a selected positive in row 5 and selected negatives in row 6 and, all of them, in row 7."""
+    """Four labels; if asked, a selected positive in row 5, a negative in row 6, and all as negatives in row 7."""
     x = samples(pictures)
     y = np.arange(LABELED) % CLASSES
     several = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
@@ -381,7 +381,7 @@ def test_a_killed_run_goes_on_with_its_teacher_and_its_averages(name: str, tmp_p
 def test_a_classifier_learns_from_the_pool_by_each_method(name: str, max_rounds: int) -> None:
     generator = np.random.default_rng(0)
     y = np.arange(300) % 3
-    x = (generator.normal(size=(300, 4)) + 2.0 * np.eye(4)[y]).astype(np.float32)
+    x = (generator.normal(size=(300, 4)) + 4.0 * np.eye(4)[y]).astype(np.float32)
     labels = np.where(np.arange(300) < 12, y, -1)
     classifier = sl.UPSClassifier(method=name, max_rounds=max_rounds, hidden=(32,), random_state=0).fit(x, labels)
     assert (classifier.predict(x) == y).mean() > 0.85
