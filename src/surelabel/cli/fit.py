@@ -105,9 +105,9 @@ def command(
     unlabeled: str | None = _data("A label that means unlabeled, beside the empty cell.", metavar="VALUE"),
     test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
     validation: str | None = _data("The share of the labels to hold out, or a labeled file.", metavar="SHARE or FILE"),
-    tau_p: float | None = _select("Least confidence of a positive label.", default="0.7, several labels: 0.5"),
+    tau_p: float | None = _select("Least confidence of a positive label.", default=options.usual("tau_p")),
     tau_n: float | None = _select("Largest confidence of a negative label.", default=_DEFAULTS.tau_n),
-    kappa_p: float | None = _select("Largest uncertainty of a positive label.", default="0.1, several labels: 0.05"),
+    kappa_p: float | None = _select("Largest uncertainty of a positive label.", default=options.usual("kappa_p")),
     kappa_n: float | None = _select("Largest uncertainty of a negative label.", default=_DEFAULTS.kappa_n),
     gamma: float | None = _select(
         "Several labels: from which probability on a class counts as present.", default=_DEFAULTS.gamma
@@ -120,9 +120,11 @@ def command(
         "As many positives of each class, or in the labels' shares.", default="none"
     ),
     balance_rounds: int | None = _select(
-        "How many of the first rounds are balanced.", default="10, above 20 classes: 0, several labels: 1"
+        "How many of the first rounds are balanced.", default="10; above 20 classes: 0; several labels: 1"
     ),
-    rounds: int | None = _select("How many rounds follow the supervised one at most.", default="5, several labels: 1"),
+    rounds: int | None = _select(
+        "How many rounds follow the supervised one at most.", default=options.usual("max_rounds")
+    ),
     max_minutes: float | None = _select(
         "No round starts after this many minutes; where cross-validation follows, after half of them, and no fold that "
         "would not end in time."
@@ -142,7 +144,7 @@ def command(
     backbone: list[str] | None = _model(
         "A frozen network whose features, computed once, stand for the pictures, or for a table's texts: timm:NAME, "
         "torchvision:NAME, transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the "
-        "uncertainty.",
+        "uncertainty. Pictures by backbones have the defaults of tables.",
         metavar="NAME",
     ),
     pretrained: list[str] | None = _model(
@@ -161,10 +163,12 @@ def command(
     hidden: str | None = _model(
         "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))
     ),
-    dropout: float | None = _model("Dropout rate after each hidden layer.", default=_DEFAULTS.dropout),
+    dropout: float | None = _model("Dropout rate after each hidden layer.", default=options.usual("dropout")),
     noise: float | None = _model("Noise on the features in training; 1: as rows differ.", default=_DEFAULTS.noise),
-    epochs: int | None = _model("Passes over a round's labels and positives, at least.", default=_DEFAULTS.epochs),
-    learning_rate: float | None = _model("The initial learning rate.", default=_DEFAULTS.learning_rate),
+    epochs: int | None = _model(
+        "Passes over a round's labels and positives, at least.", default=options.usual("epochs")
+    ),
+    learning_rate: float | None = _model("The initial learning rate.", default=options.usual("learning_rate")),
     passes: int | None = _model(
         "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
     ),
