@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_support import Command
+from cli_support import QUICK, Command
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
@@ -114,6 +114,23 @@ def test_the_commands_about_trust_run(own_folder: Path, command: Command) -> Non
         assert result.code == 0, result.err
     assert RunFolder.open("runs/flowers").comparison().num_folds == 5
     assert RunFolder.open("runs/checked").comparison().promise is not None
+
+
+def test_the_commands_for_arrays_run(own_folder: Path, command: Command) -> None:
+    text = (ROOT / "docs" / "data.md").read_text()
+    commands = "".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)).splitlines()
+    y = np.arange(40) % 2
+    x = np.random.default_rng(0).normal(size=(40, 3)) + 4 * y[:, None]
+    some = np.where(np.arange(40) < 8, y, -1)
+    np.savez("a.npz", x=x, y=some)
+    np.savez("new.npz", x=x)
+    np.save("x.npy", x)
+    np.save("y.npy", some)
+    assert [line.split()[:2] for line in commands] == [["surelabel", name] for name in ("fit", "predict", "fit")]
+    for line in commands:
+        words = line.split()[1:]
+        result = command(*words, *(QUICK if words[0] == "fit" else ()))
+        assert result.code == 0, result.err
 
 
 def test_the_labels_that_a_promise_takes_are_as_many_as_the_document_says() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticSerializationError
 
-from surelabel.base.defaults import FitDefaults
+from surelabel.base.defaults import BY_LABELS, FitDefaults
 from surelabel.base.settings import Seed, Settings
 from surelabel.base.trust import Reference
 from surelabel.core.labels import Task
@@ -123,7 +123,7 @@ class FitSettings(FitDefaults):
 
     def config(self, task: Task, num_classes: int, seed: int) -> UPSConfig:
         """Return how labels are selected and when the rounds end."""
-        values = self._values(UPSConfig, task, tau_p=(0.7, 0.5), kappa_p=(0.1, 0.05), max_rounds=(5, 1))
+        values = self._values(UPSConfig, task, **BY_LABELS)
         return UPSConfig(**values, task=task, num_classes=num_classes, seed=seed)
 
     def training(self, task: Task) -> TrainingSettings:

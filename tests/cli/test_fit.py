@@ -10,12 +10,18 @@ import pytest
 from cli_support import LOGISTIC, QUICK, blobs, write_blobs
 
 from surelabel import UPSClassifier
+from surelabel.base.defaults import KIND_DEFAULTS
 from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
-from surelabel.data.run_data import TableData
+from surelabel.data.columns import TextColumn
+from surelabel.data.run_data import RunData, TableData
 from surelabel.data.tables import write_table
+from surelabel.kinds import KINDS
+from surelabel.kinds.backbones import BackboneSettings
+from surelabel.kinds.folder import FolderData
 from surelabel.learners.sklearn import SklearnLearner
 from surelabel.runs import RunFolder
+from surelabel.settings import RunSettings
 
 FOREST = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
 
@@ -128,7 +134,7 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
     learner, config = settings.network, settings.config
     parameters = UPSClassifier().get_params(deep=False)
     by_task = {"single": (0.7, 0.1, 5), "multi": (0.5, 0.05, 1)}[task]
-    assert (config.tau_p, config.kappa_p, config.max_rounds) == by_task  # as `fit --help` says
+    assert (config.tau_p, config.kappa_p, config.max_rounds) == by_task
     for name in ("tau_n", "kappa_n", "gamma", "negatives", "balance", "balance_rounds", "balance_floor", "tolerance"):
         assert getattr(config, name) == parameters[name], name
     for name in ("hidden", "dropout", "noise", "passes", "temperature", "negative_weight", "device"):
@@ -136,6 +142,42 @@ def test_without_options_the_settings_are_those_of_the_estimator(task):
     for name in ("optimizer", "learning_rate", "weight_decay", "batch_size", "epochs", "min_steps"):
         assert getattr(learner.training, name) == parameters[name], name
     assert learner.training == UPSClassifier().settings().training(task)
+
+
+def settings_of(kind: str, task: str) -> RunSettings:
+    """What `fit` would train with if no option but the data, and a backbone where the kind says so, was given."""
+    x, y = np.zeros((4, 2), dtype=np.float32), np.array([0, 1, 0, 1])
+    learned = {"columns": (TextColumn(name="text", width=2),)} if "texts" in kind else {}
+    loaded = RunData(labeled=(x, y), unlabeled=x, classes=["a", "b"], learned=learned)
+    if kind in KINDS:
+        return run_settings({}, FolderData(path="files", of=kind), task, 2)
+    given = {"backbone": ["nets.py:make"]} if "backbones" in kind else {}
+    if kind == "pictures by backbones":
+        backbone = BackboneSettings(reference="nets.py:make")
+        return run_settings(given, FolderData(path="files", of="pictures", backbones=[backbone]), task, 2, loaded)
+    return run_settings(given, TableData(path="d.csv"), task, 2, loaded)
+
+
+@pytest.mark.parametrize(("task", "labels"), [("single", "one label"), ("multi", "several labels")])
+@pytest.mark.parametrize("kind", ["tables", "pictures by backbones", *KIND_DEFAULTS])
+def test_help_says_the_defaults_of_each_kind_of_data(command, kind, task, labels):
+    text = " ".join(command("fit", "--help").out.replace("│", " ").split())
+    settings = settings_of(kind, task)
+    training, config = settings.network.training, settings.config
+    used = {
+        "tau-p": config.tau_p,
+        "kappa-p": config.kappa_p,
+        "rounds": config.max_rounds,
+        "dropout": settings.network.dropout,
+        "epochs": training.epochs,
+        "learning-rate": training.learning_rate,
+    }
+    for option, value in used.items():
+        default, *others = re.search(rf" --{option} .*?\[default: (.*?)\]", text)[1].split("; ")
+        said = {
+            name: number for names, _, number in (one.partition(": ") for one in others) for name in names.split(", ")
+        }
+        assert value == float(said.get(labels, said.get(kind, default))), option
 
 
 def test_every_option_changes_a_setting():

@@ -10,7 +10,8 @@ from small_runs import small_settings
 
 from surelabel.core.metrics import share_interval
 from surelabel.data.pool import Entries, PoolLabels
-from surelabel.data.run_data import RunData, group_keys
+from surelabel.data.run_data import RunData
+from surelabel.data.splits import group_keys
 from surelabel.errors import DamagedFileError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings

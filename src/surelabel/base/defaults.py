@@ -1,8 +1,8 @@
 """The parameters of a fit and their defaults, for `UPSClassifier` and `surelabel fit` alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 MAX_COPIES, PREDICT_BATCH_SIZE = 4, 4096
 """Of an ensemble of scikit-learn classifiers."""
@@ -12,8 +12,9 @@ MAX_COPIES, PREDICT_BATCH_SIZE = 4, 4096
 class FitDefaults:
     """The arguments of `UPSClassifier` that are plain values, which describes them.
 
-    None where the default follows from the kind of labels: `surelabel.settings.FitSettings` says which it is. The
-    settings and classes of the rooms above take their defaults from here, unless they have the paper's.
+    None where the default follows from the kind of labels: `BY_LABELS` has most of them, and
+    `surelabel.settings.FitSettings` says which it is. The settings and classes of the rooms above take their defaults
+    from here, unless they have the paper's.
 
     >>> FitDefaults().tau_n, FitDefaults(tau_n=0.1).tau_n
     (0.05, 0.1)
@@ -46,3 +47,35 @@ class FitDefaults:
     epochs: int = 20
     min_steps: int = 200
     device: str | None = None
+
+
+BY_LABELS: Mapping[str, tuple[Any, Any]] = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
+"""Defaults that follow from the kind of labels: with one label a sample, and with several."""
+
+_PICTURES: Mapping[str, Any] = {
+    "learning_rate": 0.003,
+    "batch_size": 64,
+    "min_steps": 400,
+    "epochs": 20,
+    "dropout": 0.3,
+    "labeled_batch_size": 32,
+    "tau_p": 0.5,
+    "kappa_p": 0.3,
+    "max_rounds": 3,
+}
+KIND_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "pictures": _PICTURES,
+    "sounds": {**_PICTURES, "epochs": 50, "max_rounds": 1},
+    "video": {
+        "learning_rate": 0.003,
+        "batch_size": 16,
+        "min_steps": 150,
+        "epochs": 10,
+        "dropout": 0.3,
+        "kappa_p": 0.2,
+        "max_rounds": 3,
+    },
+    "texts": {"learning_rate": 0.002},
+    "texts by backbones": {"learning_rate": 0.0005, "labeled_batch_size": 32},
+}
+"""What suits a kind of data better than the defaults for tables; here, so that `surelabel fit --help` can show it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from surelabel.base.defaults import BY_LABELS, KIND_DEFAULTS, FitDefaults
 from surelabel.cli._errors import WrongUse
 from surelabel.errors import DataError
 
@@ -46,6 +47,20 @@ def option(text: str, *flags: str, value: Any = None, default: object = None, **
     if shown is not None:
         text = f"{text} [dim]\\[default: {shown}][/dim]"
     return typer.Option(value, *flags, help=text, show_default=False, **more)
+
+
+def usual(setting: str) -> str:
+    """Return a default that depends on the kind of the data or of the labels, as `--help` shows it.
+
+    >>> usual("max_rounds")
+    '5; pictures, video: 3; sounds: 1; several labels: 1'
+    """
+    default, several = BY_LABELS.get(setting, (getattr(FitDefaults, setting),) * 2)
+    kinds: dict[Any, list[str]] = {}
+    for kind, values in KIND_DEFAULTS.items():
+        kinds.setdefault(values.get(setting, default), []).append(kind)
+    others = [f"{', '.join(names)}: {value}" for value, names in kinds.items() if value != default]
+    return "; ".join([str(default), *others, *([f"several labels: {several}"] if several != default else [])])
 
 
 RUN: Any = typer.Argument(metavar="RUN", help="A run's folder.", show_default=False)

@@ -1,4 +1,4 @@
-"""`surelabel export`: the run's last model as a file that other programs run, tried before it is written."""
+"""`surelabel export`: the model that a run keeps as a file that other programs run, tried before it is written."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def command(
     trust_code: bool = options.TRUST_CODE,
     force: bool = options.option("Replace the output files if they are there.", "--force", value=False),
 ) -> None:
-    """Write the last model to a file for other programs, with its preprocessing inside.
+    """Write the model that the run keeps to a file for other programs, with its preprocessing inside.
 
     It takes samples as the run stores them, a batch of any size, and gives the
     probability of each class. Normalization is inside; how files are read, the

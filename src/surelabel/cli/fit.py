@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from surelabel.base.defaults import FitDefaults
-from surelabel.base.text import listed
 from surelabel.cli import _options as options
-from surelabel.cli._console import say, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._found import check_data, tell_found
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.cli._sources import backbones, kind_name, packed_reference, table_reference
-from surelabel.errors import DataError
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
@@ -44,8 +41,6 @@ KIND_NAMES = ("pictures", "sounds", "video")
 TABLE_KINDS = ("tables", "texts")
 """What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
-_SEPARATORS = ("|", ";")
-"""What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
 _OF_NETWORKS = "model backbone pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
 _WITHOUT_EFFECT = {
     "estimator": _OF_NETWORKS.split(),
@@ -105,9 +100,9 @@ def command(
     unlabeled: str | None = _data("A label that means unlabeled, beside the empty cell.", metavar="VALUE"),
     test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
     validation: str | None = _data("The share of the labels to hold out, or a labeled file.", metavar="SHARE or FILE"),
-    tau_p: float | None = _select("Least confidence of a positive label.", default="0.7, several labels: 0.5"),
+    tau_p: float | None = _select("Least confidence of a positive label.", default=options.usual("tau_p")),
     tau_n: float | None = _select("Largest confidence of a negative label.", default=_DEFAULTS.tau_n),
-    kappa_p: float | None = _select("Largest uncertainty of a positive label.", default="0.1, several labels: 0.05"),
+    kappa_p: float | None = _select("Largest uncertainty of a positive label.", default=options.usual("kappa_p")),
     kappa_n: float | None = _select("Largest uncertainty of a negative label.", default=_DEFAULTS.kappa_n),
     gamma: float | None = _select(
         "Several labels: from which probability on a class counts as present.", default=_DEFAULTS.gamma
@@ -120,9 +115,11 @@ def command(
         "As many positives of each class, or in the labels' shares.", default="none"
     ),
     balance_rounds: int | None = _select(
-        "How many of the first rounds are balanced.", default="10, above 20 classes: 0, several labels: 1"
+        "How many of the first rounds are balanced.", default="10; above 20 classes: 0; several labels: 1"
     ),
-    rounds: int | None = _select("How many rounds follow the supervised one at most.", default="5, several labels: 1"),
+    rounds: int | None = _select(
+        "How many rounds follow the supervised one at most.", default=options.usual("max_rounds")
+    ),
     max_minutes: float | None = _select(
         "No round starts after this many minutes; where cross-validation follows, after half of them, and no fold that "
         "would not end in time."
@@ -142,7 +139,7 @@ def command(
     backbone: list[str] | None = _model(
         "A frozen network whose features, computed once, stand for the pictures, or for a table's texts: timm:NAME, "
         "torchvision:NAME, transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the "
-        "uncertainty.",
+        "uncertainty. Pictures by backbones have the defaults of tables.",
         metavar="NAME",
     ),
     pretrained: list[str] | None = _model(
@@ -163,10 +160,12 @@ def command(
     hidden: str | None = _model(
         "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))
     ),
-    dropout: float | None = _model("Dropout rate after each hidden layer.", default=_DEFAULTS.dropout),
+    dropout: float | None = _model("Dropout rate after each hidden layer.", default=options.usual("dropout")),
     noise: float | None = _model("Noise on the features in training; 1: as rows differ.", default=_DEFAULTS.noise),
-    epochs: int | None = _model("Passes over a round's labels and positives, at least.", default=_DEFAULTS.epochs),
-    learning_rate: float | None = _model("The initial learning rate.", default=_DEFAULTS.learning_rate),
+    epochs: int | None = _model(
+        "Passes over a round's labels and positives, at least.", default=options.usual("epochs")
+    ),
+    learning_rate: float | None = _model("The initial learning rate.", default=options.usual("learning_rate")),
     passes: int | None = _model(
         "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
     ),
@@ -333,95 +332,3 @@ def run_settings(
         )
         settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
         return settings.limited(None, given.get("max_minutes"))
-
-
-def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -> None:
-    """Print what was found: how many samples and labels there are, and of which classes."""
-    import numpy as np
-
-    codes, pool = loaded.labeled[1], loaded.unlabeled
-    counts = np.bincount(codes, minlength=len(loaded.classes)) if codes.ndim == 1 else (codes == 1).sum(axis=0)
-    kind = getattr(data, "of", "rows")
-    parts = [f"{len(codes):,} labeled", f"{0 if pool is None else len(pool):,} unlabeled"]
-    parts += [f"{len(part[1]):,} for {name}" for name in ("validation", "test") if (part := getattr(loaded, name))]
-    say(f"Found {kind} in {data.path}: {', '.join(parts)}.")
-    shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
-    more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
-    say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
-    if kind == "rows" and (loaded.feature_names or loaded.learned.get("columns")):
-        from surelabel.kinds.tables import described
-
-        for line in described(loaded.feature_names or (), loaded.learned):
-            say(line)
-    features = [f"{one.width} by {one.name}" for one in loaded.learned.get("backbones", ())]
-    if features:
-        say(f"Features: {', '.join(features)}.")
-
-
-def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
-    """Refuse labels, classes and pools that nothing can be learned from, by the file's own names; warn of others."""
-    from surelabel.data.encoding import measurement
-    from surelabel.data.packed import is_packed
-
-    single, codes = data.task == "single", data.labeled[1]
-    where = f"{'Folder' if path.is_dir() else 'File'} '{path}'"
-    if single and "gamma" in given:
-        raise WrongUse("--gamma has no effect: the table has one label a sample; leave it out.")
-    if single and len(data.classes) < 2:
-        raise DataError(f"{where} has the class {data.classes[0]!r} alone; label some rows of another class.")
-    missing = _without_label(data, codes)
-    if missing:
-        raise DataError(f"{where} has no labeled row left for class {missing[0]!r}; label some, or leave it out.")
-    value = measurement(data.classes) if single or "separator" in given else None
-    if value is not None:
-        remedy = "sort them into ranges, or write them as words if each is a class"
-        raise DataError(f"{where}: labels such as {value:g} measure something and name no class; {remedy}.")
-    if data.unlabeled is None and (codes >= 0).all():
-        remedy = "leave some label cells empty, or say with --unlabeled which label means unlabeled"
-        if is_packed(path):
-            remedy = "add pictures without a label: an empty label, or no .cls file"
-        elif path.is_dir():
-            remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
-        raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
-    if "max_label_error" in given and data.validation is not None:
-        known = data.validation[1].reshape(len(data.validation[1]), -1) >= 0
-        if not known.all(axis=1).any():
-            remedy = "fill in what is unknown, or leave --max-label-error out"
-            raise DataError(f"{where}: no validation sample has all of its labels, so none can be judged; {remedy}.")
-    for text in doubts(data, given):
-        warn(text)
-
-
-def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings about data that may mean something else than was read."""
-    from surelabel.data.encoding import MARKS, look_alikes, nearly_unique, one_sided
-    from surelabel.data.source import as_source
-
-    single, codes, separator = data.task == "single", data.labeled[1], given.get("separator")
-    if single:
-        yield from look_alikes(data.classes)
-        yield from filter(None, [nearly_unique(len(data.classes), len(codes))])
-        unjudged = [] if data.validation is None else _without_label(data, data.validation[1])
-        if unjudged:
-            yield f"the validation set has no label of {listed(unjudged)}; label more of them, or raise --validation."
-    for name in [name for name in data.classes if name.lower() in MARKS][:1]:
-        yield f"{name!r} is a class; if it means unlabeled, say --unlabeled {name}."
-    for name, text in [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name][:1]:
-        yield f"{name!r} is a class; if it means several, say --separator {text!r}."
-    # A row may be known in part: what has a question mark stands in its cell too.
-    if separator is not None and (codes != 0).sum(axis=1).max() < 2:
-        yield f"no row has two labels; if {separator!r} does not part them, correct --separator."
-    if not single:
-        yield from one_sided(codes, data.classes)
-    shape = as_source("labeled", data.labeled[0]).sample_shape
-    if len(shape) > 1 and not ({"model", "estimator"} & set(given) or "reading" in data.learned):
-        remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
-        yield f"samples of shape {shape} are taken as rows of {math.prod(shape)} numbers; {remedy}."
-
-
-def _without_label(data: "RunData", codes: Any) -> list[str]:
-    """Return the classes about which no label says anything."""
-    import numpy as np
-
-    known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
-    return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]

@@ -25,9 +25,8 @@ from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
 from surelabel.data._values import LabelMarks, stated
 from surelabel.data.columns import AnyColumn
-from surelabel.data.draws import draw, sample_keys
 from surelabel.data.source import Index, Source
-from surelabel.data.splits import Split
+from surelabel.data.splits import has_label, split_rows
 from surelabel.data.table_encoding import Encoder, LearnedTable, TableEncoder, learn_table
 from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
@@ -340,64 +339,6 @@ def class_codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
 def _named(table: Table, y: npt.NDArray[Any]) -> set[str]:
     labels = set(y.tolist()) - {None}
     return set().union(*map(stated, labels)) if table.several else labels
-
-
-def has_label(codes: Codes) -> npt.NDArray[np.bool_]:
-    """Return which rows have a label, or part of one, (N,)."""
-    return np.asarray((codes >= 0).reshape(len(codes), -1).any(axis=1))
-
-
-def split_rows(
-    where: str, ids: npt.NDArray[Any], codes: Codes, share: float, seed: int, groups: npt.NDArray[Any] | None = None
-) -> Split:
-    """Return the rows that are labeled, held out and pool; the share is held out by a hash of (seed, id).
-
-    Of each class alike, and one of each stays labeled. With groups, whole groups are held out by a hash of
-    (seed, group), and unlabeled rows of these groups are in no part.
-
-    Args:
-        where: what an error calls the data.
-        ids: the rows' names, (N,).
-        codes: class indices, or 0, 1 and -1 of each class; -1: unlabeled.
-        share: of the labeled rows, held out.
-        seed: draws them.
-        groups: which rows belong together, (N,); None stands for a group of its own.
-    """
-    labeled, pool = np.flatnonzero(has_label(codes)), np.flatnonzero(~has_label(codes))
-    if not len(labeled):
-        raise DataError(f"{where} has no labeled row; fill in the label of some rows of each class.")
-    if not share:
-        return Split(labeled, labeled[:0], pool)
-    keys = sample_keys(ids) if groups is None else group_keys(groups)
-    of_class = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
-    _, of_class = np.unique(of_class, return_inverse=True)
-    left = np.bincount(of_class)
-    wanted = np.minimum(np.round(share * left), left - 1)
-    held_out = np.zeros(len(labeled), dtype=bool)
-    drawn = draw(seed, "validation", keys[labeled])
-    order = np.argsort(drawn, kind="stable")
-    for members in np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1):
-        counts = np.bincount(of_class[members], minlength=len(left))
-        # A group is held out while one of its classes has too few, and each class keeps a labeled row.
-        if (wanted[counts > 0] > 0).any() and (left - counts > 0).all():
-            held_out[members] = True
-            wanted, left = wanted - counts, left - counts
-    if not held_out.any():
-        problem = f"a validation share of {share} of {len(labeled)} labeled rows is no row of any class"
-        raise DataError(f"{where}: {problem}; raise the share or label more rows.")
-    validation = labeled[held_out]
-    return Split(labeled[~held_out], validation, pool[~np.isin(keys[pool], keys[validation])])
-
-
-def group_keys(groups: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return a key for each row that rows of one group share, (N,); a row without a group has one of its own.
-
-    >>> keys = group_keys(np.array(["ann", "bob", "ann", None, None], dtype=object))
-    >>> keys[0] == keys[2], len(np.unique(keys))
-    (np.True_, 4)
-    """
-    alone = [f"row {row}" if name is None or name == "" else f"group {name}" for row, name in enumerate(groups)]
-    return sample_keys(np.array(alone, dtype=object))
 
 
 def _part(table: Table, codes: Codes, rows: Index) -> tuple[Source, Codes]:

@@ -20,8 +20,9 @@ from surelabel.base.trust import Reference
 from surelabel.data._values import LabelMarks
 from surelabel.data.decoding import DecodeSettings, OnError, decode_files
 from surelabel.data.images import data_folder
-from surelabel.data.run_data import Codes, RunData, class_codes, class_names, group_keys, has_label, split_rows
+from surelabel.data.run_data import Codes, RunData, class_codes, class_names
 from surelabel.data.source import Source, Subset
+from surelabel.data.splits import group_keys, has_label, split_rows
 from surelabel.data.tables import Table, content_hash, read_labels
 from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds import KINDS

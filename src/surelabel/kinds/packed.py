@@ -22,8 +22,9 @@ from surelabel.data.decoding import MappedSource, OnError, tell
 from surelabel.data.images import VARIABLE, data_folder
 from surelabel.data.packed import PackedPictures, expanded, open_packed
 from surelabel.data.pictures import PictureSettings, decode_picture
-from surelabel.data.run_data import RunData, class_codes, class_names, split_rows
+from surelabel.data.run_data import RunData, class_codes, class_names
 from surelabel.data.source import Source, Subset
+from surelabel.data.splits import split_rows
 from surelabel.data.tables import Table
 from surelabel.errors import DataError
 from surelabel.kinds.backbones import BackboneSettings, PictureInput

@@ -1,12 +1,13 @@
 """Pictures: JPEG, PNG and others, as squares of one size, and a convolutional network."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.defaults import KIND_DEFAULTS
 from surelabel.data.pictures import PictureSettings, picture_size
 from surelabel.data.source import Source
 from surelabel.errors import DataError
@@ -22,17 +23,7 @@ class Pictures(Kind):
 
     name = "pictures"
     endings = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 0.003,
-        "batch_size": 64,
-        "min_steps": 400,
-        "epochs": 20,
-        "dropout": 0.3,
-        "labeled_batch_size": 32,
-        "tau_p": 0.5,
-        "kappa_p": 0.3,
-        "max_rounds": 3,
-    }
+    defaults = KIND_DEFAULTS[name]
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> PictureSettings:

@@ -1,18 +1,17 @@
 """Sounds: WAV and FLAC, as log-mel spectrograms of one size, and a convolutional network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.defaults import KIND_DEFAULTS
 from surelabel.data.sound_files import SoundHeader, sound_header
 from surelabel.data.sounds import SoundSettings
 from surelabel.data.source import Source
 from surelabel.errors import DataError
 from surelabel.kinds.kind import Kind, Network, channel_statistics
-from surelabel.kinds.pictures import Pictures
 
 MELS = 40
 FRAMES = 8, 64
@@ -33,7 +32,7 @@ class Sounds(Kind):
 
     name = "sounds"
     endings = (".wav", ".flac")
-    defaults: ClassVar[Mapping[str, Any]] = {**Pictures.defaults, "epochs": 50, "max_rounds": 1}
+    defaults = KIND_DEFAULTS[name]
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> SoundSettings:

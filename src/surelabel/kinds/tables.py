@@ -6,24 +6,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from surelabel.base.defaults import KIND_DEFAULTS
 from surelabel.base.text import shown
 from surelabel.core.labels import Task
 from surelabel.data.columns import AnyColumn, Column, TextColumn
 from surelabel.data.table_encoding import blocks
 from surelabel.kinds.kind import for_task
 
-TEXT_DEFAULTS: Mapping[str, Any] = {"learning_rate": 0.002}
-"""Values of `surelabel.base.defaults.FitDefaults` that suit texts better than those for tables; see docs/texts.md."""
-FEATURE_DEFAULTS: Mapping[str, Any] = {"learning_rate": 0.0005, "labeled_batch_size": 32}
-"""Those that suit texts by backbones; see docs/backbones.md."""
 _SHOWN = 8
 
 
 def defaults_for(columns: Sequence[AnyColumn], task: Task, *, of_backbones: bool) -> Mapping[str, Any]:
-    """Return what suits a table: that for texts where a column is one, by backbones or not."""
+    """Return what suits a table: that for texts where a column is one, see docs/texts.md and docs/backbones.md."""
     if not any(isinstance(column, TextColumn) for column in columns):
         return {}
-    return for_task(FEATURE_DEFAULTS, task) if of_backbones else TEXT_DEFAULTS
+    return for_task(KIND_DEFAULTS["texts by backbones" if of_backbones else "texts"], task)
 
 
 def linear_for(columns: Sequence[AnyColumn]) -> str:

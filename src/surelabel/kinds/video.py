@@ -1,10 +1,10 @@
 """Video: what FFmpeg reads, as a few stretches of small frames, and a small 3-D network that a CPU can bear."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.defaults import KIND_DEFAULTS
 from surelabel.data.source import Source
 from surelabel.data.video import ClipSettings, import_av
 from surelabel.kinds.kind import Kind, Network, channel_statistics
@@ -20,15 +20,7 @@ class Video(Kind):
 
     name = "video"
     endings = (".mp4", ".avi", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv")
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "learning_rate": 0.003,
-        "batch_size": 16,
-        "min_steps": 150,
-        "epochs": 10,
-        "dropout": 0.3,
-        "kappa_p": 0.2,
-        "max_rounds": 3,
-    }
+    defaults = KIND_DEFAULTS[name]
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> ClipSettings:

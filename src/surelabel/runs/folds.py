@@ -19,9 +19,9 @@ from surelabel.core import thresholds
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, join, label_chunk
-from surelabel.data.run_data import RunData, group_keys
+from surelabel.data.run_data import RunData
 from surelabel.data.source import Concatenation, Index, Source, Subset, as_source
-from surelabel.data.splits import LabeledKFold
+from surelabel.data.splits import LabeledKFold, group_keys
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.errors import NotStochasticError
 from surelabel.loop import rounds
