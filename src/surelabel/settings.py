@@ -144,6 +144,7 @@ class FitSettings(FitDefaults):
             named: other settings, such as those of a network of your own, `model="nets.py:make"`.
         """
         values = self._values(TorchLearnerSettings, task) | named
+        values["method_parameters"] = self.method_parameters or {}
         training = self.training(task)
         if suits is not None:
             strong = suits.augment if suits.strong is None else suits.strong

@@ -38,6 +38,7 @@ class FitDefaults:
     dropout: float = 0.5
     noise: float = 0.5
     method: str = "ups"
+    method_parameters: Mapping[str, bool | int | float | str | None] | None = None
     negative_weight: float = 1.0
     optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: float = 0.01

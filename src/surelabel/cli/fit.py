@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,10 @@ KIND_NAMES = ("pictures", "sounds", "video")
 TABLE_KINDS = ("tables", "texts")
 """What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
-_OF_NETWORKS = "model backbone pretrained method hidden dropout noise epochs learning_rate device checkpoint_minutes"
+_OF_NETWORKS = (
+    "model backbone pretrained method method_parameter hidden dropout noise epochs learning_rate device "
+    "checkpoint_minutes"
+)
 _WITHOUT_EFFECT = {
     "estimator": _OF_NETWORKS.split(),
     "model": ["hidden", "dropout", "noise"],
@@ -156,6 +160,9 @@ def command(
         "How a network learns within a round: ups, pi-model, mean-teacher, ict, mixmatch, fixmatch, flexmatch, "
         "freematch or softmatch; FILE.py:CLASS names one of yours.",
         default=_DEFAULTS.method,
+    ),
+    method_parameter: list[str] | None = _model(
+        "A parameter of the method, such as threshold=0.9 for fixmatch; may be repeated.", metavar="NAME=VALUE"
     ),
     hidden: str | None = _model(
         "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))
@@ -307,6 +314,7 @@ def run_settings(
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:
         values["hidden"] = tuple(given["hidden"].split(","))
+    values["method_parameters"] = dict(map(_parameter, given.get("method_parameter", ())))
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
@@ -332,3 +340,14 @@ def run_settings(
         )
         settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
         return settings.limited(None, given.get("max_minutes"))
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE; a value is a number, true, false, null, or else a word."""
+    name, given, value = text.partition("=")
+    if not (name and given):
+        raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

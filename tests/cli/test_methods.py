@@ -1,0 +1,87 @@
+"""`surelabel fit --method`: each method on tables, pictures and sounds, in rounds and without, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_support import write_blobs
+from folder_support import QUICK, write_folder, write_sound
+
+from surelabel.data.tables import write_table
+from surelabel.kinds import KINDS
+from surelabel.learners.settings import METHODS
+from surelabel.runs import RunFolder
+
+NAMES = [name for name in METHODS if name != "ups"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))
+    for kind in KINDS.values():
+        monkeypatch.setattr(type(kind), "defaults", {**kind.defaults, "min_steps": 2, "batch_size": 8})
+    write_blobs(Path("pets.csv"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_learned_by_each_method(command, name):
+    options = ("--label", "pet", "--id", "id", "--validation", "0.5", *QUICK)
+    result = command("fit", "pets.csv", *options, "--out", "run", "--method", name)
+    assert (result.code, result.err) == (0, "")
+    run = RunFolder.open(Path("run"))
+    assert run.settings.network.method == name
+    assert run.settings.network.training.ema_decay == 0.99
+    assert run.records()[-1].round == 1
+    assert run.records()[-1].validation_score > 0.7
+    for asked in (("predict", "run", "pets.csv"), ("label", "run", "pets.csv", "--out", "labels.csv")):
+        assert command(*asked).code == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_are_learned_by_each_method_with_strong_views(command, name):
+    write_folder(Path("photos"))
+    result = command("fit", "photos", "--out", "run", "--method", name, *QUICK)
+    assert (result.code, result.err) == (0, "")
+    augment = RunFolder.open(Path("run")).settings.network.training.augment
+    assert (augment.operations, augment.hole) == (2, 6)
+
+
+@pytest.mark.parametrize("name", ["mixmatch", "freematch"])
+def test_sounds_too_and_without_rounds(command, name):
+    write_folder(Path("sounds"), write_sound, ".wav")
+    result = command("fit", "sounds", "--out", "run", "--method", name, *QUICK, "--rounds", "0")
+    assert (result.code, result.err) == (0, "")
+    run = RunFolder.open(Path("run"))
+    assert run.settings.network.training.augment.mask_rows > 0
+    assert len(run.records()) == 1
+
+
+def test_a_method_has_parameters(command):
+    options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run", "--method", "fixmatch", *QUICK)
+    assert command(*options, "--method-parameter", "threshold=0.9", "--method-parameter", "ratio=2").code == 0
+    assert RunFolder.open(Path("run")).settings.network.method_parameters == {"threshold": 0.9, "ratio": 2}
+    for given, message in (
+        ("threshold", "must be NAME=VALUE"),
+        ("thresold=0.9", "thresold"),
+        ("threshold=x", "thresh"),
+    ):
+        result = command(*options[:7], "other", *options[8:], "--method-parameter", given)
+        assert result.code != 0
+        assert message in result.err
+        assert not Path("other").exists()
+
+
+def test_a_method_that_takes_one_label_refuses_several_before_it_begins(command):
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 2, size=(40, 2))
+    x = y + 0.1 * generator.normal(size=(40, 2))
+    columns = {"a": x[:, 0], "b": x[:, 1]}
+    columns |= {name: [str(v) if row < 20 else "" for row, v in enumerate(y[:, i])] for i, name in enumerate("pq")}
+    write_table(Path("two.csv"), columns)
+    asked = ("fit", "two.csv", "--label", "p", "--label", "q", "--out", "run", *QUICK)
+    result = command(*asked, "--method", "fixmatch")
+    assert result.code != 0
+    assert "FixMatch takes one label for each sample, not several" in result.err
+    assert not Path("run").exists()
+    assert command(*asked, "--method", "mean-teacher").code == 0
