@@ -31,6 +31,7 @@ from surelabel.runs import RunFolder
 from surelabel.settings import EMA_DECAY
 
 SEVERAL = "scene, mAP", "emotions, mAP"
+SOUNDS = "spoken digits, others"
 UPS = "round 0"
 MATCHING = "fixmatch", "flexmatch", "freematch", "softmatch"
 PUBLISHED = {"pi-model": 10.0, "mean-teacher": 50.0, "ict": 100.0, "mixmatch": 75.0}
@@ -46,7 +47,7 @@ TRIALS: dict[str, tuple[str, dict[str, Any]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where files and runs are written; what is in it is replaced")
-    parser.add_argument("--datasets", nargs="+", choices=(*DATASETS, *SEVERAL), default=[*DATASETS, *SEVERAL])
+    parser.add_argument("--datasets", nargs="+", choices=(*DATASETS, *SEVERAL, SOUNDS), default=[*DATASETS, *SEVERAL])
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of defaults.csv")
     options = parser.parse_args()

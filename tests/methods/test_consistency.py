@@ -138,7 +138,7 @@ class Reference:
             q = answers(row)
             wanted = self.replaced(row, q) if row in self.pool else q
             terms.append(self.squares(self.p(self.student, first[row]), wanted))
-        return self.labeled(first) + self.method.weight * self.sigmoid_ramp() * torch.stack(terms).mean()
+        return self.labeled(first) + self.method._weight * self.sigmoid_ramp() * torch.stack(terms).mean()
 
     def pi_model(self) -> Tensor:
         second = self.view(False, "second")
@@ -161,7 +161,7 @@ class Reference:
                 else:
                     mine, its = (self.replaced(one, self.p(self.teacher, view[one]).detach()) for one in (row, other))
                     terms.append(self.squares(p, share * mine + (1 - share) * its))
-        weight = self.method.weight * self.sigmoid_ramp()
+        weight = self.method._weight * self.sigmoid_ramp()
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
     def mixmatch(self) -> Tensor:
@@ -190,7 +190,7 @@ class Reference:
                 labeled.append(self.entropy(wanted, p))
             else:
                 unlabeled.append(self.squares(p, wanted))
-        weight = self.method.weight * min(PROGRESS / self.method.ramp, 1)
+        weight = self.method._weight * min(PROGRESS / self.method.ramp, 1)
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
     def matching(self, judged: Callable[[list[Tensor]], list[float]]) -> Tensor:
@@ -210,7 +210,7 @@ class Reference:
             p = self.p(self.student, strong[row])
             terms.append(-share * p[label].log())
             self.taken.append((label, share, p))
-        weight = self.method.weight * self.sigmoid_ramp()
+        weight = self.method._weight * self.sigmoid_ramp()
         return self.labeled(weak) + weight * (torch.stack(terms).mean() + self.fairness())
 
     def fairness(self) -> Tensor:

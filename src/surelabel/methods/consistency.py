@@ -51,7 +51,7 @@ class ConsistencyMethod(Method):
     Args:
         task: "single" or "multi".
         settings: batch sizes, augmentation, label smoothing, memory format.
-        weight: of the part of the loss that needs no labels.
+        weight: of the part of the loss that needs no labels; None: `usual_weights` has it.
         ratio: how many rows of the pool there are for each labeled row, unless `labeled_batch_size` says how many
             labeled rows a batch has; `batch_size` rows come from the pool.
         ramp: the share of the round in which the weight rises from 0; 0: it is the same from the start.
@@ -59,16 +59,23 @@ class ConsistencyMethod(Method):
 
     task: Task
     settings: TrainingSettings
-    weight: float = 1.0
+    weight: float | None = None
     ratio: int = 1
     ramp: float = 0.4
     _weak: Augment | None = field(init=False, compare=False, repr=False)
     _strong: Augment | None = field(init=False, compare=False, repr=False)
 
+    _weight: float = field(init=False, compare=False, repr=False)
+
+    usual_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
+    """For samples that are augmented, as published, and for others, where docs/methods.md tells how it was chosen."""
+
     parts: ClassVar[Sequence[str]] = ("labeled", "unlabeled")
 
     def __post_init__(self) -> None:
-        require_number("weight", self.weight, 0, 1e6)
+        usual = self.usual_weights[self.settings.augment is None]
+        object.__setattr__(self, "_weight", usual if self.weight is None else self.weight)
+        require_number("weight", self._weight, 0, 1e6)
         require_count("ratio", self.ratio, 1, MOST_SAMPLES)
         require_number("ramp", self.ramp, 0, 1)
         augment = self.settings.augment
@@ -157,7 +164,7 @@ class ConsistencyMethod(Method):
     def total(self, batch: Batch, labeled: Tensor, unlabeled: Tensor, *more: Tensor) -> Tensor:
         """Return the loss from its two parts, and note these and `more` values of `parts`."""
         batch.note(labeled, unlabeled, *more)
-        return labeled + self.weight * self.risen(batch.progress) * unlabeled
+        return labeled + self._weight * self.risen(batch.progress) * unlabeled
 
     def risen(self, progress: Tensor) -> Tensor:
         """Return r(t), the share of the weight that counts at this moment of the round."""

@@ -28,12 +28,11 @@ class Matching(ConsistencyMethod):
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
-        weight: w.
+        weight: w; None: 1.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which r(t) rises to 1.
     """
 
-    weight: float = 1.0
     ratio: int = 7
     teacher: bool = field(init=False, default=False)
 
@@ -84,7 +83,7 @@ class FixMatch(Matching):
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
-        weight: w.
+        weight: w; None: 1.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which the weight rises; 0: it is the same from the start.
         threshold: the least confidence of a label.

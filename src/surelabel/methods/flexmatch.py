@@ -27,7 +27,7 @@ class FlexMatch(FixMatch):
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
-        weight: w.
+        weight: w; None: 1.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which the weight rises from 0.
         threshold: the least confidence of a sure answer.

@@ -30,7 +30,7 @@ class FreeMatch(Matching):
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
-        weight: w.
+        weight: w; None: 1.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which the weight rises from 0.
         fairness: f.

@@ -25,13 +25,13 @@ class ICT(ConsistencyMethod):
     Args:
         task: "single" or "multi".
         settings: of the training.
-        weight: w.
+        weight: w; None: 100, and 10 for samples that are not augmented.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which r(t) rises to 1.
         alpha: of the Beta distribution.
     """
 
-    weight: float = 100.0
+    usual_weights = (100.0, 10.0)
     alpha: float = 1.0
 
     teacher = True

@@ -21,12 +21,12 @@ class MeanTeacher(PiModel):
     Args:
         task: "single" or "multi".
         settings: of the training.
-        weight: w.
+        weight: w; None: 50, and 5 for samples that are not augmented.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which r(t) rises to 1.
     """
 
-    weight: float = 50.0
+    usual_weights = (50.0, 5.0)
 
     teacher = True
 

@@ -28,14 +28,14 @@ class MixMatch(ConsistencyMethod):
     Args:
         task: "single" or "multi".
         settings: of the training.
-        weight: w.
+        weight: w; None: 75, and 7.5 for samples that are not augmented.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which r(t) rises to 1.
         alpha: of the Beta distribution.
         temperature: T.
     """
 
-    weight: float = 75.0
+    usual_weights = (75.0, 7.5)
     alpha: float = 0.75
     temperature: float = 0.5
 

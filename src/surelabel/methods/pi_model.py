@@ -21,7 +21,7 @@ class PiModel(ConsistencyMethod):
     Args:
         task: "single" or "multi".
         settings: of the training.
-        weight: w.
+        weight: w; None: 10.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which r(t) rises to 1.
 
@@ -31,7 +31,7 @@ class PiModel(ConsistencyMethod):
         (107, 12800)
     """
 
-    weight: float = 10.0
+    usual_weights = (10.0, 10.0)
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss; both views are in one batch."""

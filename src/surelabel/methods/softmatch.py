@@ -25,7 +25,7 @@ class SoftMatch(Matching):
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
-        weight: w.
+        weight: w; None: 1.
         ratio: rows of the pool for each labeled row.
         ramp: the share of the round in which the weight rises from 0.
         sharpness: n, how many times narrower than the confidences the weights are.
