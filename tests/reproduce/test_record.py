@@ -108,7 +108,8 @@ def test_epochs_and_samples_follow_from_the_training_settings(finished: RunFolde
     assert samples_seen(first, 40, finished) == (32, 1280)
     rows = 40 + second.num_positive
     assert samples_seen(second, 40, finished) == (-(-1280 // rows), 1280)
-    growing = SimpleNamespace(settings=finished.settings.with_training(steps=40, round_growth=1.5))
+    training = finished.settings.with_training(steps=40, round_growth=1.5)
+    growing = SimpleNamespace(settings=training, has_pool=True, pool_table=finished.pool_table)
     assert samples_seen(second, 40, growing) == (-(-1920 // rows), 1920)  # type: ignore[arg-type]
     learner = SklearnLearnerSettings(estimator="sklearn.naive_bayes:GaussianNB")
     other = SimpleNamespace(settings=finished.settings.replace(learner=learner))

@@ -155,7 +155,7 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
         run.check_code()  # these classes say how many networks are trained, and on how many samples
     task, num_positive, num_negative = run.settings.config.task, record.num_positive, record.num_negative_only
     num_unlabeled = 0
-    if record.stop != "no_unlabeled":  # where all are labeled there is no table of a pool
+    if run.has_pool:
         # Multi-label: the table has a row for each class. Partly labeled samples count too.
         num_unlabeled = run.pool_table().num_rows // (len(run.settings.classes) if task == "multi" else 1)
     if record.round == 0:  # in which nothing is selected yet
