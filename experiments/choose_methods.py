@@ -89,7 +89,8 @@ def trials(name: str, folder: Path, seed: int) -> list[dict[str, Any]]:
 
 def show(book: Book) -> None:
     """Print the gain of each trial over the published value, and over round 0, with 95 % intervals."""
-    means = {key: float(np.mean(list(by_seed.values()))) for key, by_seed in book.values().items()}
+    values = book.values() | book.values(METRICS[0])
+    means = {key: float(np.mean(list(by_seed.values()))) for key, by_seed in values.items()}
     for several in (False, True):
         for row, (method, _) in TRIALS.items():
             for base in (UPS, method):

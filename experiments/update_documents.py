@@ -145,6 +145,43 @@ def choice(results: Path) -> str:
     return "\n".join([*head, *lines, "", f"`results/defaults.csv`, commit {origin['commit'][:7]}."])
 
 
+def method_trials(results: Path) -> str:
+    """Return what consistency methods alone gain over round 0 on small tables, and by other weights and ratios."""
+    values, origin = latest("choose methods", results / "defaults.csv")
+    several = [name for name in values if name.endswith("mAP")]
+    single = [name for name in values if name not in several]
+    head = ["trial", "minus round 0", "minus the published value", f"minus round 0, {len(several)} multi-label sets"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in values[single[0]]:
+        if row == "round 0":
+            continue
+        published = row.split(", ")[0]
+        gains = [
+            _gain(values, single, row, "round 0"),
+            "" if row == published else _gain(values, single, row, published),
+            _gain(values, several, row, "round 0") if row in values[several[0]] else "",
+        ]
+        lines.append("| " + " | ".join([row, *gains]) + " |")
+    sets = f"{len(single)} data sets with {num_seeds(values)} seeds"
+    where = f"`results/defaults.csv`, experiment `choose methods`, commit {origin['commit'][:7]}, one CPU core."
+    return "\n".join(
+        [
+            f"Accuracy on test samples in points (multi-label: mAP), mean over {sets} each, with",
+            "95 % intervals over the data sets.",
+            "",
+            *lines,
+            "",
+            where,
+        ]
+    )
+
+
+def _gain(values: Values, datasets: Sequence[str], row: str, base: str) -> str:
+    means = [[float(np.mean(list(values[name][one].values()))) for name in datasets] for one in (row, base)]
+    gain = paired_difference(*means)
+    return f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
+
+
 def newest(path: Path) -> list[dict[str, str]]:
     """Return the rows of the last commit on each device for each model."""
     with path.open(newline="") as file:
@@ -392,6 +429,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "kept-rules": kept_rules,
     "sounds": sounds,
     "table-models": table_models,
+    "method-trials": method_trials,
     "paper-short": paper_short,
     "foreign": foreign,
     "tables": tables,

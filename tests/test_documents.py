@@ -88,7 +88,8 @@ def test_links_inside_the_documents_lead_to_files() -> None:
 
 
 def test_the_method_in_the_documents_learns(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(), flags=re.DOTALL)
+    found = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(), flags=re.DOTALL)
+    (code,) = (one for one in found if "class MeanTeacher" in one)
     (tmp_path / "mine.py").write_text(code)
     training = TrainingSettings(batch_size=8, steps=150, ema_decay=0.9, learning_rate=0.1)
     settings = TorchLearnerSettings(method=f"{tmp_path / 'mine.py'}:MeanTeacher", training=training, device="cpu")
