@@ -127,6 +127,9 @@ class Method(ABC):
     teacher: bool = False
     """Whether the loss uses a teacher: the average of the weights (`ema_decay`), in evaluation mode."""
 
+    own_statistics: bool = False
+    """Whether the teacher's BatchNorm uses its own batches, and keeps statistics of these instead of the network's."""
+
     looks: int = 0
     """How many times per round the method looks at samples, at equal intervals, the first time before step 0."""
 

@@ -109,6 +109,9 @@ class Step:
         self.state = {name: value.clone() for name, value in self._initial.items()}
         # In evaluation mode: a teacher must not update its BatchNorm statistics from the batch, nor drop values.
         self.average = copied(network).eval().requires_grad_(False) if settings.ema_decay > 0 else None
+        if self.average is not None and method.own_statistics:
+            for norm in norms_of(self.average):
+                norm.train()
         self.optimizer = make_optimizer(network, settings, rate)
         # With its own code object: torch counts recompilations by code object, and all steps would share one limit.
         self._loss: Callable[..., Tensor] = batch_loss
@@ -292,8 +295,14 @@ def copied(network: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def update_average(average: nn.Module, network: nn.Module, weight: Tensor) -> None:
-    """Move the average towards the network: a <- a + weight (w - a); integers (counters) are copied."""
-    pairs = list(zip(state_tensors(average), state_tensors(network), strict=True))
+    """Move the average towards the network: a <- a + weight (w - a); integers (counters) are copied.
+
+    BatchNorm in training mode keeps the statistics of its own batches.
+    """
+    own = {id(buffer) for norm in norms_of(average) if norm.training for buffer in norm.buffers()}
+    pairs = [
+        pair for pair in zip(state_tensors(average), state_tensors(network), strict=True) if id(pair[0]) not in own
+    ]
     floating = [(mine, new) for mine, new in pairs if mine.is_floating_point()]
     differences = torch._foreach_sub([new for _, new in floating], [mine for mine, _ in floating])
     torch._foreach_mul_(differences, weight)
@@ -308,6 +317,11 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
     """Copy every parameter and buffer in place."""
     for mine, new in zip(state_tensors(target), state_tensors(source), strict=True):
         mine.copy_(new)
+
+
+def norms_of(network: nn.Module) -> list[nn.Module]:
+    """Return the BatchNorm layers of a network."""
+    return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def state_tensors(network: nn.Module) -> list[Tensor]:
