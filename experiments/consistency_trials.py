@@ -30,6 +30,7 @@ from surelabel.data.run_data import RunData
 from surelabel.data.sets import cifar10
 from surelabel.data.source import Concatenation, as_source
 from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.engine import train
 from surelabel.engine.method import Look
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
@@ -73,6 +74,7 @@ class Trial:
         decay: of the average.
         weight_decay: on matrices.
         seed: of split and training.
+        recent: the average covers at most the last tenth of the steps so far.
     """
 
     seconds: float = 120.0
@@ -86,6 +88,7 @@ class Trial:
     decay: float = 0.999
     weight_decay: float = 5e-4
     seed: int = 0
+    recent: bool = False
 
     @property
     def steps(self) -> int:
@@ -113,6 +116,9 @@ TRIALS = {
     "no jitter": but(BASE, strong={"jitter": 0.0}),
     "rate 0.8": but(BASE, rate=0.8),
     "more unlabeled": but(BASE, labeled=32, unlabeled=240),
+    "four views": but(BASE, unlabeled=112, method={"views": 4}),
+    "weaker": but(BASE, strong={"operations": 1, "jitter": 0.0}),
+    "recent average": but(BASE, recent=True),
     "study": but(BASE, method={"keep": True}),
 }
 
@@ -188,6 +194,9 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     if options.tiny:
         trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.01)
+    usual = train.averaging_weight
+    if trial.recent:
+        train.averaging_weight = lambda decay, step: max(1 - decay, 10 / (step + 10))
     data = data_of(trial, options.out if options.tiny else None)
     learner = learner_of(trial, width=8 if options.tiny else 128)
     pool = data.unlabeled
@@ -196,6 +205,7 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     problem = make_problem(data.labeled, pool, "single", len(data.classes))
     learner.fit(problem.training_set(None), seed=seed_for(trial.seed, 0, "fit"))
     assert data.validation is not None
+    train.averaging_weight = usual
     minutes, errors = (time.monotonic() - started) / 60, {}
     errors["validation error %, running statistics"] = validation_error(learner, data)
     if Study.kept:
