@@ -3,7 +3,7 @@
     python experiments/consistency_trials.py --minutes 9 --out runs/consistency-trials base soft
 
 The teacher is the average of the network's weights. Its label of a picture, seen under flip and crop, is learned on
-strong views of the same picture, as much as a gate says (`UPSConsistency`). Trials (TRIALS) are scored on 10,000
+strong views of the same picture, as much as a gate says (`TeacherMatch`). Trials (TRIALS) are scored on 10,000
 training pictures that are held out; test pictures are not looked at. They take about as much work each: `seconds` at
 the speed of one H200, where the network's pass back and forth costs three passes of the teacher.
 
@@ -14,6 +14,7 @@ The rows of all kept ones go to `--results`, once. `--tiny` shows that it works:
 import argparse
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,17 +25,16 @@ import torch
 from does_uncertainty_help import store_made_up
 from torch import Tensor, nn
 
+import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.draws import seed_for
 from surelabel.data.run_data import RunData
 from surelabel.data.sets import cifar10
 from surelabel.data.source import Concatenation, as_source
-from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine import train
-from surelabel.engine.method import Look
+from surelabel.data.training_set import TrainingSet
+from surelabel.engine.method import Batch, Look
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
-from surelabel.methods.ups_consistency import UPSConsistency
+from surelabel.methods.teacher_match import TeacherMatch
 from surelabel.models.cnn13 import cnn13
 from surelabel.reproduce.cifar import CIFAR10
 from surelabel.reproduce.results import append_rows, read_rows, settings_file
@@ -48,7 +48,7 @@ VALIDATION, SPEED = 10_000, 230_000
 """Pictures held out; teacher's passes in a second, measured on one H200."""
 
 PROTOCOL = (
-    "One training of CNN-13 by the method `UPSConsistency`, linear rate after a "
+    "One training of CNN-13 by the method `TeacherMatch`, linear rate after a "
     "warm-up of 5 %, bfloat16. Scored on training pictures held out: the averaged weights in one plain pass, with "
     "BatchNorm's running statistics, or with those of the pool's pictures as they are."
 )
@@ -67,14 +67,16 @@ class Trial:
         labels: labeled pictures; 0: all of them, learned by UPS's rule.
         labeled: labeled pictures in a batch.
         unlabeled: unlabeled pictures in a batch, each labeled by the teacher.
-        method: parameters of `UPSConsistency`.
+        method: parameters of `Tried`.
         strong: settings of the strong augmentation other than the usual ones.
         dropout: of CNN-13.
         rate: the peak rate.
         decay: of the average.
+        share: the most of the steps so far that the average covers.
         weight_decay: on matrices.
+        growth: how many times as long as round 0 a round of UPS is that follows it; None: there is none.
+        config: thresholds and the like of that round, other than the paper's.
         seed: of split and training.
-        recent: the average covers at most the last tenth of the steps so far.
     """
 
     seconds: float = 120.0
@@ -86,17 +88,20 @@ class Trial:
     dropout: float = 0.0
     rate: float = 0.4
     decay: float = 0.999
+    share: float = 0.1
     weight_decay: float = 5e-4
+    growth: float | None = None
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
-    recent: bool = False
 
     @property
     def steps(self) -> int:
-        """So many as take `seconds`."""
+        """So many as take `seconds`, in round 0."""
         if not self.labels:
             return round(self.seconds * SPEED / (3 * self.labeled))
-        views, weak = self.method.get("views", 2), self.method.get("weak_views", 1)
-        return round(self.seconds * SPEED / (3 * (self.labeled + views * self.unlabeled) + weak * self.unlabeled))
+        views = self.method.get("views", 2)
+        steps = self.seconds * SPEED / (3 * (self.labeled + views * self.unlabeled) + self.unlabeled)
+        return round(steps / (1 + (self.growth or 0)))
 
 
 def but(trial: Trial, **changes: Any) -> Trial:
@@ -105,43 +110,87 @@ def but(trial: Trial, **changes: Any) -> Trial:
 
 BASE = Trial()
 TRIALS = {
-    "all labels": Trial(labels=0, labeled=512),
-    "own statistics": BASE,
+    "recent average": BASE,
+    "average of a twentieth": but(BASE, share=0.05),
+    "four views": but(BASE, share=1.0, unlabeled=112, method={"views": 4}),
+    "weaker": but(BASE, share=1.0, strong={"operations": 1, "jitter": 0.0}),
+    "stronger": but(BASE, strong={"operations": 3}),
+    "rate 0.8": but(BASE, rate=0.8),
+    "ramp": but(BASE, method={"ramp": 0.1}),
     "memory": but(BASE, method={"memory": 0.7}),
     "memory, gate": but(BASE, method={"memory": 0.7, "kappa": 0.1}),
-    "cutmix": but(BASE, method={"cutmix": 0.5}),
-    "soft labels": but(BASE, method={"soft": 0.5}),
-    "two weak views": but(BASE, method={"weak_views": 2}),
-    "ramp": but(BASE, method={"ramp": 0.1}),
-    "no jitter": but(BASE, strong={"jitter": 0.0}),
-    "rate 0.8": but(BASE, rate=0.8),
-    "more unlabeled": but(BASE, labeled=32, unlabeled=240),
-    "four views": but(BASE, unlabeled=112, method={"views": 4}),
-    "weaker": but(BASE, strong={"operations": 1, "jitter": 0.0}),
-    "recent average": but(BASE, recent=True),
-    "study": but(BASE, method={"keep": True}),
+    "all labels": Trial(labels=0, labeled=512, share=1.0),
+    "study": but(BASE, method={"study": True}),
+    "a round": but(BASE, growth=1.0),
+    "a round of half the steps, no negatives": but(BASE, growth=1.0, config={"negatives": False}),
+    "a longer round": but(BASE, growth=2.0),
 }
 
 
-class Study(UPSConsistency):
-    """Keeps what is known of every row at some moments, for a comparison of gates."""
+@dataclasses.dataclass(frozen=True)
+class Tried(TeacherMatch):
+    """`TeacherMatch`, and what may help.
 
-    looks = 8
-    kept: ClassVar[list[dict[str, Any]]] = []
+    Args:
+        task: "single".
+        settings: of the training.
+        memory: what the memory of a row's answers keeps of itself in a visit: its mean is then the answer. 0: none.
+        kappa: answers whose spread over the visits of a row is larger do not count.
+        study: the memory is kept, not used, and written at some moments, for a comparison of gates.
+    """
+
+    memory: float = 0.0
+    kappa: float = float("inf")
+    study: bool = False
+
+    moments: ClassVar[list[dict[str, Any]]] = []
+
+    @property
+    def looks(self) -> int:  # type: ignore[override]
+        """How many moments are studied."""
+        return 8 if self.study else 0
+
+    def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
+        """Return the moving averages, and the memory of the answers to each row."""
+        memory = {name: torch.zeros(num_rows, num_classes) for name in ("answers", "squares")}
+        return {**super().tensors(num_rows, num_classes), **memory, "visits": torch.zeros(num_rows)}
 
     def look(self, look: Look, training_set: TrainingSet, state: Mapping[str, Tensor]) -> None:
         """Keep the memory, and the answers to the pictures as they are."""
-        rows = np.arange(len(training_set.y))
         found = {name: state[name].clone() for name in ("answers", "squares", "visits")}
-        found["plain"] = look(rows).softmax(dim=1)
-        self.kept.append({name: value.half().cpu().numpy() for name, value in found.items()})
+        found["plain"] = look(np.arange(len(training_set.y))).softmax(dim=1)
+        self.moments.append({name: value.half().cpu().numpy() for name, value in found.items()})
+
+    def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
+        """Return the label of each answer, and how much it counts, both (N,)."""
+        label, share = super().answered(q, pool)
+        aligned = q / pool.state["classes"]
+        aligned = aligned / aligned.sum(dim=1, keepdim=True)
+        if self.memory or self.study:
+            mean, spread = self.remembered(aligned, pool)
+        if self.memory:
+            return mean.argmax(dim=1), share * (spread <= self.kappa)
+        return label, share
+
+    def remembered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
+        """Return the mean (N, C) of the answers over the visits, these counted, and the spread of its largest (N,)."""
+        state, rows = pool.state, pool.rows
+        visits = state["visits"].index_select(0, rows)
+        towards = (1 / (visits + 1)).clamp(min=1 - (self.memory or 0.7))[:, None]
+        mean = state["answers"].index_select(0, rows).lerp(q, towards)
+        square = state["squares"].index_select(0, rows).lerp(q.square(), towards)
+        for name, value in (("answers", mean), ("squares", square), ("visits", visits + 1)):
+            state[name].index_copy_(0, rows, value)
+        spread = (square - mean.square()).clamp(min=0).sqrt()
+        return mean, spread.gather(1, mean.argmax(dim=1, keepdim=True))[:, 0]
 
 
 def learner_of(trial: Trial, width: int = 128) -> TorchLearner:
-    """Return what trains CNN-13."""
-    method = functools.partial(Study if trial.method.get("keep") else UPSConsistency, **trial.method)
+    """Return what trains CNN-13; a round's labels are judged by ten weak views."""
+    method = functools.partial(Tried, **trial.method) if trial.labels else None
     network = functools.partial(cnn13, dropout=trial.dropout, width=width)
-    return TorchLearner(network, training=training_of(trial), method=method if trial.labels else None)
+    estimator = sl.Deterministic() if trial.growth is None else sl.RandomAugmentation()
+    return TorchLearner(network, training=training_of(trial), method=method, uncertainty=estimator)
 
 
 def training_of(trial: Trial) -> TrainingSettings:
@@ -156,7 +205,9 @@ def training_of(trial: Trial) -> TrainingSettings:
         batch_size=trial.unlabeled if trial.labels else trial.labeled,
         labeled_batch_size=trial.labeled if trial.labels else 0,
         steps=trial.steps,
+        round_growth=trial.growth or 1.0,
         ema_decay=trial.decay,
+        ema_share=trial.share,
         augment=STRONG.replace(**trial.strong),
         precision="bfloat16" if gpu else "float32",
         channels_last=gpu,
@@ -194,22 +245,25 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     if options.tiny:
         trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.01)
-    usual = train.averaging_weight
-    if trial.recent:
-        train.averaging_weight = lambda decay, step: max(1 - decay, 10 / (step + 10))
     data = data_of(trial, options.out if options.tiny else None)
     learner = learner_of(trial, width=8 if options.tiny else 128)
-    pool = data.unlabeled
-    if trial.method.get("keep"):
-        pool = Concatenation(data.unlabeled, as_source("validation", data.validation[0]))
-    problem = make_problem(data.labeled, pool, "single", len(data.classes))
-    learner.fit(problem.training_set(None), seed=seed_for(trial.seed, 0, "fit"))
     assert data.validation is not None
-    train.averaging_weight = usual
-    minutes, errors = (time.monotonic() - started) / 60, {}
+    pool, truth = data.unlabeled, data.truth
+    if trial.method.get("study"):
+        pool, truth = Concatenation(pool, as_source("validation", data.validation[0])), None
+    rounds = 0 if trial.growth is None else 1
+    plain = {} if rounds else {"kappa_p": math.inf, "kappa_n": math.inf}  # nothing is selected, by one pass
+    config = sl.UPSConfig(seed=trial.seed, max_rounds=rounds, num_classes=len(data.classes), **plain, **trial.config)
+    errors = {}
+    for record in sl.self_train(learner, data.labeled, pool, config, truth=truth):
+        if record.round:
+            print(f"{record.num_positive} labels of {record.num_positive_before}, {record.positive_accuracy} right")
+        elif rounds:
+            errors["validation error %, round 0"] = validation_error(learner, data)
+    minutes = (time.monotonic() - started) / 60
     errors["validation error %, running statistics"] = validation_error(learner, data)
-    if Study.kept:
-        found = {f"{name}.{i}": value for i, one in enumerate(Study.kept) for name, value in one.items()}
+    if Tried.moments:
+        found = {f"{name}.{i}": value for i, one in enumerate(Tried.moments) for name, value in one.items()}
         np.savez_compressed(options.out / "study.npz", **found, y=data.validation[1])
     estimate_statistics(learner, data)
     errors["validation error %"] = validation_error(learner, data)
@@ -257,7 +311,9 @@ def estimate_statistics(learner: TorchLearner, data: RunData) -> None:
 
 def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minutes: float) -> dict[str, Any]:
     labeled, environment = len(data.labeled[1]), describe_environment(learner)
-    epochs, seen = learner._method().samples_in_round(labeled, 0, 0, 0, len(data.unlabeled or ()))
+    method, pool = learner._method(), len(data.unlabeled or ())
+    lengths = [method.samples_in_round(labeled, 0, 0, number, pool) for number in range(1 + (trial.growth is not None))]
+    epochs, seen = map(sum, zip(*lengths, strict=True))
     assert data.validation is not None
     return {
         "experiment": EXPERIMENT,
@@ -268,7 +324,7 @@ def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minute
         "split_hash": split_of(data)["hash"],
         "seed": trial.seed,
         "paper": None,
-        "rounds": 0,
+        "rounds": 0 if trial.growth is None else 1,
         "epochs": epochs,
         "images_seen": seen,
         "minutes": minutes,

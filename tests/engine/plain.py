@@ -51,6 +51,9 @@ def train_plainly(
     state = {name: value.to(device, copy=True) for name, value in method.tensors(*training_set.y.shape).items()}
     state[PARTS] = torch.zeros(len(method.parts), device=device)
     teacher = copied(network).eval().requires_grad_(False)
+    for module in teacher.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and method.own_statistics:
+            module.train()
     network.train()
     for step in range(total if steps is None else steps):
         chosen = [_rows(stream, keys[stream.rows], seed, step) for stream in streams]
@@ -74,7 +77,7 @@ def train_plainly(
         if settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_clip)
         optimizer.step()
-        update_average(teacher, network, torch.tensor(averaging_weight(settings.ema_decay, step), device=device))
+        update_average(teacher, network, torch.tensor(averaging_weight(settings, step), device=device))
 
 
 def _rows(stream: Stream, keys: np.ndarray, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:

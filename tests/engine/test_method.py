@@ -120,6 +120,40 @@ def picture_network(classes: int = 2) -> nn.Module:
     )
 
 
+class FarAway(OwnMethod):
+    """The teacher sees other samples than the network: these and 10."""
+
+    teacher = True
+
+    def streams(self, training_set: TrainingSet) -> list[Stream]:
+        return [Stream(np.flatnonzero(training_set.g.all(axis=1)), 4)]
+
+    def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
+        assert teacher is not None
+        with torch.no_grad():
+            teacher(batch.samples + 10)
+        return cross_entropy(network(batch.samples), batch.y.float())
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["the network's", "its own"])
+def test_a_teacher_normalizes_by_its_own_batches_if_the_method_says_so(own: bool) -> None:
+    method = FarAway()
+    method.own_statistics = own
+    network = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+    start = {name: value.clone() for name, value in network.state_dict().items()}
+    settings = TrainingSettings(batch_size=4, steps=5, ema_decay=0.9)
+    average = Trainer(settings, CPU).train(network, training_set(), method, seed=0)
+    seen = X[:4].mean(axis=0)  # of all four labeled rows in each step
+    of_network = (1 - 0.9**5) * seen
+    np.testing.assert_allclose(network[0].running_mean, of_network, rtol=1e-4)
+    steps = [(1 - 0.9 ** (step + 1)) * seen for step in range(5)]  # their mean, as an average of the weights begins
+    expected = (1 - 0.9**5) * (seen + 10) if own else np.mean(steps, axis=0)
+    np.testing.assert_allclose(average[0].running_mean, expected, rtol=1e-4)
+    assert int(average[0].num_batches_tracked) == 5
+    assert not torch.equal(average[1].weight, start["1.weight"])
+    assert not average.training
+
+
 def test_a_mean_teacher_learns_without_a_change_of_the_engine() -> None:
     method: Method = MeanTeacher(4)
     settings = TrainingSettings(batch_size=4, steps=60, ema_decay=0.9, learning_rate=0.1)
@@ -374,7 +408,7 @@ def test_a_method_of_ones_own_is_pinned_named_and_refused_when_it_changes(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "fitmatch"}, "'softmatch', or your own 'file.py:Class'; got 'fitmatch'"),
+        ({"method": "fitmatch"}, "or your own 'file.py:Class'; got 'fitmatch'"),
         ({"method": "math:sqrt"}, "surelabel.engine.method.Method; got 'math:sqrt'"),
         (
             {"method_parameters": {"negative_weight": 0.5}},

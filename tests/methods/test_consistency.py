@@ -27,10 +27,11 @@ from surelabel.engine.step import batch_loss
 from surelabel.engine.train import Trainer
 from surelabel.learners.settings import METHODS, TorchLearnerSettings
 from surelabel.runs.session import resume, start
+from surelabel.uncertainty.compiled import with_code_of_its_own
 
 CPU = torch.device("cpu")
 NAMES = [name for name in METHODS if name != "ups"]
-MATCHING = ["fixmatch", "flexmatch", "freematch", "softmatch"]
+MATCHING = ["fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match"]
 SEVERAL_LABELS = [name for name in NAMES if name not in MATCHING]
 LABELED, POOL, CLASSES = 4, 6, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3)
@@ -258,6 +259,27 @@ class Reference:
 
         return self.matching(judged)
 
+    def teacher_match(self) -> Tensor:
+        """In the state of SoftMatch; each label is learned on two views."""
+        terms, old = [], torch.tensor([0.5, 0.3, 0.2])
+        answers = [self.p(self.teacher, self.view(False, "weak")[row]).detach() for row in self.pool]
+        replaced = []
+        for row, q in zip(self.pool, answers, strict=True):
+            positive = (self.batch.y[row] & self.batch.g[row]).any()
+            replaced.append(q if positive else self.replaced(row, q))
+        classes = (old + torch.stack(replaced).mean(dim=0)) / 2
+        aligned = [(q / classes) / (q / classes).sum() for q in replaced]
+        sure = [float(max(q)) for q in aligned]
+        mean, variance = (0.6 + np.mean(sure)) / 2, (0.04 + np.var(sure, ddof=1)) / 2
+        for name in ("strong 0", "strong 1"):
+            strong = self.view(True, name)
+            for row, q, c in zip(self.pool, aligned, sure, strict=True):
+                positive = (self.batch.y[row] & self.batch.g[row]).tolist()
+                label = positive.index(True) if any(positive) else int(q.argmax())
+                share = 1.0 if any(positive) else math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
+                terms.append(-share * self.p(self.student, strong[row])[label].log())
+        return self.labeled(self.view(False, "weak")) + self.method._weight * torch.stack(terms).mean()
+
 
 STATES: dict[str, dict[str, Tensor]] = {
     "flexmatch": {"last": torch.tensor([3, 3, 3, 3, 0, -1, 0, -1, 1, -1])},
@@ -274,6 +296,7 @@ STATES: dict[str, dict[str, Tensor]] = {
         "batches": torch.tensor(1.0),
     },
 }
+STATES["teacher-match"] = STATES["softmatch"]
 
 
 @pytest.mark.parametrize("selected", [False, True], ids=["alone", "in a round"])
@@ -349,7 +372,7 @@ def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> Non
     given, same = batch(method, rows), batch(method, rows)
     drawn = torch.tensor(5), torch.arange(len(rows.y)) * 7919, torch.zeros(len(rows.y), dtype=torch.int64)
     parts = {field: getattr(same, field) for field in Batch._fields if field != "draws"}
-    compiled = torch.compile(batch_loss, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend="aot_eager")
     student = network(True, 0)
     value = compiled(student, teacher, method, False, drawn, parts)
     torch.testing.assert_close(value, method.loss(student, given, teacher))

@@ -1,8 +1,8 @@
 """How one network is trained: the optimizer, its schedule, the batches, and what makes it fast."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.base.settings import MOST_PROCESSES, MOST_SAMPLES, MOST_STEPS, Settings
@@ -38,6 +38,7 @@ class TrainingSettings(Settings):
         gradient_clip: the largest norm of the gradient; None: no clipping.
         label_smoothing: the share of each positive target that is spread over all classes.
         ema_decay: of an average of the weights over the steps, which is used to label and predict; 0: the last weights.
+        ema_share: the most of the steps so far that the average covers; below 1, it forgets the first steps sooner.
         warm_start: start a round from the last round's weights instead of fresh ones.
         augment: augmentation in training; labeling and testing only normalize. None: samples are not changed.
         precision: "bfloat16" runs the network under autocast.
@@ -69,6 +70,7 @@ class TrainingSettings(Settings):
     gradient_clip: float | None = Field(None, gt=0)
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     ema_decay: float = Field(0.0, ge=0, lt=1)
+    ema_share: float = Field(1.0, gt=0, le=1)
     warm_start: bool = False
     augment: AugmentSettings | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -78,3 +80,9 @@ class TrainingSettings(Settings):
     data_on_device: bool | None = None
     workers: int = Field(0, ge=0, le=MOST_PROCESSES)
     deterministic: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what came after the first version where it is not used, so that old runs keep their hashes."""
+        values: dict[str, Any] = write(self)
+        return {name: value for name, value in values.items() if name != "ema_share" or value != 1}

@@ -169,7 +169,7 @@ class Trainer:
         for block in blocks:
             numbers = range(done, done + len(block.rows))
             rates = [learning_rate(self.settings, t, steps, size) for t in numbers]
-            averaging = [averaging_weight(self.settings.ema_decay, t) for t in numbers]
+            averaging = [averaging_weight(self.settings, t) for t in numbers]
             floats = np.array([rates, averaging, [t / steps for t in numbers]], dtype=np.float32)
             parts = [self._upload(array) for array in (block.rows, block.epochs, *floats)]
             for t in range(len(numbers)):
@@ -197,10 +197,14 @@ def parts_of(method: Method, step: Step) -> str:
     return ", ".join(f"{name} {value:.2g}" for name, value in values)
 
 
-def averaging_weight(decay: float, step: int) -> float:
+def averaging_weight(settings: TrainingSettings, step: int) -> float:
     """Return how far the average of the weights moves in a step: at first it is the mean of all steps so far.
 
-    >>> [averaging_weight(0.9, step) for step in (0, 1, 99)]
+    With `ema_share` s it covers about the last s t of t steps.
+
+    >>> [averaging_weight(TrainingSettings(ema_decay=0.9), step) for step in (0, 1, 99)]
     [1.0, 0.5, 0.09999999999999998]
+    >>> averaging_weight(TrainingSettings(ema_decay=0.9, ema_share=0.5), 1)
+    0.6666666666666666
     """
-    return max(1 - decay, 1 / (step + 1))
+    return max(1 - settings.ema_decay, 1 / (settings.ema_share * step + 1))

@@ -55,6 +55,7 @@ METHODS = {
     "flexmatch": "surelabel.methods.flexmatch:FlexMatch",
     "freematch": "surelabel.methods.freematch:FreeMatch",
     "softmatch": "surelabel.methods.softmatch:SoftMatch",
+    "teacher-match": "surelabel.methods.teacher_match:TeacherMatch",
 }
 """What settings call our methods."""
 
