@@ -152,14 +152,14 @@ class Tried(TeacherMatch):
 
     def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
         """Return the moving averages, and the memory of the answers to each row."""
-        memory = {name: torch.zeros(num_rows, num_classes) for name in ("answers", "squares")}
+        memory = {name: torch.zeros(num_rows, num_classes) for name in ("last", "answers", "squares")}
         return {**super().tensors(num_rows, num_classes), **memory, "visits": torch.zeros(num_rows)}
 
     def look(self, look: Look, training_set: TrainingSet, state: Mapping[str, Tensor]) -> None:
         """Keep the memory, and the answers to the pictures as they are."""
-        found = {name: state[name].clone() for name in ("answers", "squares", "visits")}
+        found = {name: state[name].clone() for name in ("last", "answers", "squares", "visits")}
         found["plain"] = look(np.arange(len(training_set.y))).softmax(dim=1)
-        self.moments.append({name: value.half().cpu().numpy() for name, value in found.items()})
+        self.moments.append({name: value.cpu().numpy() for name, value in found.items()})
 
     def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the label of each answer, and how much it counts, both (N,)."""
@@ -179,7 +179,7 @@ class Tried(TeacherMatch):
         towards = (1 / (visits + 1)).clamp(min=1 - (self.memory or 0.7))[:, None]
         mean = state["answers"].index_select(0, rows).lerp(q, towards)
         square = state["squares"].index_select(0, rows).lerp(q.square(), towards)
-        for name, value in (("answers", mean), ("squares", square), ("visits", visits + 1)):
+        for name, value in (("last", q), ("answers", mean), ("squares", square), ("visits", visits + 1)):
             state[name].index_copy_(0, rows, value)
         spread = (square - mean.square()).clamp(min=0).sqrt()
         return mean, spread.gather(1, mean.argmax(dim=1, keepdim=True))[:, 0]
@@ -263,8 +263,10 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     minutes = (time.monotonic() - started) / 60
     errors["validation error %, running statistics"] = validation_error(learner, data)
     if Tried.moments:
-        found = {f"{name}.{i}": value for i, one in enumerate(Tried.moments) for name, value in one.items()}
-        np.savez_compressed(options.out / "study.npz", **found, y=data.validation[1])
+        y = data.validation[1]
+        moments = enumerate(Tried.moments)
+        found = {f"{name}.{i}": value[-len(y) :] for i, one in moments for name, value in one.items()}
+        np.savez_compressed(options.out / "study.npz", **found, y=y)
     estimate_statistics(learner, data)
     errors["validation error %"] = validation_error(learner, data)
     print(f"{name}: {errors}, {trial.steps} steps, {minutes:.2f} minutes", flush=True)
