@@ -418,6 +418,21 @@ def test_a_classifier_learns_from_the_pool_by_each_method(name: str, max_rounds:
     assert len(classifier.history_) == max_rounds + 1
 
 
+def test_a_classifier_hands_parameters_to_its_method() -> None:
+    x = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    labels = np.where(np.arange(30) < 10, np.arange(30) % 2, -1)
+    never, always = (
+        sl.UPSClassifier(
+            method="fixmatch", method_parameters={"threshold": threshold}, max_rounds=0, hidden=(8,), random_state=0
+        ).fit(x, labels)
+        for threshold in (1.0, 0.0)
+    )
+    assert not np.array_equal(never.predict_proba(x), always.predict_proba(x))
+    for parameters, message in (({"threshold": 2.0}, "threshold"), ({"sharpness": 2.0}, "sharpness")):
+        with pytest.raises(ValueError, match=message):
+            sl.UPSClassifier(method="fixmatch", method_parameters=parameters).fit(x, labels)
+
+
 @pytest.mark.parametrize("max_rounds", [0, 1])
 @pytest.mark.parametrize("name", SEVERAL_LABELS)
 def test_some_methods_take_several_labels(name: str, max_rounds: int) -> None:
