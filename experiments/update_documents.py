@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from method_tables import FIGURE, figure, figure_link, methods, settings
 from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
 from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.core.metrics import paired_difference
+from surelabel.report.drawing import Panel
 from surelabel.reproduce.results import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -430,6 +432,9 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "sounds": sounds,
     "table-models": table_models,
     "method-trials": method_trials,
+    "methods": methods,
+    "methods-settings": settings,
+    "methods-figure": figure_link,
     "paper-short": paper_short,
     "foreign": foreign,
     "tables": tables,
@@ -450,6 +455,10 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
+
+
+FIGURES: dict[str, Callable[[Path], Panel | None]] = {FIGURE: figure}
+"""Drawn into docs/images; None: there is nothing to draw yet."""
 
 
 def updated(text: str, blocks: Mapping[str, str]) -> str:
@@ -476,7 +485,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stale |= before != after
         if not options.check:
             document.write_text(after)
+    stale |= any(figure_is_stale(ROOT / "docs" / "images" / name, options.check) for name in FIGURES)
     return int(stale and options.check)
+
+
+def figure_is_stale(path: Path, check: bool) -> bool:
+    """Draw a figure of the documents anew, or take away one of nothing; return whether that changes the file.
+
+    Args:
+        path: of the file, by whose name it is drawn.
+        check: leave the file as it is.
+    """
+    before, panel = path.read_bytes() if path.exists() else None, FIGURES[path.name](ROOT / "results")
+    after = None if panel is None else panel.file(path.suffix[1:])
+    if not check and before != after:
+        path.unlink(missing_ok=True)
+        if after is not None:
+            path.write_bytes(after)
+    return before != after
 
 
 if __name__ == "__main__":

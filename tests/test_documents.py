@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import QUICK, Command
+from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
-from update_documents import beside_alone, main, reliability, rerun, updated
+from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, updated
 
 from benchmarks import results as bench
 from surelabel.base.references import resolve
@@ -19,6 +20,7 @@ from surelabel.data.tables import write_table
 from surelabel.data.training_set import make_problem
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.report.drawing import curves
 from surelabel.reproduce import results as runs
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import CANDIDATES
@@ -54,6 +56,84 @@ def test_a_table_has_the_newest_settings_of_each_row_and_all_of_their_seeds(tmp_
     lines = rerun(tmp_path, "coco18").splitlines()
     assert lines[2:3] == ["| coco18 | UPS | 500 | mAP % |  | 32.00 ± 2.83 | 2 | 4 | 2.0 | abcdefg |"]
     assert lines[-1] == "`results/runs.csv`, coco18, last network, cuda (H200)."
+
+
+def equal_minutes(folder: Path, experiment: str, metric: str, *given: tuple[str, int, float, int, float]) -> None:
+    """Append rows of (row, labels, budget, seed, value) as `surelabel reproduce` does."""
+    for name, labels, budget, seed, value in given:
+        file, text = runs.settings_file(experiment, {name: {"budget": budget, "steps": 10 * budget}})
+        (folder / file).write_bytes(text)
+        row = dict.fromkeys(runs.COLUMNS, "") | {"experiment": experiment, "row": name, "labels": labels, "seed": seed}
+        row |= {"metric": metric, "value": value, "minutes": budget + 0.1, "device": "cuda (H200): CPU"}
+        runs.append_rows(folder / "runs.csv", [row | {"dataset": "cifar10", "commit": "abcdefghij", "settings": file}])
+
+
+def test_methods_stand_side_by_side_by_labels_and_minutes(tmp_path: Path) -> None:
+    assert methods(tmp_path).startswith("Not run yet: `surelabel reproduce methods --budget 4`")
+    assert figure_link(tmp_path).startswith("No figure yet")
+    rows = ("Supervised", 1000, 1.0, 0, 30.0), ("Supervised", 1000, 4.0, 0, 26.0), ("ICT", 1000, 4.0, 0, 14.0)
+    more = ("Supervised", 4000, 4.0, 0, 16.0), ("ICT", 1000, 4.0, 1, 16.0), ("Mine", 1000, 4.0, 0, 9.0)
+    equal_minutes(tmp_path, "methods", "test error %", *rows, *more)
+    table, source, faults, origin = methods(tmp_path).split("\n\n")
+    head, _, *lines = table.splitlines()
+    assert head == (
+        "| method | 1,000 labels, 1 minute | 1,000 labels, 4 minutes | 4,000 labels, 4 minutes "
+        "| published, 1,000 | published, 4,000 |"
+    )
+    assert "| Supervised | 30.00 | 26.00 | 16.00 | 27.66 | 16.65 |" in lines
+    assert "| ICT |  | 15.00 ± 1.41 |  | 15.48 ± 0.78 | 7.29 ± 0.02 |" in lines
+    assert "| FixMatch |  |  |  |  |  |" in lines
+    assert lines[-1] == "| Mine |  | 9.00 |  |  |  |"
+    assert "table 1 for the others" in source
+    assert faults == "No row is worse than Supervised, and none is above 1.5 times its published error."
+    assert origin == (
+        "`results/runs.csv`, experiment `methods`, seed 0, 1, 1.1 to 4.1 minutes each on cuda (H200), commit abcdefg."
+    )
+    # A row of one budget is no line.
+    assert lines_of(tmp_path) == {"Supervised": ([1.1, 4.1], [30.0, 26.0])}
+    panel = figure(tmp_path)
+    assert panel is not None
+    assert panel.file("svg") == figure(tmp_path).file("svg")  # type: ignore[union-attr]
+    assert b"Supervised" in panel.file("svg")
+    assert figure_link(tmp_path).endswith("(images/methods.svg)")
+
+
+def test_a_figure_of_the_documents_is_drawn_when_there_are_rows_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, drawn = tmp_path / "one.svg", curves({"a": ([0, 1], [0, 1])}, "x", "y")
+    monkeypatch.setattr("update_documents.FIGURES", {"one.svg": lambda results: drawn})
+    assert figure_is_stale(path, check=True)
+    assert not path.exists()
+    assert figure_is_stale(path, check=False)
+    assert path.read_bytes() == drawn.file("svg")
+    assert not figure_is_stale(path, check=True)
+    monkeypatch.setattr("update_documents.FIGURES", {"one.svg": lambda results: None})
+    assert figure_is_stale(path, check=False)
+    assert not path.exists()
+    assert not figure_is_stale(path, check=True)
+
+
+def test_a_method_that_may_be_broken_is_named(tmp_path: Path) -> None:
+    rows = ("Supervised", 1000, 1.0, 0, 20.0), ("ICT", 1000, 1.0, 0, 29.0)  # too short to tell
+    more = ("Supervised", 1000, 4.0, 0, 26.0), ("ICT", 1000, 4.0, 0, 23.3), ("SoftMatch", 1000, 4.0, 0, 26.0)
+    equal_minutes(tmp_path, "methods", "test error %", *rows, *more)
+    assert methods(tmp_path).split("\n\n")[2] == (
+        "**Faults to be found:** ICT with 1000 labels is above 1.5 times its published error (23.30, 15.48); "
+        "SoftMatch with 1000 labels is no better than Supervised (26.00, 26.00)."
+    )
+
+
+def test_a_setting_that_is_used_against_the_trials_is_named(tmp_path: Path) -> None:
+    assert settings(tmp_path).startswith("Not run yet: `surelabel reproduce method-trials --budget 1.5`")
+    values = {"ICT, rate 0.4": 20.0, "ICT, rate 0.1": 21.0, "MixMatch, rate 0.4": 25.0, "MixMatch, rate 0.1": 24.5}
+    trials = [(name, 1000, 1.5, 0, value) for name, value in values.items()]
+    equal_minutes(tmp_path, "method-trials", "validation error %", *trials, ("ICT, rate 0.1", 1000, 0.5, 0, 1.0))
+    table, note, _ = settings(tmp_path).split("\n\n")
+    assert "| ICT | rate 0.4 | 20.00 | yes |" in table
+    assert "| MixMatch | rate 0.1 | 24.50 |  |" in table
+    assert "| FixMatch | threshold 0.8 | not run |  |" in table
+    assert note == "The other setting has the lower error: MixMatch."
 
 
 def test_the_network_alone_stands_beside_the_engine(tmp_path: Path) -> None:

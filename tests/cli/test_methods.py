@@ -4,8 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backbone_support import NETS, write_pictures
 from cli_support import write_blobs
 from folder_support import QUICK, write_folder, write_sound
+from kinds.test_texts import NETS as TEXT_NETS
+from kinds.test_texts import lines as messages
+from kinds.test_texts import write as write_messages
+from video_support import write_clip
 
 from surelabel.data.tables import write_table
 from surelabel.kinds import KINDS
@@ -55,6 +60,29 @@ def test_sounds_too_and_without_rounds(command, name):
     run = RunFolder.open(Path("run"))
     assert run.settings.network.training.augment.mask_rows > 0
     assert len(run.records()) == 1
+
+
+@pytest.mark.parametrize("name", ["mean-teacher", "softmatch"])
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_texts_frozen_features_and_clips_too(command, name, rounds):
+    Path("nets.py").write_text(NETS + TEXT_NETS)
+    write_messages("messages.csv", ["message", "kind"], messages())
+    write_pictures(Path("colors"))
+    write_folder(Path("clips"), write_clip, ".avi", labeled=2, pool=4)
+    features = ("--backbone", "nets.py:colors", "--backbone", "nets.py:others")
+    for number, data in enumerate(
+        [
+            ("messages.csv", "--label", "kind", "--kind", "texts"),
+            ("messages.csv", "--label", "kind", "--backbone", "nets.py:words"),
+            ("colors", *features),
+            ("clips", "--passes", "3"),
+        ]
+    ):
+        more = ("--rounds", str(rounds), "--epochs", "1", "--no-compare", "--device", "cpu", "--quiet")
+        assert command("fit", *data, *more, "--method", name, "--out", f"run{number}").code == 0
+        run = RunFolder.open(Path(f"run{number}"))
+        assert run.settings.network.method == name
+        assert len(run.records()) == rounds + 1
 
 
 def test_a_method_has_parameters(command):

@@ -237,11 +237,11 @@ class Reference:
             return [float(max(q) >= t * self.mean[int(q.argmax())] / max(self.mean)) for q in answers]
 
         def fairness() -> Tensor:
-            taken = [(label, p) for label, share, p in self.taken if share]
+            taken = [p for _, share, p in self.taken if share]
             if not taken:
                 return torch.tensor(0.0)
-            mean = torch.stack([p for _, p in taken]).mean(dim=0)
-            of_class = [sum(label == c for label, _ in taken) / len(taken) for c in range(CLASSES)]
+            mean = torch.stack(taken).mean(dim=0)
+            of_class = [sum(int(p.argmax()) == c for p in taken) / len(taken) for c in range(CLASSES)]
             a = torch.stack([self.mean[c] / self.histogram[c] for c in range(CLASSES)])
             b = torch.stack([mean[c] / of_class[c] if of_class[c] else 0 * mean[c] for c in range(CLASSES)])
             return self.method.fairness * (a / a.sum() * (b / b.sum() + 1e-12).log()).sum()
@@ -331,6 +331,19 @@ def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool
     assert unlabeled != 0
 
 
+def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
+    """Where these differ: all labels are class 0, and the strong views are taken for classes 1 and 2."""
+    method, rows = make("freematch", parameters={"fairness": 1.0}), training_set()
+    given = batch(method, rows).stream(1)
+    strong = torch.log(torch.tensor([[0.1, 0.8, 0.1]] * 4 + [[0.2, 0.2, 0.6]] * 2))
+    label, share = torch.zeros(POOL, dtype=torch.int64), torch.ones(POOL)
+    a = given.state["mean"] / given.state["histogram"]
+    b = torch.tensor([0.0, (4 * 0.8 + 2 * 0.2) / 4, (4 * 0.1 + 2 * 0.6) / 2])
+    cross = -(4 * math.log(0.1) + 2 * math.log(0.2)) / 6
+    expected = cross + (a / a.sum() * (b / b.sum() + 1e-12).log()).sum()
+    torch.testing.assert_close(method.unlabeled(strong, label, share, given), expected)
+
+
 def test_flexmatch_remembers_the_last_sure_answer_of_each_sample() -> None:
     method = make("flexmatch", parameters={"threshold": 0.7}).for_round(training_set(), shared=False)
     given = batch(method, training_set())
@@ -341,6 +354,23 @@ def test_flexmatch_remembers_the_last_sure_answer_of_each_sample() -> None:
     expected = torch.where(top >= 0.7, label, -1)
     assert given.state["last"].tolist() == [CLASSES] * LABELED + expected.tolist()
     assert set(expected.tolist()) > {-1}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_a_captured_step_learns_as_the_plain_loop_does(name: str) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    rows, gpu = training_set(selected=True, pictures=True), torch.device("cuda")
+    # Without RandAugment, some of whose operations round to whole levels.
+    method = make(name, augment=AUGMENT.replace(operations=0), batch_size=4).for_round(rows, shared=True)
+    plain, trainer = network(True, 0).to(gpu), Trainer(method.settings, gpu, compiled=True)
+    train_plainly(plain, rows, method, method.settings, seed=3, device=gpu)
+    for seed in (2, 3):  # the second round takes the first one's step, with the method's tensors as they began
+        trainer.train(network(True, 0).to(gpu), rows, method, seed=seed)
+    assert trainer._step is not None
+    assert trainer._step._graph is not None
+    for mine, reference in zip(trainer._step.network.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-3, atol=1e-3)
 
 
 def trained(name: str, task: Task = "single", pictures: bool = False, plainly: bool = False, **changes: Any) -> Any:
@@ -411,13 +441,30 @@ def test_a_classifier_learns_from_the_pool_by_each_method(name: str, max_rounds:
     assert len(classifier.history_) == max_rounds + 1
 
 
+def test_a_classifier_hands_parameters_to_its_method() -> None:
+    x = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    labels = np.where(np.arange(30) < 10, np.arange(30) % 2, -1)
+    never, always = (
+        sl.UPSClassifier(
+            method="fixmatch", method_parameters={"threshold": threshold}, max_rounds=0, hidden=(8,), random_state=0
+        ).fit(x, labels)
+        for threshold in (1.0, 0.0)
+    )
+    assert not np.array_equal(never.predict_proba(x), always.predict_proba(x))
+    for parameters, message in (({"threshold": 2.0}, "threshold"), ({"sharpness": 2.0}, "sharpness")):
+        with pytest.raises(ValueError, match=message):
+            sl.UPSClassifier(method="fixmatch", method_parameters=parameters).fit(x, labels)
+
+
+@pytest.mark.parametrize("max_rounds", [0, 1])
 @pytest.mark.parametrize("name", SEVERAL_LABELS)
-def test_some_methods_take_several_labels(name: str) -> None:
+def test_some_methods_take_several_labels(name: str, max_rounds: int) -> None:
     generator = np.random.default_rng(0)
     y = generator.integers(0, 2, size=(200, 3))
     x = (y @ generator.normal(size=(3, 6)) + 0.3 * generator.normal(size=(200, 6))).astype(np.float32)
     labels = np.where(np.arange(200)[:, None] < 30, y, -1)
-    classifier = sl.UPSClassifier(method=name, max_rounds=1, hidden=(32,), random_state=0).fit(x, labels)
+    labels[:5, 0] = -1  # known in part
+    classifier = sl.UPSClassifier(method=name, max_rounds=max_rounds, hidden=(32,), random_state=0).fit(x, labels)
     assert (classifier.predict(x)[30:] == y[30:]).mean() > 0.85
 
 
@@ -444,12 +491,27 @@ def test_what_makes_no_sense_is_refused(name: str, changes: dict[str, Any], mess
         make(name, **changes)
 
 
-@pytest.mark.parametrize("name", ["ict", "mixmatch", "fixmatch"])
-def test_pictures_as_stored_need_an_augmentation_that_normalizes_them(name: str) -> None:
-    rows = training_set(pictures=True)
+@pytest.mark.parametrize("name", NAMES)
+def test_codes_of_words_are_learned_from_unless_they_would_be_mixed(name: str) -> None:
+    words = np.random.default_rng(0).integers(0, 9, size=(LABELED + POOL, 4))
+    rows = make_problem((words[:LABELED], np.arange(LABELED) % CLASSES), words[LABELED:], "single").training_set(None)
+    torch.manual_seed(0)
+    reader = nn.Sequential(nn.EmbeddingBag(9, 8), nn.Dropout(0.2), nn.Linear(8, CLASSES))
     method = make(name)
-    with pytest.raises(ValueError, match="takes samples of floats; got torch.uint8"):
-        method.loss(network(True, 0), batch(method, rows), network(True, 1))
+    if name in ("ict", "mixmatch"):
+        with pytest.raises(ValueError, match="mixes samples of floats; got torch.int64: give float32"):
+            Trainer(method.settings, CPU).train(reader, rows, method, seed=0)
+    else:
+        before = reader[0].weight.detach().clone()
+        Trainer(method.settings, CPU).train(reader, rows, method, seed=0)
+        assert not torch.equal(reader[0].weight, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_as_stored_need_an_augmentation_that_normalizes_them(name: str) -> None:
+    rows, method = training_set(pictures=True), make(name)
+    with pytest.raises(ValueError, match=r"got torch.uint8: give|stored as torch.uint8: .* Give float32, such as"):
+        Trainer(method.settings, CPU).train(network(True, 0), rows, method, seed=0)
 
 
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])
@@ -465,6 +527,23 @@ def test_a_round_is_as_long_as_it_says(labeled_batch_size: int) -> None:
     assert taken == len(seen) * sum(sizes)
     assert epochs == math.ceil(len(seen) * sizes[0] / LABELED)
     assert method.samples_in_step(0) == sum(sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "labeled_batch_size", "expected"),
+    [
+        ("pi-model", None, 0, 84),
+        ("fixmatch", None, 0, 12),
+        ("fixmatch", None, 30, 30),
+        ("fixmatch", 2, 30, 42),
+        ("ict", 7, 0, 12),
+    ],
+)
+def test_a_ratio_that_is_given_decides_how_many_labels_a_batch_has(
+    name: str, ratio: int | None, labeled_batch_size: int, expected: int
+) -> None:
+    method = make(name, parameters={"ratio": ratio}, batch_size=84, labeled_batch_size=labeled_batch_size)
+    assert method.samples_in_step(0) == 84 + expected
 
 
 def test_without_a_pool_the_labeled_rows_take_its_place() -> None:

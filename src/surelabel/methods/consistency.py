@@ -52,15 +52,15 @@ class ConsistencyMethod(Method):
         task: "single" or "multi".
         settings: batch sizes, augmentation, label smoothing, memory format.
         weight: of the part of the loss that needs no labels; None: `usual_weights` has it.
-        ratio: how many rows of the pool there are for each labeled row, unless `labeled_batch_size` says how many
-            labeled rows a batch has; `batch_size` rows come from the pool.
+        ratio: how many rows of the pool there are for each labeled row; `batch_size` rows come from the pool. None:
+            `labeled_batch_size` is the number of labeled rows, or where that is 0, `usual_ratio` decides.
         ramp: the share of the round in which the weight rises from 0; 0: it is the same from the start.
     """
 
     task: Task
     settings: TrainingSettings
     weight: float | None = None
-    ratio: int = 1
+    ratio: int | None = None
     ramp: float = 0.4
     _weak: Augment | None = field(init=False, compare=False, repr=False)
     _strong: Augment | None = field(init=False, compare=False, repr=False)
@@ -70,13 +70,16 @@ class ConsistencyMethod(Method):
     usual_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
     """For samples that are augmented, as published, and for others, where docs/methods.md tells how it was chosen."""
 
+    usual_ratio: ClassVar[int] = 1
+
     parts: ClassVar[Sequence[str]] = ("labeled", "unlabeled")
 
     def __post_init__(self) -> None:
         usual = self.usual_weights[self.settings.augment is None]
         object.__setattr__(self, "_weight", usual if self.weight is None else self.weight)
         require_number("weight", self._weight, 0, 1e6)
-        require_count("ratio", self.ratio, 1, MOST_SAMPLES)
+        if self.ratio is not None:
+            require_count("ratio", self.ratio, 1, MOST_SAMPLES)
         require_number("ramp", self.ramp, 0, 1)
         augment = self.settings.augment
         if augment is not None and augment.mixup:
@@ -93,15 +96,19 @@ class ConsistencyMethod(Method):
         return self._streams(rows[: training_set.num_labeled], rows[training_set.num_labeled :])
 
     def _streams(self, labeled: Index, unlabeled: Index) -> list[Stream]:
-        pool, settings = unlabeled if len(unlabeled) else labeled, self.settings
-        size = settings.labeled_batch_size or math.ceil(settings.batch_size / self.ratio)
-        labels = Stream(labeled, min(size, len(labeled)))
-        return [labels, Stream(pool, min(settings.batch_size, len(pool)), counted=True)]
+        pool = unlabeled if len(unlabeled) else labeled
+        labels = Stream(labeled, min(self._labeled_batch_size, len(labeled)))
+        return [labels, Stream(pool, min(self.settings.batch_size, len(pool)), counted=True)]
+
+    @property
+    def _labeled_batch_size(self) -> int:
+        if self.ratio is None and self.settings.labeled_batch_size:
+            return self.settings.labeled_batch_size
+        return math.ceil(self.settings.batch_size / (self.ratio or self.usual_ratio))
 
     def samples_in_step(self, max_rounds: int) -> int:
         """Return how many rows a step takes at most."""
-        settings = self.settings
-        return settings.batch_size + (settings.labeled_batch_size or math.ceil(settings.batch_size / self.ratio))
+        return self.settings.batch_size + self._labeled_batch_size
 
     def samples_in_round(
         self,
@@ -117,18 +124,20 @@ class ConsistencyMethod(Method):
         return math.ceil(steps * first.size / len(first.rows)), steps * sum(stream.size for stream in streams)
 
     def weak(self, batch: Batch, name: str) -> Tensor:
-        """Return a weak view of the samples, floating point; views of other names are other draws."""
-        return self._floating(batch.view(self._weak, name))
+        """Return a weak view of the samples; views of other names are other draws."""
+        return batch.view(self._weak, name)
 
     def strong(self, batch: Batch, name: str) -> Tensor:
-        """Return a strong view of the samples, floating point."""
-        return self._floating(batch.view(self._strong, name))
+        """Return a strong view of the samples."""
+        return batch.view(self._strong, name)
 
-    def _floating(self, x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            return x
-        remedy = "give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
-        raise InvalidInputError(f"{type(self).__name__} takes samples of floats; got {x.dtype}: {remedy}.")
+    def check_mixable(self, x: Tensor) -> None:
+        """Refuse samples that cannot be mixed: a mean of two codes of words stands for nothing."""
+        if not x.is_floating_point():
+            remedy = (
+                "give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
+            )
+            raise InvalidInputError(f"{type(self).__name__} mixes samples of floats; got {x.dtype}: {remedy}.")
 
     def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
         """Return the logits of views, float32 of shape (N, C)."""

@@ -29,13 +29,13 @@ class Matching(ConsistencyMethod):
         task: "single"; there is no version for several labels.
         settings: of the training.
         weight: w; None: 1.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
         ramp: the share of the round in which r(t) rises to 1.
     """
 
-    ratio: int = 7
     teacher: bool = field(init=False, default=False)
 
+    usual_ratio = 7
     parts = ("labeled", "unlabeled", "used")
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class FixMatch(Matching):
         task: "single"; there is no version for several labels.
         settings: of the training.
         weight: w; None: 1.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
         ramp: the share of the round in which the weight rises; 0: it is the same from the start.
         threshold: the least confidence of a label.
     """

@@ -28,7 +28,7 @@ class FlexMatch(FixMatch):
         task: "single"; there is no version for several labels.
         settings: of the training.
         weight: w; None: 1.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
         ramp: the share of the round in which the weight rises from 0.
         threshold: the least confidence of a sure answer.
         num_labeled: how many rows are not the pool's; each round sets it.

@@ -24,14 +24,14 @@ class FreeMatch(Matching):
         m(q) = 1 where max q >= t p~_c / max_d p~_d for c = argmax q,
         L = mean_x CE + w r(t) (mean_u m CE + f sum_c a_c log b_c),   a = norm(p~ / h~),   b = norm(p- / h-)
 
-    p- and h- are the mean answer to the strong views with m = 1 and the histogram of their labels; norm divides by the
-    sum, a class that is in no histogram counts 0, and without labels the last sum is 0.
+    p- and h- are the mean of the answers to the strong views with m = 1, and the histogram of their largest classes;
+    norm divides by the sum, a class that is in no histogram counts 0, and where no view has m = 1 the last sum is 0.
 
     Args:
         task: "single"; there is no version for several labels.
         settings: of the training.
         weight: w; None: 1.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
         ramp: the share of the round in which the weight rises from 0.
         fairness: f.
         momentum: what a moving average keeps of itself in a step.
@@ -65,7 +65,8 @@ class FreeMatch(Matching):
         answers = logits.softmax(dim=1)
         mean = (share[:, None] * answers).sum(dim=0) / share.sum().clamp(min=1)
         wanted = normalized(pool.state["mean"], pool.state["histogram"])
-        fairness = (wanted * (normalized(mean, shares(label, share, answers)) + _TINY).log()).sum()
+        found = normalized(mean, shares(answers.argmax(dim=1), share, answers))
+        fairness = (wanted * (found + _TINY).log()).sum()
         fairness = torch.where(share.sum() > 0, fairness, 0.0)
         return super().unlabeled(logits, label, share, pool) + self.fairness * fairness
 

@@ -26,7 +26,7 @@ class ICT(ConsistencyMethod):
         task: "single" or "multi".
         settings: of the training.
         weight: w; None: 100, and 10 for samples that are not augmented.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 1, or as `labeled_batch_size` says.
         ramp: the share of the round in which r(t) rises to 1.
         alpha: of the Beta distribution.
     """
@@ -45,6 +45,7 @@ class ICT(ConsistencyMethod):
         assert teacher is not None
         known, pool = batch.stream(0), batch.stream(1)
         x, u = self.weak(known, "weak"), self.weak(pool, "weak")
+        self.check_mixable(x)
         with torch.no_grad():
             q = self.with_selected(self.probabilities(self.logits(teacher, u, batch)), pool)
         of_known, of_pool = (mixup_coefficients(part.draws, self.alpha) for part in (known, pool))

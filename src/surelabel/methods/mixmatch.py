@@ -29,7 +29,7 @@ class MixMatch(ConsistencyMethod):
         task: "single" or "multi".
         settings: of the training.
         weight: w; None: 75, and 7.5 for samples that are not augmented.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 1, or as `labeled_batch_size` says.
         ramp: the share of the round in which r(t) rises to 1.
         alpha: of the Beta distribution.
         temperature: T.
@@ -48,6 +48,7 @@ class MixMatch(ConsistencyMethod):
         """Return the loss: one pass for the guesses, one for the mixtures."""
         known, pool = batch.stream(0), batch.stream(1)
         x, views = self.weak(known, "first"), [self.weak(pool, "first"), self.weak(pool, "second")]
+        self.check_mixable(x)
         with torch.no_grad():
             q = self.guesses(self.logits(network, torch.cat(views), batch))
         q = self.with_selected(q, pool)

@@ -22,7 +22,7 @@ class PiModel(ConsistencyMethod):
         task: "single" or "multi".
         settings: of the training.
         weight: w; None: 10.
-        ratio: rows of the pool for each labeled row.
+        ratio: rows of the pool for each labeled row; None: 1, or as `labeled_batch_size` says.
         ramp: the share of the round in which r(t) rises to 1.
 
     Example:

@@ -86,8 +86,12 @@ class Panel:
         return _inline(self._rendered("svg", transparent=True).decode(), self.label)
 
     def save(self, path: Path) -> None:
-        """Write the panel as a file of its own on a white ground, `.svg` or `.pdf`; one that exists is replaced."""
-        write_file(path, self._rendered(path.suffix[1:]))
+        """Write the panel as a file of its own, `.svg` or `.pdf`; one that exists is replaced."""
+        write_file(path, self.file(path.suffix[1:]))
+
+    def file(self, form: str) -> bytes:
+        """Return the panel as a file of its own on a white ground, "svg" or "pdf"."""
+        return self._rendered(form)
 
     def _rendered(self, form: str, **options: Any) -> bytes:
         stream = io.BytesIO()
@@ -162,12 +166,22 @@ def _inline(svg: str, label: str) -> str:
 BINS = 25
 
 
-def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str) -> Panel:
-    """Draw a line through the points (x, y), shape (K,) each, for each name, over an axis that begins at 0."""
-    with panel(f"{ylabel} over {xlabel}") as drawn:
+def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str, marker: str = "") -> Panel:
+    """Draw a line through the points (x, y), shape (K,) each, for each name, over an axis that begins at 0.
+
+    Args:
+        lines: x and y of each name.
+        xlabel: what x is.
+        ylabel: what y is.
+        marker: matplotlib's name of a mark for each point; "": only the lines.
+    """
+    height = 3.2 + 0.2 * max(0, len(lines) // 2 - 2)  # for the names of many lines, two in a row
+    with panel(f"{ylabel} over {xlabel}", height=height) as drawn:
         marks: list[Any] = []
-        for color, (name, line) in zip(cycle(COLORS), lines.items(), strict=False):
-            marks += drawn.axes.plot(*line, color=color, label=name)
+        styles = [(color, line) for line in ("-", "--", ":") for color in COLORS]
+        for (color, style), (name, line) in zip(cycle(styles), lines.items(), strict=False):
+            drawn_as = {"color": color, "linestyle": style, "marker": marker, "markersize": 4}
+            marks += drawn.axes.plot(*line, **drawn_as, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
         drawn.axes.locator_params(axis="x", nbins=6)
         drawn.axes.set_ylim(bottom=0)

@@ -215,12 +215,14 @@ class Experiment:
         entries: its cells.
         metric: what the figures are, in percent and on the test set, where an entry has no metric of its own;
             "validation error": what a recipe is chosen by.
+        equal_minutes: its rows can only be compared at equal minutes, so that it needs a budget.
     """
 
     name: str
     title: str
     entries: tuple[Entry, ...]
     metric: Metric = "error"
+    equal_minutes: bool = False
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -259,6 +261,25 @@ def metric_text(metric: str) -> str:
 def rows(dataset: DataSet, labels: Labels, *named: tuple[str, Variant], num_validation: int = 0) -> tuple[Entry, ...]:
     """Return entries that the paper has no figure for."""
     return tuple(Entry(row, dataset, labels, None, variant, num_validation=num_validation) for row, variant in named)
+
+
+def table(
+    columns: Sequence[tuple[DataSet, Labels]], lines: Mapping[str, tuple[Any, ...]], network: str | None = None
+) -> tuple[Entry, ...]:
+    """Return the cells of a table with the figures that were published, row by row.
+
+    Args:
+        columns: data set and number of labels of each column.
+        lines: for each row its variant (None: another method, which is not run), then the published number in each
+            column: the mean, or the mean and its standard deviation. None: there is none.
+        network: what learns, if it is not the data set's own network.
+    """
+    return tuple(
+        Entry(row, *column, (value, None) if isinstance(value, float) else value, variant, network)
+        for row, (variant, *values) in lines.items()
+        for column, value in zip(columns, values, strict=True)
+        if variant is not None or value is not None
+    )
 
 
 def labels_text(labels: Labels) -> str:

@@ -109,10 +109,10 @@ def reproduce(
             paper = None if entry.paper is None else entry.paper[0]
             metrics = experiment.metrics_of(entry)
             scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
-            _record(results, experiment, entry, run, scores)
+            _record(results, experiment, entry, run, scores, options.minutes)
     cells = collect(experiment, folder, options)
     if results is not None:
-        _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for])
+        _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for], options.minutes)
     return cells
 
 
@@ -139,6 +139,9 @@ def check_request(
         raise InvalidInputError("No row has all of these names, data and numbers of labels; leave one of them out.")
     if options.minutes is not None:
         check_minutes(options.minutes)
+    elif experiment.equal_minutes:
+        remedy = "give the minutes of each run, such as --budget 4"
+        raise InvalidInputError(f"The rows of {experiment.name} are compared at equal minutes; {remedy}.")
     own = dict.fromkeys(entry.row for entry in entries if entry.sets_length())
     if own and (options.minutes is not None or options.rounds is not None):
         raise InvalidInputError(f"Leave out 'rounds' and 'budget': these rows set their own length: {'; '.join(own)}.")
@@ -210,7 +213,12 @@ def _check_metric(experiment: Experiment, entry: Entry, data: RunData) -> None:
 
 
 def _record(
-    results: str | os.PathLike[str], experiment: Experiment, entry: Entry, run: RunFolder, figures: Iterable[Figure]
+    results: str | os.PathLike[str],
+    experiment: Experiment,
+    entry: Entry,
+    run: RunFolder,
+    figures: Iterable[Figure],
+    budget: float | None,
 ) -> None:
     split, labels = run.split(), entry.labels
     if split is not None:
@@ -219,10 +227,12 @@ def _record(
         number = labels if isinstance(labels, int) else len(run.data().labeled[1])
     text = labels_text(min(labels, number) if isinstance(labels, int) else labels)
     about = {"experiment": experiment.name, "dataset": entry.dataset.name, "labels": text}
-    record_runs(results, [(run, figures)], num_labels=number, **about)
+    record_runs(results, [(run, figures)], num_labels=number, budget=budget, **about)
 
 
-def _record_first_selections(results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result]) -> None:
+def _record_first_selections(
+    results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result], budget: float | None
+) -> None:
     """Append what the first selections of networks are, where a run labels the same network in one plain pass too.
 
     Rows that select alike from the same network have one first selection, which one of them stands for: that which is
@@ -248,7 +258,7 @@ def _record_first_selections(results: str | os.PathLike[str], experiment: Experi
         )
         entry, pair = next(known, found[0])
         figures = [*selection_figures(pair.stochastic), *label_figures(pair)]
-        _record(results, experiment, entry, pair.stochastic, figures)
+        _record(results, experiment, entry, pair.stochastic, figures, budget)
 
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:

@@ -6,14 +6,14 @@ and are not run. Errors, accuracies and mean average precisions are in percent.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from surelabel.base.references import resolve
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce import variants
 from surelabel.reproduce.cifar import CIFAR10, CIFAR100
-from surelabel.reproduce.entries import DataSet, Entry, Experiment, Labels, rows
+from surelabel.reproduce.entries import Entry, Experiment, rows, table
+from surelabel.reproduce.methods import METHOD_TRIALS, METHODS
 from surelabel.reproduce.ucf101 import UCF101
 from surelabel.reproduce.voc2007 import ALL_PICTURES, VOC2007
 from surelabel.settings import RunSettings
@@ -40,25 +40,6 @@ def experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def _table(
-    columns: Sequence[tuple[DataSet, Labels]], lines: Mapping[str, tuple[Any, ...]], network: str | None = None
-) -> tuple[Entry, ...]:
-    """Return the cells of a table as the paper prints it.
-
-    Args:
-        columns: data set and number of labels of each column.
-        lines: for each row its variant (None: another method, which is not run), then the paper's number in each
-            column: the mean, or the mean and its standard deviation. None: the paper has no number there.
-        network: what learns, if it is not the data set's own network.
-    """
-    return tuple(
-        Entry(row, *column, (value, None) if isinstance(value, float) else value, variant, network)
-        for row, (variant, *values) in lines.items()
-        for column, value in zip(columns, values, strict=True)
-        if variant is not None or value is not None
-    )
-
-
 def _supervised_one_pass(ups: RunSettings) -> RunSettings:
     return variants.supervised(variants.confidence_based(ups))
 
@@ -73,7 +54,7 @@ FIRST = (SUPERVISED, ("Supervised, one pass", _supervised_one_pass))
 
 _FEW_AND_MANY = ((CIFAR10, 1000), (CIFAR10, 4000))
 
-_TABLE1 = _table(
+_TABLE1 = table(
     (*_FEW_AND_MANY, (CIFAR100, 4000), (CIFAR100, 10_000)),
     {
         "DeepLP": (None, (22.02, 0.88), (12.69, 0.29), (46.20, 0.76), (38.43, 1.88)),
@@ -88,7 +69,7 @@ _TABLE1 = _table(
     },
 )
 _TABLE2 = (
-    *_table(
+    *table(
         _FEW_AND_MANY,
         {
             "MixMatch/WRN-28-2": (None, 7.75, 6.24),
@@ -98,11 +79,11 @@ _TABLE2 = (
             "R2-D2/Shake-Shake": (None, None, 5.72),
         },
     ),
-    *_table(_FEW_AND_MANY, {"UPS/WRN-28-2": (variants.full_ups, 7.95, 6.42)}, "wrn-28-2"),
-    *_table([(CIFAR10, 4000)], {"UPS/Shake-Shake": (variants.full_ups, 4.86)}, "shake-shake"),
+    *table(_FEW_AND_MANY, {"UPS/WRN-28-2": (variants.full_ups, 7.95, 6.42)}, "wrn-28-2"),
+    *table([(CIFAR10, 4000)], {"UPS/Shake-Shake": (variants.full_ups, 4.86)}, "shake-shake"),
 )
 _TABLE3 = (
-    *_table(
+    *table(
         ((UCF101, 0.2), (UCF101, 0.5)),
         {
             "Supervised": (variants.supervised, 33.5, 45.6),
@@ -115,7 +96,7 @@ _TABLE3 = (
     Entry(ALL_LABELS, UCF101, 1.0, (50.4, None), variants.supervised),
 )
 _TABLE4 = (
-    *_table(
+    *table(
         ((VOC2007, 500), (VOC2007, 1000)),
         {
             "Supervised": (variants.supervised, (18.36, 0.65), (28.84, 1.68)),
@@ -127,7 +108,7 @@ _TABLE4 = (
     ),
     Entry(ALL_LABELS, VOC2007, ALL_PICTURES, (52.62, None), variants.supervised),
 )
-_TABLE5 = _table(
+_TABLE5 = table(
     _FEW_AND_MANY,
     {
         "Supervised": (variants.supervised, 27.66, 16.65),
@@ -138,7 +119,7 @@ _TABLE5 = _table(
         "UPS": (variants.full_ups, 8.14, 6.36),
     },
 )
-_TABLE6 = _table(
+_TABLE6 = table(
     _FEW_AND_MANY,
     {
         row: (functools.partial(variants.with_estimator, uncertainty=estimator), *paper)
@@ -151,7 +132,7 @@ _TABLE6 = _table(
         )
     },
 )
-_MIXUP = _table(
+_MIXUP = table(
     [(CIFAR10, 1000)],
     {
         "UPS, no NL": (variants.ups_without_negatives, 9.46),
@@ -159,7 +140,7 @@ _MIXUP = _table(
         "UPS+Mixup, no NL": (variants.with_mixup, 7.30),
     },
 )
-_NO_AUGMENTATION = _table(
+_NO_AUGMENTATION = table(
     _FEW_AND_MANY,
     {
         "Pi-model": (None, 32.18, 17.08),
@@ -167,14 +148,14 @@ _NO_AUGMENTATION = _table(
         "UPS": (variants.without_augmentation, 28.14, 14.98),
     },
 )
-_BALANCE = _table(
+_BALANCE = table(
     _FEW_AND_MANY,
     {
         "with class balance": (variants.full_ups, 91.86, 93.64),
         "without class balance": (variants.without_balance, 88.77, 93.14),
     },
 )
-_BALANCE_VOC2007 = _table(
+_BALANCE_VOC2007 = table(
     ((VOC2007, 500), (VOC2007, 1000)),
     {
         "with class balance": (variants.full_ups, 34.72, 40.33),
@@ -202,7 +183,7 @@ _FIGURE1 = rows(CIFAR10, 1000, PLAIN, CONFIDENCE, UPS)
 _FIGURE3 = rows(CIFAR10, 1000, SUPERVISED, num_validation=1000)
 _FIRST_CIFAR10 = rows(CIFAR10, 1000, *FIRST) + rows(CIFAR10, 4000, *FIRST)
 _FIRST_CIFAR100 = rows(CIFAR100, 4000, *FIRST)
-_FEW_LABELS = _table(((CIFAR10, 250), (CIFAR10, 500)), {"UPS": (variants.full_ups, (15.90, 0.61), (10.64, 0.18))})
+_FEW_LABELS = table(((CIFAR10, 250), (CIFAR10, 500)), {"UPS": (variants.full_ups, (15.90, 0.61), (10.64, 0.18))})
 
 EXPERIMENTS: dict[str, Experiment] = {
     one.name: one
@@ -227,6 +208,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("figure4", "Confident wrong labels that UPS leaves out", rows(CIFAR10, 1000, SUPERVISED)),
         Experiment("first-selection", "The first selection, CIFAR-10", _FIRST_CIFAR10),
         Experiment("first-selection-cifar100", "The first selection, CIFAR-100 (appendix)", _FIRST_CIFAR100),
+        METHODS,
+        METHOD_TRIALS,
     )
 }
 """All of them, by name."""

@@ -8,7 +8,8 @@ rounds after round 0, each `growth` times as long as the one before it, takes
 R is as large as the recipe allows. But while there is more than one round, round 0 gets no fewer samples than the
 recipe's own has, or three million where that is less.
 
-The plan is kept in a file, so that a resumed run, or another seed, follows the same plan.
+The plan is kept in a file, so that a resumed run, or another seed, follows the same plan. So is the speed, for plans of
+other minutes on the same machine.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
 from surelabel.reproduce.variants import with_estimator
+from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import read_json, write_json
 from surelabel.settings import RunSettings
 
@@ -110,7 +112,11 @@ class Plans:
         self._kept: dict[str, Any] = {}
         if options.minutes is not None and path is not None and path.exists():
             self._kept = read_json(path)
-        self._speeds: dict[str, Speed] = {}
+        self._speeds = {  # plans of the first version do not say of what and where
+            (plan["network"], plan["machine"]): Speed(plan["training"], plan["labeling"])
+            for plan in self._kept.values()
+            if "machine" in plan
+        }
         self._pretrained_hash: str | None = None
 
     def settings(self, entry: Entry, seed: int) -> RunSettings:
@@ -169,13 +175,14 @@ class Plans:
         if key not in self._kept:
             assert timed.data is not None
             assert self.path is not None
-            data, network = timed.data.load(), _key(timed)
-            if network not in self._speeds:
-                self._speeds[network] = measure(timed, data)
-            speed = self._speeds[network]
+            data, of = timed.data.load(), (_key(timed), machine(timed))
+            if of not in self._speeds:
+                self._speeds[of] = measure(timed, data)
+            speed = self._speeds[of]
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
             cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
-            self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
+            about = {"minutes": self.options.minutes, "network": of[0], "machine": of[1]}
+            self._kept[key] = {**cut._asdict(), **speed._asdict(), **about}
             write_json(self.path, self._kept)
         return Cut(self._kept[key]["max_rounds"], self._kept[key]["steps"])
 
@@ -264,6 +271,12 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
             to_numpy(prediction.p)  # waits for the device
         times.append((trained - started, time.perf_counter() - trained))
     return Speed(learner.uncertainty.members * samples / times[1][0], len(pool) / times[1][1])
+
+
+def machine(settings: RunSettings) -> str:
+    """Return the name of what a network is trained on."""
+    environment = describe_environment(settings.network.build(settings.config.task))
+    return f"{environment['device']}: {environment['processor']}"
 
 
 def batch_of(settings: RunSettings) -> int:

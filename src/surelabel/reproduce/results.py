@@ -80,6 +80,7 @@ def record_runs(
     dataset: str,
     num_labels: int,
     labels: str | None = None,
+    budget: float | None = None,
 ) -> None:
     """Append a row for each number but those that are there already; the settings go into a JSON file beside.
 
@@ -90,9 +91,10 @@ def record_runs(
         dataset: what they learned from.
         num_labels: how many labeled samples.
         labels: the same as the table says it; None: the number.
+        budget: the minutes that each run was planned for, kept beside its settings; None: there was no limit.
     """
-    path = Path(path)
-    name, text = settings_file(experiment, {run.settings.name: _without_seed(run) for run, _ in found})
+    path, planned = Path(path), {} if budget is None else {"budget": budget}
+    name, text = settings_file(experiment, {run.settings.name: _without_seed(run) | planned for run, _ in found})
     same = {"experiment": experiment, "dataset": dataset, "labels": labels or num_labels, "settings": name}
     lines = []
     for run, figures in found:

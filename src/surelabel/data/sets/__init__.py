@@ -31,7 +31,9 @@ VOC2007_PICTURES = {"trainval": 5011, "test": 4952}
 """How many pictures the official lists name."""
 
 
-def cifar10(seed: int = 0, labels: int = 1000, num_validation: int = 0, folder: str | None = None) -> RunData:
+def cifar10(
+    seed: int = 0, labels: int = 1000, num_validation: int = 0, folder: str | None = None, *, test: bool = True
+) -> RunData:
     """Return CIFAR-10: some of its 50,000 training pictures labeled, the rest the pool, and its 10,000 test pictures.
 
     Args:
@@ -39,18 +41,21 @@ def cifar10(seed: int = 0, labels: int = 1000, num_validation: int = 0, folder: 
         labels: labeled pictures in all, the same number of each class.
         num_validation: pictures taken out of the pool; their labels come on top of the labeled ones.
         folder: where data sets are; None: the folder that SURELABEL_DATA names, else the user's caches.
+        test: whether test pictures are there; False: for runs that settings are chosen by.
 
     Example:
         >>> cifar10(seed=0, labels=1000, folder="data")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         surelabel.errors.DataError: CIFAR-10 is not in 'data/cifar10'; get it with: surelabel data get...
     """
-    return run_data(_stored("cifar10", folder), seed, labels, num_validation)
+    return run_data(_stored("cifar10", folder), seed, labels, num_validation, test)
 
 
-def cifar100(seed: int = 0, labels: int = 4000, num_validation: int = 0, folder: str | None = None) -> RunData:
+def cifar100(
+    seed: int = 0, labels: int = 4000, num_validation: int = 0, folder: str | None = None, *, test: bool = True
+) -> RunData:
     """Return CIFAR-100 with its 100 fine classes; the arguments are those of `cifar10`."""
-    return run_data(_stored("cifar100", folder), seed, labels, num_validation)
+    return run_data(_stored("cifar100", folder), seed, labels, num_validation, test)
 
 
 def voc2007(
@@ -163,20 +168,27 @@ def clip_data(
     return split_data((sources[0], train.y), (sources[1], test.y), lists.classes, split, in_memory=False)
 
 
-def run_data(images: ImageSet, seed: int, labels: int, num_validation: int) -> RunData:
+def run_data(images: ImageSet, seed: int, labels: int, num_validation: int, test: bool = True) -> RunData:
     """Return the data of a run on some pictures, split by the seed; the arguments are those of `cifar10`."""
-    train, test = ((ArraySource(part.x), np.asarray(part.y)) for part in (images.train, images.test))
-    return split_data(train, test, images.classes, balanced_split(train[1], labels, seed, num_validation))
+    train, tested = ((ArraySource(part.x), np.asarray(part.y)) for part in (images.train, images.test))
+    split = balanced_split(train[1], labels, seed, num_validation)
+    return split_data(train, tested if test else None, images.classes, split)
 
 
 def split_data(
-    train: Part, test: Part, classes: Sequence[str], split: Split, *, task: Task = "single", in_memory: bool = True
+    train: Part,
+    test: Part | None,
+    classes: Sequence[str],
+    split: Split,
+    *,
+    task: Task = "single",
+    in_memory: bool = True,
 ) -> RunData:
     """Return the data of a run whose training samples are split.
 
     Args:
         train: samples and their labels, of the form that the task asks for.
-        test: the same of the test samples.
+        test: the same of the test samples; None: there are none.
         classes: C names.
         split: of the training samples.
         task: "single" or "multi".
@@ -194,7 +206,7 @@ def split_data(
         classes=classes,
         task=task,
         validation=part(train, split.validation) if len(split.validation) else None,
-        test=part(test, np.arange(len(test[1]))),
+        test=None if test is None else part(test, np.arange(len(test[1]))),
         truth=truth,
     )
 

@@ -1,0 +1,161 @@
+"""The blocks and the figure of docs/methods.md about methods at equal minutes, from `results/`."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from surelabel.report.drawing import Panel, curves
+from surelabel.report.tables import Statistic, statistic
+from surelabel.reproduce.entries import labels_text
+from surelabel.reproduce.methods import METHOD_TRIALS, METHODS, TRIED
+from surelabel.reproduce.results import read_rows
+
+FIGURE = "methods.svg"
+MOST_TIMES = 1.5
+"""An error that is more times a published one, for the same network and labels, is a fault."""
+
+SOURCE = (
+    "Published errors are for CNN-13 and the same number of labels, as in the paper of UPS: table 5 for the first two\n"
+    "rows, table 1 for the others. Some were never published for this network."
+)
+
+
+class Runs(NamedTuple):
+    """The newest runs of a row with a number of labels and a budget, one for each seed, over which means are taken."""
+
+    error: Statistic
+    minutes: Statistic
+    rows: list[dict[str, str]]
+
+
+Found = Mapping[tuple[str, str, float], Runs]
+"""By row, number of labels and budget in minutes."""
+
+
+def runs_of(results: Path, experiment: str, metric: str) -> Found:
+    """Return the newest runs of an experiment at equal minutes."""
+    groups: dict[tuple[str, str, float], list[dict[str, str]]] = {}
+    for row in read_rows(results / "runs.csv"):
+        if (row["experiment"], row["metric"]) == (experiment, metric):
+            budget = json.loads((results / row["settings"]).read_text())[row["row"]]["budget"]
+            groups.setdefault((row["row"], row["labels"], float(budget)), []).append(row)
+    return {key: _newest(rows) for key, rows in groups.items()}
+
+
+def _newest(rows: Sequence[dict[str, str]]) -> Runs:
+    # A seed that was run again, at another commit, counts once.
+    last = list({row["seed"]: row for row in rows if row["settings"] == rows[-1]["settings"]}.values())
+    error, minutes = (statistic([float(row[name]) for row in last]) for name in ("value", "minutes"))
+    assert error is not None
+    assert minutes is not None
+    return Runs(error, minutes, last)
+
+
+def methods(results: Path) -> str:
+    """Return the table of methods at equal minutes beside published errors, and which rows are taken for faults."""
+    found = runs_of(results, METHODS.name, "test error %")
+    if not found:
+        return "Not run yet: `surelabel reproduce methods --budget 4` makes the rows."
+    published = {(entry.row, labels_text(entry.labels)): entry.paper for entry in METHODS.entries}
+    names = dict.fromkeys([entry.row for entry in METHODS.entries] + [row for row, *_ in found])
+    numbers = list(dict.fromkeys(labels_text(entry.labels) for entry in METHODS.entries))
+    columns = sorted({key[1:] for key in found}, key=lambda column: (int(column[0]), column[1]))
+    head = [f"{int(labels):,} labels, {_minutes(budget)}" for labels, budget in columns]
+    lines = _table(["method", *head, *(f"published, {int(labels):,}" for labels in numbers)])
+    for name in names:
+        cells = [found.get((name, *column)) for column in columns]
+        papers = [published.get((name, labels)) for labels in numbers]
+        ours = ["" if runs is None else f"{runs.error:.2f}" for runs in cells]
+        theirs = ["" if paper is None else f"{Statistic(*paper, number=1):.2f}" for paper in papers]
+        lines.append(f"| {' | '.join([name, *ours, *theirs])} |")
+    return "\n\n".join(["\n".join(lines), SOURCE, *_faults(found, published), _origin(METHODS.name, found.values())])
+
+
+def _faults(found: Found, published: Mapping[tuple[str, str], tuple[float, float | None] | None]) -> list[str]:
+    """Name the rows that are no better than supervised, or far above a published error, in the longest runs."""
+    problems = []
+    for labels in dict.fromkeys(labels for _, labels, _ in found):
+        longest = max(budget for _, number, budget in found if number == labels)
+        errors = {row: runs.error.mean for (row, *of), runs in found.items() if of == [labels, longest]}
+        base = errors.get("Supervised")
+        for row, error in errors.items():
+            paper = published.get((row, labels))
+            if base is not None and row != "Supervised" and error >= base:
+                problems.append(f"{row} with {labels} labels is no better than Supervised ({error:.2f}, {base:.2f})")
+            if paper is not None and error > MOST_TIMES * paper[0]:
+                limit = f"above {MOST_TIMES:g} times its published error"
+                problems.append(f"{row} with {labels} labels is {limit} ({error:.2f}, {paper[0]:.2f})")
+    if problems:
+        return [f"**Faults to be found:** {'; '.join(problems)}."]
+    return [f"No row is worse than Supervised, and none is above {MOST_TIMES:g} times its published error."]
+
+
+def settings(results: Path) -> str:
+    """Return the validation errors by which each method's setting was chosen."""
+    found = runs_of(results, METHOD_TRIALS.name, "validation error %")
+    if not found:
+        return "Not run yet: `surelabel reproduce method-trials --budget 1.5` makes the rows."
+    budget = max(budget for *_, budget in found)  # the longest trials decide
+    errors = {name: runs.error for (name, _, minutes), runs in found.items() if minutes == budget}
+    lines, against = _table(["method", "setting", "validation error %", "used"]), []
+    for row, tried in TRIED.items():
+        used, *others = tried
+        for what in tried:
+            error = errors.get(f"{row}, {what}")
+            text = "not run" if error is None else f"{error:.2f}"
+            lines.append(f"| {row} | {what} | {text} | {'yes' if what == used else ''} |")
+        mine = errors.get(f"{row}, {used}")
+        better = [errors[name] for what in others if (name := f"{row}, {what}") in errors]
+        if mine is not None and any(error.mean < mine.mean for error in better):
+            against.append(row)
+    note = [f"The other setting has the lower error: {', '.join(against)}."] if against else []
+    return "\n\n".join(["\n".join(lines), *note, _origin(METHOD_TRIALS.name, found.values())])
+
+
+def lines_of(results: Path) -> dict[str, tuple[list[float], list[float]]]:
+    """Return minutes and test errors of each row that was run with at least two budgets, with the fewest labels."""
+    found = runs_of(results, METHODS.name, "test error %")
+    labels = labels_text(min(entry.labels for entry in METHODS.entries))
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for (row, number, _), runs in sorted(found.items(), key=lambda item: item[0][2]):
+        if number == labels:
+            minutes, errors = lines.setdefault(row, ([], []))
+            minutes.append(runs.minutes.mean)
+            errors.append(runs.error.mean)
+    order = dict.fromkeys([entry.row for entry in METHODS.entries] + list(lines))
+    return {row: lines[row] for row in order if len(lines.get(row, ((),))[0]) > 1}
+
+
+def figure(results: Path) -> Panel | None:
+    """Return the test error over minutes; None where no row was run with two budgets."""
+    lines = lines_of(results)
+    return curves(lines, "minutes of training", "test error (%)", marker="o") if lines else None
+
+
+def figure_link(results: Path) -> str:
+    """Return the figure as the document shows it, or what makes it."""
+    if not lines_of(results):
+        return "No figure yet: it needs rows of two budgets, such as `--budget 1` and `--budget 4`."
+    return f"![Test error of each method over the minutes of training](images/{FIGURE})"
+
+
+def _table(head: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+
+
+def _minutes(budget: float) -> str:
+    return f"{budget:g} minute{'' if budget == 1 else 's'}"
+
+
+def _origin(experiment: str, found: Iterable[Runs]) -> str:
+    """Say which rows of the results these are, where they were made, and how long they took."""
+    rows = [row for runs in found for row in runs.rows]
+    minutes = [float(row["minutes"]) for row in rows]
+    seeds, commits = (
+        ", ".join(dict.fromkeys(row[name][:7] for row in sorted(rows, key=lambda row: row["seed"])))
+        for name in ("seed", "commit")
+    )
+    devices = ", ".join(dict.fromkeys(row["device"].partition(":")[0] for row in rows))
+    took = f"{min(minutes):.1f} to {max(minutes):.1f} minutes each on {devices}"
+    return f"`results/runs.csv`, experiment `{experiment}`, seed {seeds}, {took}, commit {commits}."
