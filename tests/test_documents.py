@@ -126,12 +126,12 @@ def test_a_method_that_may_be_broken_is_named(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_used_against_the_trials_is_named(tmp_path: Path) -> None:
     assert settings(tmp_path).startswith("Not run yet: `surelabel reproduce method-trials --budget 1.5`")
-    values = {"ICT, rate 0.4": 20.0, "ICT, rate 0.1": 21.0, "MixMatch, rate 0.4": 25.0, "MixMatch, rate 0.1": 24.5}
+    values = {"ICT, rate 0.4": 20.0, "ICT, rate 0.1": 21.0, "MixMatch, weight 75": 25.0, "MixMatch, weight 15": 24.5}
     trials = [(name, 1000, 1.5, 0, value) for name, value in values.items()]
     equal_minutes(tmp_path, "method-trials", "validation error %", *trials, ("ICT, rate 0.1", 1000, 0.5, 0, 1.0))
     table, note, _ = settings(tmp_path).split("\n\n")
     assert "| ICT | rate 0.4 | 20.00 | yes |" in table
-    assert "| MixMatch | rate 0.1 | 24.50 |  |" in table
+    assert "| MixMatch | weight 15 | 24.50 |  |" in table
     assert "| FixMatch | threshold 0.8 | not run |  |" in table
     assert note == "The other setting has the lower error: MixMatch."
 

@@ -192,7 +192,7 @@ def test_settings_are_tried_on_held_out_training_pictures(tmp_path: Path) -> Non
     results, trials = tmp_path / "runs.csv", small(METHOD_TRIALS, num_validation=20)
     options = Options(device="cpu", minutes=1.5, rows=[e.row for e in trials.entries if e.row.startswith("MixMatch")])
     cells = [cell for cell in reproduce(trials, tmp_path / "runs", options, results=results) if cell.runs]
-    assert [cell.entry.row for cell in cells] == ["MixMatch, rate 0.4", "MixMatch, rate 0.1"]
+    assert [cell.entry.row for cell in cells] == ["MixMatch, weight 75", "MixMatch, weight 15"]
     for row, cell in zip(read_rows(results), cells, strict=True):
         (record,) = cell.runs[0].records()
         assert record.test_score is None
