@@ -24,7 +24,7 @@ from surelabel.data.columns import (
     Words,
     number_texts,
 )
-from surelabel.data.recognition import guessed, overruled, recognized, warn_of_unused
+from surelabel.data.recognition import guessed, overruled, recognized, warn_of_forms, warn_of_unused
 from surelabel.data.tables import read_table
 from surelabel.errors import DataError
 
@@ -160,6 +160,7 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
     table, left_out = without_counts(table, [name for name in asked if name in numbers], others=bool(wanted))
     uses: dict[str, Use | Literal["boolean"]] = {name: "number" for name in numbers if name not in left_out}
     empty: list[str] = []
+    guesses: dict[str, tuple[Words, str | None]] = {}
     for name in wanted:
         cells = words_of(read, name)
         if not cells.counts():
@@ -169,12 +170,15 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
             continue
         how = asked.get(name) or recognized(cells, texts=as_texts) or (guessed(cells) if name in asked else None)
         uses |= {} if how is None else {name: how}
+        if name not in asked and not as_texts and how in ("category", "text", None):
+            guesses[name] = cells, how
     unused = [name for name in wanted if name not in uses]
     if wanted and not uses:
         raise DataError(
             f"File '{table.path}' has no features: {listed(unused)} names the rows or is empty; say --use COLUMN=text."
         )
-    warn_of_unused(table.path, [name for name in unused if name not in empty], empty)
+    told = [*empty, *warn_of_forms(table.path, guesses)]
+    warn_of_unused(table.path, [name for name in unused if name not in told], empty)
     whole = dataclasses.replace(table, words=read.words, no_numbers={})
     return RecognizedTable(whole, uses, (*left_out, *unused))
 
