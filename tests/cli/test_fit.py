@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import warnings
 from pathlib import Path
 
@@ -211,8 +212,25 @@ def test_rounds_have_half_of_the_time_where_cross_validation_follows():
         "validation": 8.0,
         "alone": 8.0,
     }
+    after_reading = run_settings({"max_minutes": 8.0}, TableData(path="d.csv"), "single", 2, minutes_before=3.0)
+    assert (after_reading.config.max_minutes, after_reading.comparison.max_minutes) == (2.5, 8.0)
+    assert limits["alone"].limited(None, 8.0, 9.0).config.max_minutes == 0
     again = limits["folds"].limited(None, 20.0)
     assert (again.config.max_minutes, again.comparison.max_minutes) == (10.0, 20.0)
+
+
+def test_the_time_for_reading_counts_where_it_is_limited(command, monkeypatch):
+    load = TableData.load
+
+    def slow(self, *arguments):
+        monkeypatch.setattr("time.monotonic", lambda now=time.monotonic: now() + 600)
+        return load(self, *arguments)
+
+    monkeypatch.setattr(TableData, "load", slow)
+    result = command(*pets("--rounds", "3", *QUICK[2:], "--max-minutes", "9"))
+    assert result.code == 0
+    assert "Done after round 0 in" in result.out
+    assert "the time given is used up" in result.out
 
 
 def test_quiet_prints_nothing(command):
