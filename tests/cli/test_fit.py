@@ -16,7 +16,7 @@ from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
 from surelabel.data.columns import TextColumn
 from surelabel.data.run_data import RunData, TableData
-from surelabel.data.tables import write_table
+from surelabel.data.tables import read_table, write_table
 from surelabel.kinds import KINDS
 from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.folder import FolderData
@@ -179,6 +179,20 @@ def test_help_says_the_defaults_of_each_kind_of_data(command, kind, task, labels
             name: number for names, _, number in (one.partition(": ") for one in others) for name in names.split(", ")
         }
         assert value == float(said.get(labels, said.get(kind, default))), option
+
+
+def test_a_table_and_its_arrays_end_with_the_same_network(command):
+    seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)  # as UPSClassifier draws it
+    quick = ("--rounds", "2", "--epochs", "1", "--passes", "3", "--no-compare", "--device", "cpu", "--seed", seed)
+    assert command("fit", "pets.csv", "--label", "pet", "--drop", "id", *quick, "--out", "run").code == 0
+    table = read_table("pets.csv", labels=["pet"], drop=["id"])
+    options = {"max_rounds": 2, "epochs": 1, "passes": 3, "device": "cpu", "random_state": 0, "unlabeled": None}
+    fitted = UPSClassifier(**options).fit(table.x, table.y)
+    run = RunFolder.open("run")
+    assert [record.num_positive for record in fitted.history_] == [record.num_positive for record in run.records()]
+    assert fitted.history_[-1].num_positive
+    p = run.learner().predict_proba(table.samples(slice(None)))
+    assert p.tolist() == fitted.predict_proba(table.x).tolist()
 
 
 def test_every_option_changes_a_setting():
