@@ -165,10 +165,30 @@ def table(path: Path, **changes):
 def test_plain_numbers_stay_what_they_were(tmp_path):
     path = table(tmp_path / "t.csv", size=[0.1 * row for row in range(40)], color=["1", "2", "3", "2"] * 10)
     data = TableData(path=path, labels=("label",)).load()
-    assert data.learned == {"drop": ()}
     assert data.files == {}
     assert data.feature_names == ["size", "color"]
     assert data.labeled[0].x.dtype == np.float32
+    assert data.unlabeled.x.tolist() == [
+        [np.float32(0.1 * row), (1, 2, 3, 2)[row % 4]] for row in data.unlabeled.ids.tolist()
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_without_gaps_has_medians_for_gaps_that_come_later(tmp_path, ending):
+    path = table(tmp_path / f"t.{ending}", size=[float(row) for row in (*range(39), 100)], color=[1, 2, 3, 2] * 10)
+    test = table(tmp_path / f"test.{ending}", size=[None, 7.0] * 20, color=[None, *[3] * 39])
+    data = TableData(path=path, labels=("label",), test_path=test, use=("size",)).load()
+    assert data.feature_names == ["size", "color"]
+    assert data.test[0].x[:2].tolist() == [[19.5, 2], [7, 3]]
+
+
+def test_arrays_have_no_gaps_now_or_later(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.eye(4), y=np.array([0, 1, -1, -1]))
+    np.savez(tmp_path / "test.npz", x=np.full((2, 4), np.nan), y=np.array([0, 1]))
+    settings = TableData(path=tmp_path / "a.npz")
+    assert settings.load().learned == {"drop": ()}
+    with pytest.raises(DataError, match="row 1: the cell is empty or NaN"):
+        settings.replace(test_path=tmp_path / "test.npz").load()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
