@@ -257,22 +257,22 @@ class RunSettings(Settings):
         training = self.network.training.replace(**changes)
         return self.replace(learner=self.network.replace(training=training))
 
-    def limited(self, max_rounds: int | None, max_minutes: float | None) -> Self:
+    def limited(self, max_rounds: int | None, max_minutes: float | None, minutes_before: float = 0.0) -> Self:
         """Return the settings with these limits of the whole run, where given.
 
-        Where a cross-validation follows, the rounds have half of the time.
+        The rounds have what is left of the time after `minutes_before`, spent on reading the data; where a
+        cross-validation follows, half of it.
 
-        >>> RunSettings().limited(3, 10).config.max_minutes
-        10.0
+        >>> RunSettings().limited(3, 10).config.max_minutes, RunSettings().limited(3, 10, 4).config.max_minutes
+        (10.0, 6.0)
         """
         config, comparison = self.config, self.comparison
         has_validation = any(getattr(self.data, name, None) for name in ("validation", "validation_path"))
         if max_rounds is not None:
             config = config.replace(max_rounds=max_rounds)
         if max_minutes is not None:
-            config = config.replace(
-                max_minutes=max_minutes if comparison is None or has_validation else max_minutes / 2
-            )
+            left = max(0.0, max_minutes - minutes_before)
+            config = config.replace(max_minutes=left if comparison is None or has_validation else left / 2)
             comparison = comparison and comparison.replace(max_minutes=max_minutes)
         return self.replace(config=config, comparison=comparison)
 

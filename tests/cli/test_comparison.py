@@ -54,7 +54,7 @@ def test_a_fit_ends_with_a_table_of_three_models_and_says_that_none_is_clearly_b
     assert table[-1][-1] == "kept"
     assert (
         "By cross-validation (5 folds), self-training is level with the next best (+0.0 points, within the standard "
-        "error). Kept, as it learned from most: round 1, self-training."
+        "error). Kept, because it has learned from the most samples: round 1, self-training."
     ) in result.out.splitlines()
     assert re.search(r"Of the selected labels in the cross-validation \(5 folds\), 100\.0 % are right \(", result.out)
     assert re.search(r"By class, where 10 or more are selected: cat 100\.0 % .*; dog 100\.0 %", result.out)
@@ -204,8 +204,9 @@ def test_labels_with_a_promise_are_selected_by_the_chosen_thresholds(command):
 def test_too_few_held_out_labels_for_a_promise_tell_how_many_more(command):
     result = command(*fit("--validation", "0.5", "--max-label-error", "0.05"))
     assert result.code == 0
-    assert re.search(r"No thresholds are shown by 4 held-out samples .* About \d+ more samples would", result.out)
+    assert re.search(r"With 4 held-out samples, no thresholds can promise .* About \d+ more would", result.out)
     assert "So labels are selected by the thresholds of the rounds." in result.out
+    assert "coverage" not in result.out, "fit has no such option"
 
 
 def test_a_promise_needs_held_out_labels_and_a_comparison(command):

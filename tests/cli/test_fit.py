@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import warnings
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from surelabel.cli.fit import run_settings
 from surelabel.core.metrics import paired_change
 from surelabel.data.columns import TextColumn
 from surelabel.data.run_data import RunData, TableData
-from surelabel.data.tables import write_table
+from surelabel.data.tables import read_table, write_table
 from surelabel.kinds import KINDS
 from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.folder import FolderData
@@ -180,6 +181,20 @@ def test_help_says_the_defaults_of_each_kind_of_data(command, kind, task, labels
         assert value == float(said.get(labels, said.get(kind, default))), option
 
 
+def test_a_table_and_its_arrays_end_with_the_same_network(command):
+    seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)  # as UPSClassifier draws it
+    quick = ("--rounds", "2", "--epochs", "1", "--passes", "3", "--no-compare", "--device", "cpu", "--seed", seed)
+    assert command("fit", "pets.csv", "--label", "pet", "--drop", "id", *quick, "--out", "run").code == 0
+    table = read_table("pets.csv", labels=["pet"], drop=["id"])
+    options = {"max_rounds": 2, "epochs": 1, "passes": 3, "device": "cpu", "random_state": 0, "unlabeled": None}
+    fitted = UPSClassifier(**options).fit(table.x, table.y)
+    run = RunFolder.open("run")
+    assert [record.num_positive for record in fitted.history_] == [record.num_positive for record in run.records()]
+    assert fitted.history_[-1].num_positive
+    p = run.learner().predict_proba(table.samples(slice(None)))
+    assert p.tolist() == fitted.predict_proba(table.x).tolist()
+
+
 def test_every_option_changes_a_setting():
     given = {"tau_p": 0.9, "tau_n": 0.1, "kappa_p": 0.2, "kappa_n": 0.1, "rounds": 3, "max_minutes": 2.0, "seed": 5}
     given |= {"gamma": 0.4, "balance": "prior", "balance_rounds": 0}
@@ -211,8 +226,25 @@ def test_rounds_have_half_of_the_time_where_cross_validation_follows():
         "validation": 8.0,
         "alone": 8.0,
     }
+    after_reading = run_settings({"max_minutes": 8.0}, TableData(path="d.csv"), "single", 2, minutes_before=3.0)
+    assert (after_reading.config.max_minutes, after_reading.comparison.max_minutes) == (2.5, 8.0)
+    assert limits["alone"].limited(None, 8.0, 9.0).config.max_minutes == 0
     again = limits["folds"].limited(None, 20.0)
     assert (again.config.max_minutes, again.comparison.max_minutes) == (10.0, 20.0)
+
+
+def test_the_time_for_reading_counts_where_it_is_limited(command, monkeypatch):
+    load = TableData.load
+
+    def slow(self, *arguments):
+        monkeypatch.setattr("time.monotonic", lambda now=time.monotonic: now() + 600)
+        return load(self, *arguments)
+
+    monkeypatch.setattr(TableData, "load", slow)
+    result = command(*pets("--rounds", "3", *QUICK[2:], "--max-minutes", "9"))
+    assert result.code == 0
+    assert "Done after round 0 in" in result.out
+    assert "the time given is used up" in result.out
 
 
 def test_quiet_prints_nothing(command):

@@ -123,7 +123,7 @@ def test_label_says_how_often_selected_labels_of_the_validation_set_are_right(co
         f"Of the selected labels in the validation set, {100 * right / len(chosen):.1f} % are right ({right} of "
         f"{len(chosen)}; 95 % interval {100 * interval.low:.1f} to {100 * interval.high:.1f} %)."
     )
-    assert lines[2].startswith("Of its samples with ruled-out classes, ")
+    assert lines[2].startswith("Where classes are ruled out, ")
 
 
 def test_labels_that_the_file_has_itself_are_told_beside_the_models(command, home, tmp_path):

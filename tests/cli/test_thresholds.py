@@ -178,7 +178,8 @@ def test_too_few_labels_are_told_with_how_many_more_it_takes(command):
     save(Path("few.npz"), p=np.tile([0.9, 0.1], (20, 1)), u=None, y=np.zeros(20, dtype=int))
     result = command("thresholds", "few.npz")
     assert (result.code, result.err) == (0, "")
-    assert re.search(r"No thresholds are shown by 20 held-out samples .* About \d+ more samples would", result.out)
+    assert re.search(r"With 20 held-out samples, no thresholds can promise .* About \d+ more would", result.out)
+    assert "A smaller --min-coverage begins with surer labels" in result.out
     assert "surelabel fit" not in result.out
 
 

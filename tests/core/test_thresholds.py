@@ -384,7 +384,7 @@ def test_no_number_of_labels_helps_where_the_surest_are_wrong_too_often() -> Non
     wrong = np.arange(500) % 10 == 0
     found = choose(held_out(np.linspace(1, 0.5, 500), None, wrong))
     assert (found.tau_p, found.more_labels) == (None, None)
-    assert "More samples would not show it either" in str(found)
+    assert "More samples would not help" in str(found)
 
 
 def test_results_print_as_a_sentence() -> None:
@@ -395,9 +395,8 @@ def test_results_print_as_a_sentence() -> None:
     )
     missing = Thresholds(None, None, 0, 0, 40, 0.05, 0.1, 120)
     assert str(missing) == (
-        "No thresholds are shown by 40 held-out samples to have an error below 0.05 with probability 0.9. About 120 "
-        "more samples would, if the share of wrong ones stays as it is. A smaller min_coverage begins with surer "
-        "labels, a larger one with more of them; set it before looking, as every further try costs certainty."
+        "With 40 held-out samples, no thresholds can promise an error below 0.05 with probability 0.9. About 120 more "
+        "would be enough, if the share of wrong labels stays as it is."
     )
 
 

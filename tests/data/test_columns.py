@@ -7,7 +7,7 @@ import pytest
 
 from surelabel.data._values import Place
 from surelabel.data.columns import BooleanColumn, CategoryColumn, DateColumn, NumberColumn, Words
-from surelabel.data.recognition import overruled, recognized
+from surelabel.data.recognition import overruled, recognized, resembled
 from surelabel.data.run_data import TableData
 from surelabel.data.tables import write_table
 from surelabel.data.texts import MOST_DIRECTIONS, from_bytes, learn_texts, to_bytes
@@ -33,6 +33,53 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 def test_a_column_is_used_as_all_of_its_cells_say(use):
     assert recognized(words(*USES[use])) == use
+
+
+@pytest.mark.parametrize(
+    ("use", "cells"),
+    [
+        ("number", [f"202402{day}" for day in range(10, 29)]),
+        ("number", [f"0{code}" for code in range(1000, 1040)]),
+        ("category", ["cat", "Cat", "cat "] * 5),
+        ("category", [f"see you at {hour} o'clock" for hour in range(9)] * 3),
+        (None, [f"彼は{row}匹の猫を飼っている" for row in range(20)]),
+        (None, [f"{hour}:30" for hour in range(10, 24)]),
+    ],
+)
+def test_what_the_guide_says_that_the_rules_do_not_see(use, cells):
+    assert recognized(words(*cells)) == use
+    assert use != "category" or len(words(*cells).counts()) in (2, 9)
+
+
+@pytest.mark.parametrize(
+    ("what", "form"),
+    [
+        *(("numbers", form) for form in ("{},5", "€{}.50", "{} %", "1,2{}", "1'2{}.5", "{} kg", "-{}cm")),
+        *(("dates", form) for form in ("{}.12.2024", "12/{}/24", "{}-1-2024 10:30")),
+        *((None, form) for form in ("{}:30", "K{}", "{}-99", "1.{}.3", "9{}/123", "see {} cats", "+49 30 {}1234")),
+    ],
+)
+def test_words_that_look_like_numbers_or_dates_are_told(what, form):
+    cells = [form.format(number) for number in range(10, 30)]
+    assert resembled(words(*cells)) == what
+    assert resembled(words(*cells, "x", "", None)) == what, "one of twenty may be something else"
+    assert resembled(words(*cells[:9] * 5)) is None, "categories serve a few as well"
+    several_units = [cell.rstrip("kgcm€% ") + "ab"[row % 2] for row, cell in enumerate(cells)]
+    assert what != "numbers" or resembled(words(*several_units)) is None
+
+
+def test_a_column_in_another_form_is_named_with_the_form_to_write(tmp_path):
+    price, day = [f"{row % 15},50 €" for row in range(40)], [f"{row % 28 + 1}.12.2024" for row in range(40)]
+    path = table(tmp_path / "t.csv", price=price, day=day)
+    with pytest.warns(UserWarning, match="looks like") as told:
+        data = TableData(path=path, labels=("label",)).load()
+    price, day = (str(one.message) for one in told)
+    assert "'price' of" in price
+    assert "looks like numbers ('0,50 €') and is used as categories; write plain numbers, such as 1234.5" in price
+    assert "looks like dates ('1.12.2024') and is left out; write the year first, such as 2024-12-31" in day
+    assert data.learned["drop"] == ("day",)
+    asked = ("price=category", "day=category")
+    TableData(path=path, labels=("label",), use=asked).load()  # no warning: warnings are errors
 
 
 def test_few_rows_and_empty_columns():
@@ -118,10 +165,30 @@ def table(path: Path, **changes):
 def test_plain_numbers_stay_what_they_were(tmp_path):
     path = table(tmp_path / "t.csv", size=[0.1 * row for row in range(40)], color=["1", "2", "3", "2"] * 10)
     data = TableData(path=path, labels=("label",)).load()
-    assert data.learned == {"drop": ()}
     assert data.files == {}
     assert data.feature_names == ["size", "color"]
     assert data.labeled[0].x.dtype == np.float32
+    assert data.unlabeled.x.tolist() == [
+        [np.float32(0.1 * row), (1, 2, 3, 2)[row % 4]] for row in data.unlabeled.ids.tolist()
+    ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_table_without_gaps_has_medians_for_gaps_that_come_later(tmp_path, ending):
+    path = table(tmp_path / f"t.{ending}", size=[float(row) for row in (*range(39), 100)], color=[1, 2, 3, 2] * 10)
+    test = table(tmp_path / f"test.{ending}", size=[None, 7.0] * 20, color=[None, *[3] * 39])
+    data = TableData(path=path, labels=("label",), test_path=test, use=("size",)).load()
+    assert data.feature_names == ["size", "color"]
+    assert data.test[0].x[:2].tolist() == [[19.5, 2], [7, 3]]
+
+
+def test_arrays_have_no_gaps_now_or_later(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.eye(4), y=np.array([0, 1, -1, -1]))
+    np.savez(tmp_path / "test.npz", x=np.full((2, 4), np.nan), y=np.array([0, 1]))
+    settings = TableData(path=tmp_path / "a.npz")
+    assert settings.load().learned == {"drop": ()}
+    with pytest.raises(DataError, match="row 1: the cell is empty or NaN"):
+        settings.replace(test_path=tmp_path / "test.npz").load()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

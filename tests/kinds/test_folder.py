@@ -58,7 +58,7 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_taken(tmp_path: P
     (photos / "unlabeled" / "more").symlink_to(tmp_path)  # a folder elsewhere is not looked into
     result = command("fit", photos, "--out", tmp_path / "third", *QUICK)
     assert "secret" not in result.out
-    assert "1 links to folders are not followed, 'unlabeled/more'; copy what is in them." in result.err
+    assert "links to folders are not followed: 'unlabeled/more'; copy what is in them." in result.err
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
@@ -92,9 +92,32 @@ def test_the_same_file_with_two_labels_and_in_the_test_folder_is_told(tmp_path: 
     shutil.copy(photos / "cat" / "1.png", test / "cat" / "copy.png")
     result = command("fit", photos, "--test", test, "--out", tmp_path / "run", *QUICK)
     assert result.code == 0
-    assert "1 contents have several labels: 'cat/0.png', 'dog/copy.png' are the same file" in result.err
+    assert "The same file has different labels, as 'cat/0.png', 'dog/copy.png'; correct them." in result.err
     assert "1 of the 9 files" in result.err
     assert "are labeled files of" in result.err
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_labeled_copies_are_told_wherever_they_are_held_out(tmp_path: Path, command: Command) -> None:
+    photos = write_folder(tmp_path / "photos", labeled=6)
+    for name in ("cat", "dog"):
+        shutil.copy(photos / "cat" / "0.png", photos / name / "copy.png")
+    names = [
+        f"{kind}/{name}" for kind in ("cat", "dog") for name in (*(f"{number}.png" for number in range(6)), "copy.png")
+    ]
+    lines = ["file,label,animal", *(f"{name},{name[:3]},{name[:3]}{number}" for number, name in enumerate(names))]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    of_group = ("--labels-file", tmp_path / "labels.csv", "--group", "animal")
+    same = "'cat/0.png', 'cat/copy.png', 'dog/copy.png'"
+    for seed in range(3):  # whichever side of the split they are on
+        result = command(
+            "fit", photos, "--validation", "0.5", "--seed", seed, "--out", tmp_path / f"run {seed}", *QUICK
+        )
+        assert f"The same file has different labels, as {same}; correct them." in result.err
+        assert "different groups" not in result.err
+    result = command("fit", photos, *of_group, "--out", tmp_path / "run", *QUICK)
+    assert result.code == 0
+    assert f"The same file is in different groups, as {same}; name one group for it" in result.err
 
 
 def test_a_class_with_one_label_is_learned(tmp_path: Path, command: Command) -> None:
@@ -109,10 +132,11 @@ def test_a_class_with_one_label_is_learned(tmp_path: Path, command: Command) -> 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda root: shutil.rmtree(root / "unlabeled"), "has no unlabeled row to self-train on; put files without"),
+        (lambda root: shutil.rmtree(root / "unlabeled"), "has no unlabeled file to self-train on; put files without"),
+        (lambda root: (root / "unlabeled").rename(root / "Unlabeled"), "'Unlabeled'; rename it to 'unlabeled'."),
         (lambda root: shutil.rmtree(root / "dog"), "has the class 'cat' alone"),
         (lambda root: [shutil.rmtree(root / name) for name in ("cat", "dog")], "has no labeled row"),
-        (lambda root: write_picture(root / "lone.png", 0, 0), "has 1 files outside of its folders, 'lone.png'"),
+        (lambda root: write_picture(root / "lone.png", 0, 0), "has files outside of its folders: 'lone.png'; put each"),
         (lambda root: [shutil.rmtree(root / name) for name in ("cat", "dog", "unlabeled")], "has no file of a kind"),
     ],
 )
@@ -133,8 +157,7 @@ def test_of_mixed_kinds_the_most_common_is_taken_and_the_others_are_told(tmp_pat
     write_sound(photos / "unlabeled" / "bark.wav", 0, 0)
     result = command("fit", photos, "--out", tmp_path / "run", *QUICK)
     assert "Found pictures in" in result.out
-    assert "1 files in" in result.err
-    assert "are no pictures and are left out: 'unlabeled/bark.wav'" in result.err
+    assert "files that are not pictures are left out: 'unlabeled/bark.wav'." in result.err
     line = command.fails(1, "fit", photos, "--kind", "video", "--out", tmp_path / "other", *QUICK)
     assert "has no video (.mp4," in line
 
@@ -217,7 +240,7 @@ def test_a_table_of_labels_with_groups_keeps_them_on_one_side(tmp_path: Path, co
     assert held_out.isdisjoint(labeled)
     (tmp_path / "labels.csv").write_text("file,label\nnowhere.png,cat\n")
     line = command.fails(1, "fit", photos, *options[:2], "--out", tmp_path / "other", *QUICK)
-    assert "names 1 files that are not in" in line
+    assert "names what is not among the pictures in" in line
     assert "'nowhere.png'" in line
 
 

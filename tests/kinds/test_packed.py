@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
@@ -66,7 +67,10 @@ def test_fit_and_predict_on_features(home: Path, command: Command, form: str) ->
     assert "8 labeled, 20 unlabeled" in fitted.out
     assert computed(home) == 28
     assert command("predict", "run", FORMS[form], "--out", "p.csv").code == 0
-    assert command("label", "run", FORMS[form], "--out", "l.csv").code == 0
+    (line,) = (line for line in fitted.out.splitlines() if line.startswith("  surelabel label "))
+    assert command(*shlex.split(line)[1:]).code == 0
+    new = {"parquet": "new.parquet", "saved": "new/", "pattern": "new.tar"}[form]
+    assert f"surelabel predict run {new} --out predictions.csv" in fitted.out
     line = command.fails(2, "label", "run", FORMS[form], "--format", "label-studio", "--out", "l.json")
     assert "--format label-studio shows files, and packed pictures are none; unpack them into a folder" in line
     assert computed(home) == 28
@@ -305,7 +309,7 @@ def test_packed_pictures_without_a_pool_are_refused(home: Path, command: Command
     path = write(home / f"all.{form}", pictures(8), classes(8, 8))
     words = ("--label", "y") if form == "parquet" else ()
     line = command.fails(1, "fit", path, *words, "--out", "run", *QUICK)
-    assert "has no unlabeled row to self-train on; add pictures without a label" in line
+    assert "has no unlabeled picture to self-train on; add pictures without a label" in line
 
 
 def test_labels_are_texts_or_numbers_of_classes() -> None:

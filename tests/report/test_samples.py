@@ -142,7 +142,7 @@ def test_samples_and_classes_are_those_of_the_kept_model(command, texts_run: Run
     by_class, *figures = samples_figures(group_runs([texts_run])[0])
     chosen = [row["label"] for row in labels.values() if row["selected"] == "positive"]
     assert [line[2] for line in by_class.tables[0].lines] == [str(chosen.count(name)) for name in ("ham", "spam")]
-    assert "what the kept linear model selects" in by_class.caption
+    assert "labels that the kept linear model selects" in by_class.caption
     judged = texts_run.comparison().judged()
     right = [f"{(found.label[truth == 0] == 0).sum()} of 12" for found, truth in judged.values()]
     assert by_class.tables[0].header[3:] == [

@@ -61,12 +61,13 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
         remedy = "sort them into ranges, or write them as words if each is a class"
         raise DataError(f"{where}: labels such as {value:g} measure something and name no class; {remedy}.")
     if data.unlabeled is None and (codes >= 0).all():
-        remedy = "leave some label cells empty, or say with --unlabeled which label means unlabeled"
+        what, remedy = "row", "leave some label cells empty, or say with --unlabeled which label means unlabeled"
         if is_packed(path):
-            remedy = "add pictures without a label: an empty label, or no .cls file"
+            what, remedy = "picture", "add pictures without a label: an empty label, or no .cls file"
         elif path.is_dir():
+            what = "file"
             remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
-        raise DataError(f"{where} has no unlabeled row to self-train on; {remedy}.")
+        raise DataError(f"{where} has no unlabeled {what} to self-train on; {remedy}.")
     if "max_label_error" in given and data.validation is not None:
         known = data.validation[1].reshape(len(data.validation[1]), -1) >= 0
         if not known.all(axis=1).any():

@@ -261,13 +261,30 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
     for line in (*comparison_lines(run), *selected_lines(run)):
         say(line)
     say(f"The run is in {run.path}. Go on with:")
-    files = run.settings.data is not None and run.settings.data.kind == "folder"
+    new, own = _inputs(getattr(run.settings.data, "path", None))
     for words in (
-        ("predict", run.path, "new/" if files else "new.csv", "--out", "predictions.csv"),
-        ("label", run.path, "pool/" if files else "pool.csv", "--out", "labels.csv"),
+        ("predict", run.path, new, "--out", "predictions.csv"),
+        ("label", run.path, own, "--out", "labels.csv"),
         ("report", run.path, "--out", "report.html"),
     ):
         say(f"  {command_line(*words)}", style="cyan")
+
+
+def _inputs(path: Path | None) -> tuple[str, str]:
+    """Return what new samples for a run could be called, and its own data, relative to the current folder if inside.
+
+    Args:
+        path: of the run's data; None: they are in no file.
+
+    >>> _inputs(Path("pets.parquet")), _inputs(Path("pets.csv.gz")), _inputs(None)
+    (('new.parquet', 'pets.parquet'), ('new.csv', 'pets.csv.gz'), ('new.csv', 'pool.csv'))
+    """
+    if path is None:
+        return "new.csv", "pool.csv"
+    own = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if path.is_dir():
+        return "new/", f"{own}/"
+    return f"new{path.suffix.removesuffix('.gz') or '.csv'}", str(own)
 
 
 def _score_text(run: "RunFolder", part: str, size: int | None) -> str:

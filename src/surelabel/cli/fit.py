@@ -125,8 +125,8 @@ def command(
         "How many rounds follow the supervised one at most.", default=options.usual("max_rounds")
     ),
     max_minutes: float | None = _select(
-        "No round starts after this many minutes; where cross-validation follows, after half of them, and no fold that "
-        "would not end in time."
+        "No round starts after this many minutes, reading included; where cross-validation follows, after half of "
+        "them, and no fold that would not end in time."
     ),
     no_compare: bool = _select(
         "Keep the last round's model, without comparing it with a linear one and with round 0.",
@@ -201,7 +201,8 @@ def command(
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
-    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded)
+    reading = (time.monotonic() - started) / 60
+    settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -297,8 +298,12 @@ def run_settings(
     task: "Task",
     num_classes: int,
     loaded: "RunData | None" = None,
+    minutes_before: float = 0.0,
 ) -> "RunSettings":
-    """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded."""
+    """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded.
+
+    `minutes_before` were spent on reading these.
+    """
     from surelabel.data.run_data import TableData
     from surelabel.kinds import KINDS
     from surelabel.kinds.tables import defaults_for, linear_for, scaled_together
@@ -339,7 +344,7 @@ def run_settings(
             else ComparisonSettings(linear=linear, **options.settings_given(["max_label_error"], given))
         )
         settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
-        return settings.limited(None, given.get("max_minutes"))
+        return settings.limited(None, given.get("max_minutes"), minutes_before)
 
 
 def _parameter(text: str) -> tuple[str, Any]:

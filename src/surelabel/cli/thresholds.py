@@ -66,6 +66,8 @@ def command(
     marks = {} if used is None else {"the run's": used}
     if chosen.tau_p is None or chosen.kappa_p is None:
         say(str(chosen))
+        coverage = "A smaller --min-coverage begins with surer labels, a larger one with more of them"
+        say(f"{coverage}; set it before you look: every further try weakens the promise.")
     else:
         say(f"Chosen: {chosen}")
         marks["chosen"] = Pair(chosen.tau_p, chosen.kappa_p)

@@ -62,14 +62,10 @@ class Thresholds(NamedTuple):
                 f"{self.num_samples} held-out samples ({self.coverage:.1%}), {self.num_wrong} of them wrong "
                 f"({self.num_wrong / self.num_selected:.2%}): {promise}."
             )
-        remedy = "More samples would not show it either, unless a smaller share of the surest were wrong."
+        remedy = "More samples would not help, unless a smaller share of the surest labels were wrong."
         if self.more_labels is not None:
-            remedy = f"About {self.more_labels} more samples would, if the share of wrong ones stays as it is."
-        return (
-            f"No thresholds are shown by {self.num_samples} held-out samples to have {promise}. {remedy} A smaller "
-            "min_coverage begins with surer labels, a larger one with more of them; set it before looking, as every "
-            "further try costs certainty."
-        )
+            remedy = f"About {self.more_labels} more would be enough, if the share of wrong labels stays as it is."
+        return f"With {self.num_samples} held-out samples, no thresholds can promise {promise}. {remedy}"
 
 
 class HeldOutLabels(NamedTuple):

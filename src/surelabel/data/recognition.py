@@ -5,15 +5,18 @@
 3. Where at least half of the cells differ, they are a text if most have three words or more; else the column names the
    rows and is left out.
 4. Anything else is a category.
+
+Numbers and dates in other forms (`1,234.5 €`, `12,5`, `31.12.2024`) are words to these rules, and are warned of.
 """
 
+import re
 import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from surelabel.base.text import listed
+from surelabel.base.text import listed, shown
 from surelabel.data._table import unknown_name
 from surelabel.data.columns import USES, Use, Words, days_of, number_texts, yes_and_no
 from surelabel.errors import DataError
@@ -22,6 +25,12 @@ _MOSTLY = 0.9
 _WORDS_OF_A_TEXT = 3
 _LEAST_ROWS = 10
 """In fewer rows, cells that all differ may still be categories."""
+_NUMBER_LIKE = re.compile(
+    r"[^\w\s]{0,2}\s?(\d{1,3}([ .,'’]\d{3})+|\d+)([.,]\d+)?\s?(?P<unit>[^\w\s]{0,2}|[^\W\d_]{1,3})"
+)
+"""Perhaps a number, with a sign or a unit, a decimal comma or marks between thousands."""
+_DATE_LIKE = re.compile(r"\d{1,2}([./-])\d{1,2}\1(\d{4}|\d{2})(?P<unit>)([ T,].*)?")
+"""Perhaps a date, with the year last."""
 
 
 def recognized(cells: Words, *, texts: bool = False) -> Use | Literal["boolean"] | None:
@@ -56,6 +65,27 @@ def guessed(cells: Words) -> Literal["text", "category"]:
     return "text" if 2 * wordy >= len(texts) else "category"
 
 
+def resembled(cells: Words) -> Literal["numbers", "dates"] | None:
+    """Return what nearly all cells of a column of words look like, though they are not written so; None: words.
+
+    >>> import numpy as np
+    >>> from surelabel.data._values import Place
+    >>> prices = [f"{euros},50 €" for euros in range(10)]
+    >>> resembled(Words.of(Place(Path("t.csv"), "price"), prices, np.arange(10)))
+    'numbers'
+    """
+    counts = cells.counts()
+    if len(counts) < _LEAST_ROWS:  # categories serve such a column as well
+        return None
+    forms: dict[Literal["numbers", "dates"], re.Pattern[str]] = {"numbers": _NUMBER_LIKE, "dates": _DATE_LIKE}
+    for what, form in forms.items():
+        found = {text: match["unit"] for text in counts if (match := form.fullmatch(text))}
+        units = {unit for unit in found.values() if unit.isalpha()}
+        if sum(counts[text] for text in found) >= _MOSTLY * sum(counts.values()) and len(units) < 2:
+            return what
+    return None
+
+
 def overruled(path: Path, use: Sequence[str], names: Sequence[str]) -> dict[str, Use | None]:
     """Return what `--use COLUMN` and `--use COLUMN=category` say of columns; None: it is a feature, of whatever use.
 
@@ -80,11 +110,28 @@ def overruled(path: Path, use: Sequence[str], names: Sequence[str]) -> dict[str,
 def warn_of_unused(path: Path, names: Sequence[str], empty: Sequence[str]) -> None:
     """Warn of columns that are left out because they name the rows, or are empty."""
     if empty:
-        warnings.warn(f"{listed(empty)} of '{path}' is empty from top to bottom and is left out.", stacklevel=4)
+        verb = "are" if len(empty) > 1 else "is"
+        warnings.warn(f"{listed(empty)} of '{path}' {verb} empty from top to bottom and {verb} left out.", stacklevel=4)
     if names:
-        found = f"{listed(names)} of '{path}' differs in most rows and is left out"
+        verbs = "differ in most rows and are" if len(names) > 1 else "differs in most rows and is"
         example = shlex.quote(names[0])
-        warnings.warn(f"{found}; say --use {example}=category or --use {example}=text if it matters.", stacklevel=4)
+        remedy = f"say --use {example}=category or --use {example}=text if that matters"
+        warnings.warn(f"{listed(names)} of '{path}' {verbs} left out; {remedy}.", stacklevel=4)
+
+
+def warn_of_forms(path: Path, uses: Mapping[str, tuple[Words, str | None]]) -> list[str]:
+    """Warn of columns of words that look like numbers or dates, and return their names; None: they are left out."""
+    forms = {"numbers": "plain numbers, such as 1234.5", "dates": "the year first, such as 2024-12-31"}
+    found = []
+    for name, (cells, use) in uses.items():
+        if (what := resembled(cells)) is None:
+            continue
+        found.append(name)
+        taken = "left out" if use is None else f"used as {'texts' if use == 'text' else 'categories'}"
+        example = shown(next(iter(cells.counts())))
+        remedy = f"write {forms[what]}, or say --use {shlex.quote(name)}=category if that is right"
+        warnings.warn(f"{name!r} of '{path}' looks like {what} ({example}) and is {taken}; {remedy}.", stacklevel=4)
+    return found
 
 
 def _refuse_mistakes(cells: Words, counts: Mapping[str, int]) -> None:

@@ -24,8 +24,8 @@ from surelabel.data.columns import (
     Words,
     number_texts,
 )
-from surelabel.data.recognition import guessed, overruled, recognized, warn_of_unused
-from surelabel.data.tables import read_table
+from surelabel.data.recognition import guessed, overruled, recognized, warn_of_forms, warn_of_unused
+from surelabel.data.tables import ARRAYS, read_table
 from surelabel.errors import DataError
 
 TEXTS = "texts.safetensors"
@@ -75,9 +75,19 @@ class TableEncoder:
 
     def encode(self, table: Table) -> Table:
         """Return a table with the features of numbers in `x` and of the cells in `words`."""
+        if all(isinstance(column, NumberColumn) and not column.gaps for column in self.columns):
+            return self._filled(table)
         parts = [column.encode(self._cells(table, column)) for column in self.columns]
         names = tuple(name for column in self.columns for name in column.features)
         return dataclasses.replace(table, x=np.concatenate(parts, axis=1), feature_names=names, words={})
+
+    def _filled(self, table: Table) -> Table:
+        """Return a table of numbers as it is, but for gaps that its columns did not have when they were learned."""
+        gaps = np.isnan(table.x)
+        if not gaps.any():
+            return table
+        medians = [column.median for column in self.columns if isinstance(column, NumberColumn)]
+        return dataclasses.replace(table, x=np.where(gaps, np.array(medians, dtype=np.float32), table.x))
 
     def _cells(self, table: Table, column: AnyColumn) -> Any:
         if isinstance(column, NumberColumn):
@@ -118,7 +128,7 @@ class LearnedTable(NamedTuple):
 
     Attributes:
         table: with all features.
-        encoder: None where all features are plain numbers.
+        encoder: None where the features are an array.
         left_out: names of columns that are no features.
     """
 
@@ -160,6 +170,7 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
     table, left_out = without_counts(table, [name for name in asked if name in numbers], others=bool(wanted))
     uses: dict[str, Use | Literal["boolean"]] = {name: "number" for name in numbers if name not in left_out}
     empty: list[str] = []
+    guesses: dict[str, tuple[Words, str | None]] = {}
     for name in wanted:
         cells = words_of(read, name)
         if not cells.counts():
@@ -169,12 +180,15 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
             continue
         how = asked.get(name) or recognized(cells, texts=as_texts) or (guessed(cells) if name in asked else None)
         uses |= {} if how is None else {name: how}
+        if name not in asked and not as_texts and how in ("category", "text", None):
+            guesses[name] = cells, how
     unused = [name for name in wanted if name not in uses]
     if wanted and not uses:
         raise DataError(
             f"File '{table.path}' has no features: {listed(unused)} names the rows or is empty; say --use COLUMN=text."
         )
-    warn_of_unused(table.path, [name for name in unused if name not in empty], empty)
+    told = [*empty, *warn_of_forms(table.path, guesses)]
+    warn_of_unused(table.path, [name for name in unused if name not in told], empty)
     whole = dataclasses.replace(table, words=read.words, no_numbers={})
     return RecognizedTable(whole, uses, (*left_out, *unused))
 
@@ -189,7 +203,7 @@ def _without_cells(table: Table) -> list[str]:
 def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:
     """Find out how each column is used, and make features of them; the arguments are those of `recognize_table`."""
     table, uses, left_out = recognize_table(table, use, as_texts=as_texts)
-    if not table.words and not any(np.isnan(_column_of(table, name)).any() for name in uses):
+    if not table.words and not _may_have_gaps(table):
         return LearnedTable(table, None, left_out)
     columns: list[AnyColumn] = []
     models: dict[str, texts.TextModel] = {}
@@ -203,6 +217,11 @@ def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False
         columns.append(_learned(how, cells, models.get(name)))
     encoder = TableEncoder(tuple(columns), models)
     return LearnedTable(encoder.encode(table), encoder, left_out)
+
+
+def _may_have_gaps(table: Table) -> bool:
+    """Whether rows of such a table may have gaps; arrays may not."""
+    return bool(table.feature_names) and table.path.suffix.lower() not in ARRAYS
 
 
 def _learned(how: str, cells: Words, model: texts.TextModel | None) -> AnyColumn:

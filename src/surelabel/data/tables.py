@@ -28,7 +28,7 @@ _READERS = {
     ".npz": read_npz,
     ".npy": read_npy,
 }
-_ARRAYS = (".npz", ".npy")
+ARRAYS = (".npz", ".npy")
 """Their columns have no names."""
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 # What a spreadsheet takes for the beginning of a formula, as the Open Worldwide Application Security Project lists it.
@@ -88,7 +88,7 @@ def read_table(
         if isinstance(names, str):  # it would be taken apart into letters
             raise InvalidInputError(f"{argument} must be a list of column names; write [{names!r}], not {names!r}.")
     path = Path(path)
-    if features is not None and not features and path.suffix.lower() not in _ARRAYS:
+    if features is not None and not features and path.suffix.lower() not in ARRAYS:
         raise DataError(f"File '{path}' was to be read with no feature columns; name at least one feature.")
     marks = LabelMarks(unlabeled, separator, none)
     marks.check(labels)
@@ -112,7 +112,7 @@ def read_labels(path: Path, labels: Sequence[str], marks: LabelMarks, files: str
         group: The column that says which files belong together.
     """
     marks.check(labels)
-    if path.suffix.lower() in _ARRAYS:
+    if path.suffix.lower() in ARRAYS:
         raise DataError(f"File '{path}' must be a table with the columns {files!r} and {labels[0]!r}; write a .csv.")
     return _read(path, Request(tuple(labels), files, (), (), marks, False, None, group))
 
@@ -154,7 +154,7 @@ def _read(path: Path, request: Request) -> Table:
         raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")
     if request.labels_path is not None and read is not read_npy:
         raise InvalidInputError(f"labels_path is for .npy files; name the label column of '{path}'.")
-    if request.group is not None and path.suffix.lower() in _ARRAYS:
+    if request.group is not None and path.suffix.lower() in ARRAYS:
         raise InvalidInputError(f"'group' is for tables with named columns, not for '{path}'; leave it out.")
     return read(path, request)
 

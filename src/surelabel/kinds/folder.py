@@ -151,9 +151,10 @@ class FolderData(Settings):
         codes = class_codes(labels, labels.y, classes)[kept]
         groups = main.content_of(samples.ids) if labels.groups is None else labels.groups[kept]
         where = f"Folder '{self.path}'"
+        known = has_label(codes)
+        _warn_of_copies(main, samples.ids[known], codes[known], None if labels.groups is None else groups[known])
         labeled, held_out, pool = split_rows(where, samples.ids, codes, self.validation, self.validation_seed, groups)
         given = samples.ids[labeled]
-        _warn_of_contradictions(main, given, codes[labeled])
         parts = {
             name: self.replace(**settled)._held_out_folder(name, kind, classes, main.content_of(given))
             for name in ("test", "validation")
@@ -216,7 +217,7 @@ class FolderData(Settings):
         row = {str(name).removeprefix("./"): number for number, name in enumerate(table.ids.tolist())}
         unknown = [name for name in row if name not in files.paths]
         if unknown:
-            problem = f"names {len(unknown)} files that are not in '{files.root}', {listed(unknown, 3)}"
+            problem = f"names what is not among the {self.of} in '{files.root}': {listed(unknown, 3)}"
             raise DataError(f"File '{path}' {problem}; write paths as they are below that folder.")
         rows = np.array([row.get(name, -1) for name in files.paths])
         y = table.y[rows]
@@ -255,10 +256,10 @@ class _Files:
         if not paths:
             raise DataError(f"'{root}' has no {kind.name} ({', '.join(kind.endings)}); check the path.")
         if others:
-            text = f"{len(others)} files in '{root}' are no {kind.name} and are left out: {listed(others, 3)}."
+            text = f"In '{root}', files that are not {kind.name} are left out: {listed(others, 3)}."
             warnings.warn(text, stacklevel=3)
         if links := linked_folders(root):
-            text = f"{len(links)} links to folders are not followed, {listed(links, 3)}; copy what is in them."
+            text = f"links to folders are not followed: {listed(links, 3)}; copy what is in them."
             warnings.warn(f"In '{root}', {text}", stacklevel=3)
         for name, path in paths.items():
             _check_name(root, name, path)
@@ -319,21 +320,29 @@ def _labels_of_folders(files: _Files) -> Table:
     lone = [top for top, slash, _ in tops if not slash]
     if lone:
         remedy = f"put each into the folder of its class, or into '{UNLABELED}', or name a table with --labels-file"
-        raise DataError(f"Folder '{files.root}' has {len(lone)} files outside of its folders, {lone[0]!r}; {remedy}.")
+        raise DataError(f"Folder '{files.root}' has files outside of its folders: {listed(lone, 3)}; {remedy}.")
+    meant = [top for top, _, _ in tops if top != UNLABELED and top.strip().lower() in (UNLABELED, "unlabelled")]
+    if meant:
+        raise DataError(f"Folder '{files.root}' has a folder {meant[0]!r}; rename it to '{UNLABELED}'.")
     y = np.array([None if top == UNLABELED else top.strip() for top, _, _ in tops], dtype=object)
     nothing = np.empty((len(y), 0), dtype=np.float32)
     return Table(files.root, nothing, y, np.array(list(files.paths)), (), ("label",))
 
 
-def _warn_of_contradictions(files: _Files, names: npt.NDArray[Any], codes: Codes) -> None:
-    """Warn of files that are the same, byte for byte, and have different labels."""
+def _warn_of_copies(files: _Files, names: npt.NDArray[Any], codes: Codes, groups: npt.NDArray[Any] | None) -> None:
+    """Warn of labeled files that are the same, byte for byte, and have different labels or are in different groups."""
     content = group_keys(files.content_of(names))
-    labels = {(key, code.tobytes()) for key, code in zip(content.tolist(), codes, strict=True)}
-    twice = [key for key, number in Counter(key for key, _ in labels).items() if number > 1]
-    if twice:
-        same = names[content == twice[0]].tolist()
-        found = f"{len(twice)} contents have several labels: {listed(same, 3)} are the same file"
-        warnings.warn(f"{found}; correct their labels.", stacklevel=3)
+    parts = {"has different labels": ([code.tobytes() for code in codes], "correct them")}
+    if groups is not None:
+        remedy = "name one group for it, or scores will be too good: it may be on both sides of a split"
+        parts["is in different groups"] = (group_keys(groups).tolist(), remedy)
+    for problem, (marks, remedy) in parts.items():
+        pairs = set(zip(content.tolist(), marks, strict=True))
+        twice = [key for key, number in Counter(key for key, _ in pairs).items() if number > 1]
+        if twice:
+            more = f" There are {len(twice)} such files." if len(twice) > 1 else ""
+            same = listed(names[content == twice[0]].tolist(), 3)
+            warnings.warn(f"The same file {problem}, as {same}; {remedy}.{more}", stacklevel=3)
 
 
 def _check_name(root: Path, name: str, path: Path) -> None:

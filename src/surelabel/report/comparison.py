@@ -130,7 +130,7 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     if is_clear(judged["last"], judged[next_best]):
         return [f"{judge}, self-training helped: {ahead(next_best)} over the next best. Kept: {kept}."]
     unclear = f"self-training is level with the next best ({ahead(next_best)}, within the standard error)"
-    return [f"{judge}, {unclear}. Kept, as it learned from most: {kept}."]
+    return [f"{judge}, {unclear}. Kept, because it has learned from the most samples: {kept}."]
 
 
 def _folds_lines(comparison: Comparison) -> list[str]:

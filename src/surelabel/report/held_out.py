@@ -131,7 +131,7 @@ def selected_lines(run: RunFolder) -> list[str]:
     lines = [line, *class_lines(found, run.settings.classes), *promise_lines(run)]
     if not negative.number:
         return lines
-    return [*lines, f"Of its samples with ruled-out classes, {negative.text(' have none ruled out wrongly')}."]
+    return [*lines, f"Where classes are ruled out, {negative.text(' of the samples have none ruled out wrongly')}."]
 
 
 def class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:

@@ -77,7 +77,10 @@ def _kept_model(run: RunFolder) -> str:
 def _captions(run: RunFolder) -> Mapping[str, str]:
     model = _kept_model(run)
     return {
-        SUREST: f"Of the labels that {model} selects, those with the least uncertainty u. A wrong one is a warning.",
+        SUREST: (
+            f"Of the labels that {model} selects, those with the least uncertainty u. If one of these is wrong, expect "
+            "more mistakes among the others."
+        ),
         BARELY: f"Of the labels that {model} selects, those with the largest uncertainty u. Check them first.",
         LEFT_OUT: (
             f"The samples of which {model} is least confident, taken in turn from each class that it takes them for. "
@@ -133,8 +136,8 @@ def classes_figure(run: RunFolder, data: RunData | None, labels: PoolLabels | No
         columns[f"held-out right: {model}"] = [f"{one.sum()} of {len(one)}" if len(one) else "–" for one in right]
     lines = [list(line) for line in zip(names, *columns.values(), strict=True)]
     caption = (
-        f"What you gave, what {_kept_model(run)} selects of the unlabeled samples, and how many held-out labels of the "
-        "class each model gets right."
+        f"Labels that you gave, labels that {_kept_model(run)} selects among the unlabeled samples, and how many "
+        "held-out labels of the class each model gets right."
     )
     return ReportFigure("By class", caption, tables=[TextTable(["class", *columns], lines)])
 
@@ -165,8 +168,8 @@ def doubts(run: RunFolder, data: RunData) -> list[Chosen]:
         for row in rows.tolist()
     ]
     caption = (
-        "Labels that you gave and that the kept kind of model, trained without them, contradicts. Check them: some may "
-        "be mistakes, others are the hard samples."
+        "Labels that you gave, but that a model of the kept kind, trained without them, contradicts. Check them: some "
+        "may be mistakes, others are just hard."
     )
     return [Chosen("Given labels to check", caption, path, samples, found, said)]
 
