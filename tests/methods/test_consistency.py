@@ -394,6 +394,21 @@ def test_the_engine_trains_as_the_plain_loop_does_and_to_the_same_bits_again(nam
     assert not torch.equal(first["1.weight"], network(pictures, 0).state_dict()["1.weight"])
 
 
+@pytest.mark.parametrize("name", ["mean-teacher", "ict", "teacher-match"])
+def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name: str) -> None:
+    method, rows, students = make(name, augment=AUGMENT, batch_size=4), training_set(pictures=True), []
+    for plainly in (False, True):
+        torch.manual_seed(0)
+        student = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, CLASSES))
+        if plainly:
+            train_plainly(student, rows, method, method.settings, seed=3, device=CPU)
+        else:
+            Trainer(method.settings, CPU).train(student, rows, method, seed=3)
+        students.append(student.state_dict())
+    for key, weights in students[0].items():
+        torch.testing.assert_close(weights, students[1][key])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> None:
     rows = training_set(selected=True, pictures=True)

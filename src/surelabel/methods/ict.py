@@ -35,6 +35,7 @@ class ICT(ConsistencyMethod):
     alpha: float = 1.0
 
     teacher = True
+    own_statistics = True  # as in the published code
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,6 +29,7 @@ class MeanTeacher(PiModel):
     usual_weights = (50.0, 5.0)
 
     teacher = True
+    own_statistics = True  # as in the published code
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss."""
