@@ -67,7 +67,8 @@ def first_run(results: Path) -> str:
     origin, _, printed = (results / FILE).read_text().rstrip().partition("\n")
     fit = f"$ {FIT:<46} # photos/CLASS/... and photos/unlabeled/..."
     rest = [f"$ {command:<54} # {what}" if what else f"$ {command}" for command, what in REST]
-    lines = ["```", "$ pip install .", fit, printed, *rest, "```"]
+    install = f"$ {'pip install .':<46} # in a copy of this repository"
+    lines = ["```", install, fit, printed, *rest, "```"]
     return "\n".join([*lines, "", f"`results/{FILE}`, {origin}, two CPU cores."])
 
 
