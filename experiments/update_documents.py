@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from first_run import first_run
 from method_tables import FIGURE, figure, figure_link, methods, settings
 from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
 from uncertainty_tables import first_round, fresh_rounds
@@ -426,6 +427,7 @@ def _percent(rows: Sequence[Mapping[str, str]], kind: str) -> str:
 
 
 BLOCKS: dict[str, Callable[[Path], str]] = {
+    "first-run": first_run,
     "own-data": own_data,
     "own-data-short": own_data_short,
     "kept-rules": kept_rules,

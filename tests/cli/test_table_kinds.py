@@ -142,3 +142,11 @@ def test_the_commands_of_a_guide_run(command, guide, tmp_path, monkeypatch):
         parts = shlex.split(line, comments=True)
         result = command(*parts, *(QUICK if parts[0] == "fit" else ()))
         assert result.code == 0, (line, result.err)
+
+
+def test_the_program_for_texts_runs():
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "texts.md").read_text(), re.DOTALL)
+    texts = [line[5] for line in rows()]
+    names = {"texts": texts, "labels": [row % 2 if row < 16 else -1 for row in range(60)]}
+    exec(compile(code, "texts.md", "exec"), names)
+    assert names["classifier"].predict(texts).tolist() == [0, 1] * 30

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cli_support import Command, rows
 from folder_support import QUICK, write_folder, write_picture, write_sound
+from PIL import Image
 
 from surelabel.cli.fit import KIND_NAMES
 from surelabel.data import decoding
@@ -82,6 +83,17 @@ def test_files_that_cannot_be_read_stop_fit_or_are_skipped(tmp_path: Path, comma
     assert command("resume", tmp_path / "run", "--rounds", "2").code == 0
     assert "is truncated" in command.fails(1, "predict", tmp_path / "run", photos)
     assert command("predict", tmp_path / "run", photos, "--on-error", "skip").code == 0
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_picture_with_too_many_pixels_is_told_of_once(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = write_folder(tmp_path / "photos")
+    Image.new("L", (15, 15)).save(photos / "unlabeled" / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)  # Pillow itself warns above this, and refuses twice as many
+    line = command.fails(1, "fit", photos, "--out", tmp_path / "run", *QUICK)
+    assert "large.png' has more pixels than" in line
 
 
 @pytest.mark.filterwarnings("always::UserWarning")

@@ -110,8 +110,10 @@ def _warnings_on_one_line() -> Iterator[None]:
     """Show a warning once, as `warning: text`, without the line of our code that gave it."""
     shown = set[str]()
 
-    def show(message: Warning | str, *rest: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         text = one_line(str(message))
+        if category.__name__ == "DecompressionBombWarning":  # Pillow's; such a picture is refused, by its name
+            return
         if text not in shown:  # each of many models may have the same to say
             shown.add(text)
             warn(text)

@@ -1,4 +1,4 @@
-"""`surelabel predict`: the run's last model on new samples, one deterministic pass."""
+"""`surelabel predict`: the model that the run keeps on new samples, one deterministic pass."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
