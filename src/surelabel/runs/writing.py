@@ -26,6 +26,7 @@ from surelabel.base.trust import sign
 from surelabel.core.arrays import to_numpy
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
+from surelabel.data.targets import Codes
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
 from surelabel.runs import layout
@@ -33,7 +34,7 @@ from surelabel.runs.environment import describe_environment
 from surelabel.runs.files import is_temporary, make_folder, read_file, remove_file, write_file, write_json
 from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
 from surelabel.runs.reading import RunFolder, stop_of
-from surelabel.runs.tables import Codes, table_bytes, to_tables
+from surelabel.runs.tables import table_bytes, to_tables
 from surelabel.settings import RunSettings
 
 _DIGEST = hashlib.sha256().digest_size
