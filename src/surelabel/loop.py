@@ -19,7 +19,17 @@ import numpy as np
 
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
-from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known, without_unneeded
+from surelabel.data.pool import (
+    Balance,
+    PoolLabels,
+    balanced,
+    check_chunk,
+    join,
+    label_chunk,
+    rows_in_memory,
+    without_known,
+    without_unneeded,
+)
 from surelabel.data.source import Source
 from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
@@ -165,7 +175,7 @@ def _judged(
         found |= {**judged, "scores": {**found["scores"], **judged["scores"]}}
     if "validation" in held_out:
         labeled = _labels(learner, held_out["validation"].source, problem.num_classes, config, number)
-        found["validation"] = join([chunk for chunk, _ in labeled])
+        found["validation"] = join(list(labeled))
     return found
 
 
@@ -175,32 +185,39 @@ def label_pool(
     """Label the whole pool and select what `round` will learn from; None when there is no pool."""
     if not len(problem.pool_rows):
         return None
-    balances = round <= config.num_balanced_rounds(problem.num_classes)
-
-    def settled(part: PoolLabels, start: int) -> PoolLabels:
-        known = None if truth is None else truth[start : start + len(part)]
-        return part if balances else without_unneeded(part, known)
-
-    chunks = _labels(learner, problem.pool, problem.num_classes, config, round - 1)
-    pool = without_known(join([settled(*chunk) for chunk in chunks]), problem.known)
-    pool = dataclasses.replace(pool, ids=problem.pool.ids)
-    if not balances:
-        return pool
+    source, num_classes = problem.pool, problem.num_classes
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
     # Selection by confidence alone (eq. 2) must not come to depend on u by way of the balance.
-    pool = balanced(pool, config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
-    return without_unneeded(pool, truth)
+    balance = Balance(config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
+    balances = round <= config.num_balanced_rounds(num_classes)
+    chunks = _labels(learner, source, num_classes, config, round - 1)
+    if not balances:
+        chunks = _settled(chunks, truth)
+    if config.task == "single" and len(source) > rows_in_memory():
+        from surelabel.data.stored_pool import StoredPool
+
+        return StoredPool(chunks, source.ids, num_classes, balance if balances else None, truth)
+    pool = dataclasses.replace(without_known(join(list(chunks)), problem.known), ids=source.ids)
+    return without_unneeded(balanced(pool, *balance), truth) if balances else pool
+
+
+def _settled(chunks: Iterator[PoolLabels], truth: Truth | None) -> Iterator[PoolLabels]:
+    """Leave out the negatives that are not needed where nothing is balanced, chunk by chunk."""
+    start = 0
+    for chunk in chunks:
+        yield without_unneeded(chunk, None if truth is None else truth[start : start + len(chunk)])
+        start += len(chunk)
 
 
 def _labels(
     learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int
-) -> Iterator[tuple[PoolLabels, int]]:
-    """Yield the labels of a source chunk by chunk, each with its first position."""
+) -> Iterator[PoolLabels]:
+    """Yield the labels of a source chunk by chunk."""
     start, ids = 0, source.ids
     for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict")):
         check_chunk(prediction, ids[start : start + len(prediction.ids)], num_classes)
         chunk = label_chunk(prediction, config.task, config.thresholds, config.negatives)
-        yield chunk, start
+        yield chunk
         start += len(chunk)
     if start != len(ids):
         raise InvalidInputError(f"The learner's predictions end after {start} of {len(ids)} samples.")

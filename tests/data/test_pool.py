@@ -1,38 +1,19 @@
 """What a pool keeps, and what labeling it needs, does not grow with samples times classes."""
 
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pool_support import CHUNK, Chunked, problem_of, traced
 
 import surelabel as sl
 from surelabel.data.pool import PoolLabels, label_chunk
 from surelabel.data.targets import OneLabel
-from surelabel.data.training_set import Problem, make_problem
+from surelabel.data.training_set import make_problem
 from surelabel.loop import label_pool, rounds
 from surelabel.runs.tables import from_tables, to_tables
-
-CHUNK = 100
-
-
-class Chunked:
-    """Labels a source CHUNK rows at a time, each row like the one it is given, and keeps nothing."""
-
-    def __init__(self, p: Any, u: float) -> None:
-        self.p, self.u = np.asarray(p, np.float32), u
-
-    def fit(self, training_set: sl.TrainingSet, *, seed: int) -> None:
-        """Nothing is learned."""
-
-    def predict(self, source: sl.Source, *, seed: int) -> Iterator[sl.Prediction]:
-        for start in range(0, len(source), CHUNK):
-            ids = source.ids[start : start + CHUNK]
-            p = np.tile(self.p, (len(ids), 1))
-            u = np.full_like(p, self.u)
-            yield sl.Prediction(ids, p, u, p.copy(), u.copy())
 
 
 def nothing_selected(num_classes: int) -> Chunked:
@@ -42,21 +23,6 @@ def nothing_selected(num_classes: int) -> Chunked:
 def a_positive_each(num_classes: int) -> Chunked:
     """Class 0 is sure; the others are ruled out, or with tau_n = 0 nothing is."""
     return Chunked([0.9, *[0.1 / (num_classes - 1)] * (num_classes - 1)], u=0.0)
-
-
-def problem_of(num_rows: int, num_classes: int) -> Problem:
-    labeled = np.zeros((num_classes, 1), np.float32), np.arange(num_classes)
-    return make_problem(labeled, np.zeros((num_rows, 1), np.float32), "single")
-
-
-def traced(function: Callable[[], Any]) -> tuple[Any, int, int]:
-    """Return what a function returns, the bytes that this keeps, and the peak of what it needed."""
-    tracemalloc.start()
-    try:
-        result = function()
-        return result, *tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("balance", [None, "equal"])

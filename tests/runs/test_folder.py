@@ -335,12 +335,11 @@ def test_a_full_disk_is_named_and_the_run_can_go_on(tmp_path: Path, monkeypatch:
     rounds = start(tmp_path / "run", small_settings(tmp_path))
     next(rounds)
 
-    def no_space(path: Path, data: bytes) -> None:
-        path.write_bytes(data[:10])
+    def no_space(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(surelabel.runs.files, "_write", no_space)
+        patch.setattr("pyarrow.parquet.ParquetWriter.write_table", no_space)
         with pytest.raises(RunError, match=r"pool.parquet' could not be written \(No space left .*then try again"):
             next(rounds)
     list(resume(tmp_path / "run"))

@@ -1,5 +1,7 @@
 """The pool as one network labels it: pseudo-labels (eq. 1), what is selected of them (eq. 5), and balance."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +14,14 @@ from surelabel.core.selection import Selection, checked_shares, most_certain, se
 from surelabel.data.source import Ids, Index
 from surelabel.data.targets import Codes, Marks, Mask, Selected
 from surelabel.errors import InvalidInputError
+
+ROWS_OF_A_BLOCK = 1 << 20
+"""Samples whose labels are written to a file at once."""
+
+ROWS_IN_MEMORY = "SURELABEL_ROWS_IN_MEMORY"
+"""The environment variable that says how many rows of a pool stay in memory; a larger pool is kept in a file."""
+
+_USUAL_ROWS_IN_MEMORY = 4_000_000
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -108,6 +118,11 @@ class PoolLabels:
         return self._mask(self.positive_before)
 
     @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.negative.num_classes
+
+    @property
     def num_negative(self) -> int:
         """How many negatives were selected."""
         return int(self.negative.counts.sum()) + self.left_out.number
@@ -121,7 +136,18 @@ class PoolLabels:
         """Return how many of the marked labels, of label's shape, each class has, shape (C,)."""
         if marked.ndim == 2:
             return np.asarray(marked.sum(axis=0))
-        return np.bincount(self.label[marked], minlength=self.negative.num_classes)
+        return np.bincount(self.label[marked], minlength=self.num_classes)
+
+    def blocks(self) -> Iterator["PoolLabels"]:
+        """Yield the labels of consecutive samples, few enough to be written at once."""
+        return (self.part(slice(start, start + ROWS_OF_A_BLOCK)) for start in range(0, len(self), ROWS_OF_A_BLOCK))
+
+    def part(self, rows: slice) -> "PoolLabels":
+        """Return the labels of consecutive samples; what was left out is not counted for them."""
+        names = [item.name for item in fields(PoolLabels) if item.name not in ("negative", "left_out")]
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
+        columns = {name: None if column is None else column[rows] for name, column in columns.items()}
+        return PoolLabels(**columns, negative=self.negative.part(rows))
 
     def _mask(self, marked: Mask) -> Mask:
         """Return marked labels, of label's shape, as a mask (N, C)."""
@@ -210,10 +236,31 @@ def without_unneeded(pool: PoolLabels, truth: npt.NDArray[np.int64] | None = Non
     return replace(pool, negative=pool.negative.only(needed), left_out=left_out)
 
 
+class Balance(NamedTuple):
+    """How a pool is balanced: what `balanced` takes."""
+
+    floor: int
+    shares: Floats | None = None
+    by_confidence: bool = False
+
+
+def rows_in_memory() -> int:
+    """Return how many rows of a pool are kept in memory."""
+    text = os.environ.get(ROWS_IN_MEMORY, str(_USUAL_ROWS_IN_MEMORY))
+    if not (text.isdecimal() and len(text) < 16):
+        raise InvalidInputError(f"{ROWS_IN_MEMORY} must be a whole number of rows. Got {text!r} instead; correct it.")
+    return int(text)
+
+
+def ranked_by(confidence: Floats, uncertainty: Floats | None, by_confidence: bool) -> Floats:
+    """Return what balance ranks labels by, the smallest first: u; by confidence, or without uncertainties, 1 - p."""
+    return 1.0 - confidence if by_confidence or uncertainty is None else uncertainty
+
+
 def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence: bool = False) -> PoolLabels:
     """Keep of each class the most certain positives; by confidence, or without uncertainties, the most confident."""
-    u = 1.0 - pool.confidence if by_confidence or pool.uncertainty is None else pool.uncertainty
-    num_classes = pool.negative.num_classes
+    u = ranked_by(pool.confidence, pool.uncertainty, by_confidence)
+    num_classes = pool.num_classes
     shares = None if shares is None else checked_shares(shares, num_classes)
     at = np.nonzero(pool.positive)
     classes = at[1] if pool.label.ndim == 2 else pool.label[at]

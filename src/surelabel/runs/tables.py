@@ -10,10 +10,11 @@ bits, a byte for eight classes, the first one the highest bit. Earlier versions 
 id, class, confidence_soft, uncertainty_soft; that is read too. Floats keep their width.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,8 @@ from surelabel.data._arrow_files import text_leaves, unpacked_size
 from surelabel.data._values import text_size
 from surelabel.data.pool import Floats, LeftOut, PoolLabels
 from surelabel.data.source import Ids
-from surelabel.data.targets import Codes, Marks, PackedRows
+from surelabel.data.stored_pool import bits_column, bits_of
+from surelabel.data.targets import Codes, Marks
 from surelabel.errors import InvalidInputError
 
 Table: TypeAlias = Any
@@ -63,7 +65,7 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
     columns["selected"] = _names(np.where(pool.positive, 2, negative).ravel(), SELECTED)
     columns["before_balancing"] = pa.array(pool.positive_before.ravel())
     columns["truth"] = _label_column(np.full(pool.label.shape, -1) if truth is None else truth, classes)
-    negatives = {"id": ids.take(pa.array(pool.negative.rows)), "classes": _bits_column(pool.negative)}
+    negatives = {"id": ids.take(pa.array(pool.negative.rows)), "classes": bits_column(pool.negative.bits)}
     ids_kind = "object" if pool.ids.dtype.kind in "OT" else pool.ids.dtype.str
     about = {
         "task": "multi" if multi else "single",
@@ -120,10 +122,14 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
     of_class = _codes(negatives["class"], classes) if earlier else np.zeros_like(rows)
     if (rows < 0).any() or (np.diff(rows * len(classes) + of_class) <= 0).any():
         raise ValueError("its ids are not those of the pool, in their order")
-    negative = Marks.at(rows, of_class, shape) if earlier else Marks.packed(rows, _bits(negatives["classes"]), shape)
+    negative = (
+        Marks.at(rows, of_class, shape)
+        if earlier
+        else Marks.packed(rows, bits_of(negatives["classes"].combine_chunks()), shape)
+    )
     floats = {name: _floats(table[name], label.shape) for name in _FLOATS}
     return PoolLabels(
-        ids=np.array(ids.to_pylist(), dtype=about["ids"]),
+        ids=_ids(ids, about["ids"]),
         label=label,
         positive=(_codes(table["selected"], SELECTED) == 2).reshape(label.shape),
         positive_before=table["before_balancing"].to_numpy().reshape(label.shape),
@@ -131,6 +137,12 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
         left_out=LeftOut(**about.get("left_out", {})),
         **floats,
     )
+
+
+def _ids(column: Any, dtype: str) -> Ids:
+    """Return ids as they were; numbers without a Python object for each."""
+    numbers = np.dtype(dtype).kind in "iuf"
+    return np.array(column.to_numpy() if numbers else column.to_pylist(), dtype=dtype)
 
 
 def truth_codes(table: Table) -> Codes | None:
@@ -149,6 +161,25 @@ def ids_column(ids: Ids) -> Any:
     except (pa.ArrowException, TypeError, OverflowError) as error:
         problem = f"The samples' ids must be all integers or all strings ({error})"
         raise InvalidInputError(f"{problem}; convert them with astype(str).") from error
+
+
+def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, *files: BinaryIO) -> None:
+    """Write both tables of a pool, some rows at a time, as Parquet to two files."""
+    writers: list[Any] = []
+    try:
+        start = 0
+        for block in pool.blocks():
+            known = None if truth is None else truth[start : start + len(block)]
+            tables = to_tables(dataclasses.replace(block, left_out=pool.left_out), classes, known)
+            start += len(block)
+            if not writers:
+                pairs = zip(files, tables, strict=True)
+                writers = [pq.ParquetWriter(file, table.schema, compression="zstd") for file, table in pairs]
+            for writer, table in zip(writers, tables, strict=True):
+                writer.write_table(table)
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 def table_bytes(table: Table) -> bytes:
@@ -212,7 +243,7 @@ def _check_bits(column: Any, num_classes: int) -> None:
     width = -(-num_classes // 8)
     if column.type != pa.binary(width) or column.null_count:
         raise ValueError(f"its column 'classes' must have {width} bytes in each row; it is {column.type}")
-    bits, beyond = _bits(column), np.uint8(0xFF >> (num_classes - 1) % 8 + 1)
+    bits, beyond = bits_of(column.combine_chunks()), np.uint8(0xFF >> (num_classes - 1) % 8 + 1)
     if not bits.any(axis=1).all() or (bits[:, -1] & beyond).any():
         raise ValueError("its column 'classes' has rows without a class, or classes that are not there")
 
@@ -285,19 +316,6 @@ def _positions(column: Any, values: Any) -> npt.NDArray[np.int64]:
     """Where each entry stands among `values`, -1 for null."""
     found = pc.index_in(column, value_set=values, skip_nulls=True)
     return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
-
-
-def _bits_column(negative: Marks) -> Any:
-    buffer = pa.py_buffer(np.ascontiguousarray(negative.bits))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(negative.bits.shape[1]), len(negative.rows), [None, buffer])
-
-
-def _bits(column: Any) -> PackedRows:
-    """Return packed bits, (M, bytes of a row), from a column of them."""
-    array = column.combine_chunks()
-    width, buffer = array.type.byte_width, array.buffers()[1]
-    flat = np.frombuffer(b"" if buffer is None else buffer, dtype=np.uint8)
-    return flat[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
 
 
 def _float_column(values: Floats | None, like: Floats) -> Any:
