@@ -18,6 +18,7 @@ import torch
 from benchmarks.results import append_rows, check_file, describe_device, origin
 from benchmarks.timing import medians, synchronize
 from surelabel.data.source import ArraySource
+from surelabel.data.targets import OneLabel
 from surelabel.data.training_set import TrainingSet
 from surelabel.reproduce.cifar import fast_recipe
 from surelabel.runs.writing import RunCheckpoints
@@ -33,8 +34,8 @@ class Bench:
     def __init__(self, device: torch.device, steps: int, batch: int, seconds: float, folder: Path) -> None:
         generator = np.random.default_rng(0)
         pictures = generator.integers(0, 256, (4 * batch, 3, 32, 32), dtype=np.uint8)
-        y = np.eye(10, dtype=bool)[generator.integers(0, 10, len(pictures))]
-        self.training_set = TrainingSet(ArraySource(pictures), y, np.ones_like(y), len(pictures), "single")
+        known = OneLabel.of(generator.integers(0, 10, len(pictures)), 10)
+        self.training_set = TrainingSet(ArraySource(pictures), known, len(pictures), "single")
         recipe = fast_recipe()
         changes = {"batch_size": batch, "labeled_batch_size": 0, "negative_batch_size": None, "steps": steps}
         training = recipe.network.training.replace(**changes)

@@ -2,13 +2,12 @@
 
 import time
 
-import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from benchmarks.timing import seconds, synchronize
 from benchmarks.work import AUGMENTATION, LEARNING_RATE, MOMENTUM, NUM_CLASSES, TEMPERATURE, Work
 from surelabel.data.source import ArraySource
+from surelabel.data.targets import OneLabel
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
@@ -70,9 +69,8 @@ class Engine:
 
 
 def _training_set(work: Work) -> TrainingSet:
-    y = one_hot(work.labels, NUM_CLASSES).bool().numpy()
-    known = torch.ones(y.shape, dtype=torch.bool).numpy()
-    return TrainingSet(ArraySource(work.images.numpy()), y, known, len(y), "single")
+    known = OneLabel.of(work.labels.numpy(), NUM_CLASSES)
+    return TrainingSet(ArraySource(work.images.numpy()), known, len(known), "single")
 
 
 def _training_settings(work: Work, epochs: int) -> TrainingSettings:

@@ -29,7 +29,7 @@ from benchmarks.results import append_rows, check_file, describe_device, origin
 from benchmarks.timing import fastest_convolutions, medians, seconds, synchronize
 from surelabel.augment.chain import Augment
 from surelabel.data.source import ArraySource
-from surelabel.data.training_set import TrainingSet
+from surelabel.data.training_set import TrainingSet, known_targets
 from surelabel.data.video import ClipSettings
 from surelabel.engine.feed import channels_last
 from surelabel.engine.optimizer import make_optimizer
@@ -87,7 +87,10 @@ class Bench:
         count = case.batch * case.batches
         samples = generator.integers(0, 256, (count, *case.shape), dtype=np.uint8)
         y = np.eye(NUM_CLASSES, dtype=bool)[generator.integers(0, NUM_CLASSES, count)]
-        self.training_set = TrainingSet(ArraySource(samples), y, np.ones_like(y), count, case.recipe.config.task)
+        task = case.recipe.config.task
+        labels = y.argmax(axis=1) if task == "single" else y.astype(np.int64)
+        known = known_targets("labeled", labels, task, NUM_CLASSES)
+        self.training_set = TrainingSet(ArraySource(samples), known, count, task)
         self.learner = _settings(case, device).build(case.recipe.config.task, self._note_first_step)
         self.network = self.learner.build(case.shape, NUM_CLASSES).train()
         self.store, self.y = torch.from_numpy(samples).to(device), torch.from_numpy(y).float().to(device)

@@ -348,7 +348,8 @@ def test_labels_that_every_row_has_or_lacks_are_warned_of() -> None:
 
 def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
     """A row that is selected in rounds 1 and 3, but not in 2, has been labeled since round 3."""
-    from surelabel.data.pool import Entries, PoolLabels
+    from surelabel.data.pool import PoolLabels
+    from surelabel.data.targets import Marks
     from surelabel.estimator import Transduction
 
     tracker = Transduction(np.array([0, 1, -1, -1, -1]), np.array([2, 3, 4]))
@@ -366,9 +367,7 @@ def test_labeled_iter_is_the_start_of_the_unbroken_run() -> None:
                 ones,
                 positive,
                 positive,
-                Entries.of(np.zeros((3, 2), dtype=bool)),
-                ones[:0],
-                None,
+                Marks.of(np.zeros((3, 2), dtype=bool)),
             )
         tracker.add(_record(number, pool))
     assert tracker.labeled_iter.tolist() == [0, 0, 3, 1, -1]

@@ -312,11 +312,11 @@ class Transduction:
         learned_from, self._next = self._next, record.pool
         if learned_from is None:
             return
-        positive, negative = learned_from.selection
+        positive = learned_from.positive
         if self.given.ndim == 2:
-            labels, selected = positive.astype(np.int64), positive | negative
+            labels, selected = positive.astype(np.int64), positive | learned_from.negative[:]
         else:
-            labels, selected = learned_from.label, positive.any(axis=1)
+            labels, selected = learned_from.label.astype(np.int64), positive
         rows, since = self.row_of_pool, self.labeled_iter[self.row_of_pool]
         given = self.given[rows]
         self.codes, self.labeled_iter = self.given.copy(), np.where(self.given >= 0, 0, -1)

@@ -8,6 +8,7 @@ rounds that are done, without their weights.
 """
 
 import contextlib
+import dataclasses
 import math
 import time
 import warnings
@@ -18,7 +19,17 @@ import numpy as np
 
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
-from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
+from surelabel.data.pool import (
+    Balance,
+    PoolLabels,
+    balanced,
+    check_chunk,
+    join,
+    label_chunk,
+    rows_in_memory,
+    without_known,
+    without_unneeded,
+)
 from surelabel.data.source import Source
 from surelabel.data.training_set import HeldOut, Problem, make_problem
 from surelabel.errors import InvalidInputError
@@ -98,12 +109,10 @@ def rounds(
     for number in past.rounds_left():
         with past.timed(learner):
             learned_from = pool
-            # No name for the training set: its targets are large, and would be kept while the next are made.
-            learner.fit(
-                problem.training_set(None if pool is None else pool.entries, number),
-                seed=seed_for(config.seed, number, "fit"),
-            )
-            pool = label_pool(learner, problem, config, number + 1)
+            training_set = problem.training_set(None if pool is None else pool.selected, number)
+            learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
+            del training_set  # its targets would be kept while the pool is labeled
+            pool = label_pool(learner, problem, config, number + 1, truth)
             judged = _judged(learner, problem, held_out or {}, config, number)
         record = describe(
             number,
@@ -165,31 +174,53 @@ def _judged(
         judged = scores(name, p, part.y, part.g, config.task)
         found |= {**judged, "scores": {**found["scores"], **judged["scores"]}}
     if "validation" in held_out:
-        found["validation"] = _label(learner, held_out["validation"].source, problem.num_classes, config, number)
+        labeled = _labels(learner, held_out["validation"].source, problem.num_classes, config, number)
+        found["validation"] = join(list(labeled))
     return found
 
 
-def label_pool(learner: Learner, problem: Problem, config: UPSConfig, round: int) -> PoolLabels | None:
+def label_pool(
+    learner: Learner, problem: Problem, config: UPSConfig, round: int, truth: Truth | None = None
+) -> PoolLabels | None:
     """Label the whole pool and select what `round` will learn from; None when there is no pool."""
     if not len(problem.pool_rows):
         return None
-    pool = without_known(_label(learner, problem.pool, problem.num_classes, config, round - 1), problem.known)
-    if round > config.num_balanced_rounds(problem.num_classes):
-        return pool
+    source, num_classes = problem.pool, problem.num_classes
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
     # Selection by confidence alone (eq. 2) must not come to depend on u by way of the balance.
-    return balanced(pool, config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
+    balance = Balance(config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
+    balances = round <= config.num_balanced_rounds(num_classes)
+    chunks = _labels(learner, source, num_classes, config, round - 1)
+    if not balances:
+        chunks = _settled(chunks, truth)
+    if config.task == "single" and len(source) > rows_in_memory():
+        from surelabel.data.stored_pool import StoredPool
+
+        return StoredPool(chunks, source.ids, num_classes, balance if balances else None, truth)
+    pool = dataclasses.replace(without_known(join(list(chunks)), problem.known), ids=source.ids)
+    return without_unneeded(balanced(pool, *balance), truth) if balances else pool
 
 
-def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int) -> PoolLabels:
-    chunks, start, ids = [], 0, source.ids
+def _settled(chunks: Iterator[PoolLabels], truth: Truth | None) -> Iterator[PoolLabels]:
+    """Leave out the negatives that are not needed where nothing is balanced, chunk by chunk."""
+    start = 0
+    for chunk in chunks:
+        yield without_unneeded(chunk, None if truth is None else truth[start : start + len(chunk)])
+        start += len(chunk)
+
+
+def _labels(
+    learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int
+) -> Iterator[PoolLabels]:
+    """Yield the labels of a source chunk by chunk."""
+    start, ids = 0, source.ids
     for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict")):
         check_chunk(prediction, ids[start : start + len(prediction.ids)], num_classes)
-        chunks.append(label_chunk(prediction, config.task, config.thresholds, config.negatives))
-        start += len(prediction.ids)
+        chunk = label_chunk(prediction, config.task, config.thresholds, config.negatives)
+        yield chunk
+        start += len(chunk)
     if start != len(ids):
         raise InvalidInputError(f"The learner's predictions end after {start} of {len(ids)} samples.")
-    return join(chunks)
 
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:

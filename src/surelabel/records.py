@@ -15,7 +15,7 @@ from surelabel.core.calibration import calibration_error
 from surelabel.core.labels import Task
 from surelabel.core.metrics import accuracy, class_average_precisions, mean_average_precision
 from surelabel.data.pool import Floats, PoolLabels
-from surelabel.data.training_set import Mask
+from surelabel.data.targets import Mask, blocks
 
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
@@ -190,15 +190,16 @@ def describe(
     judged: dict[str, Any] = {}
     for name, judge in _JUDGED.items():
         judged[name] = None if truth is None else judge(learned_from, truth)
-    positive, before, negatives = learned_from.positive, learned_from.positive_before, learned_from.negative.counts
-    has_positive = positive if positive.ndim == 1 else positive.any(axis=1)
+    positive, before, negative = learned_from.positive, learned_from.positive_before, learned_from.negative
+    has_positive = np.asarray(positive if positive.ndim == 1 else positive.any(axis=1))
+    of_negative_only = negative.counts[~has_positive[negative.rows]]
     return RoundRecord(
         round,
         num_positive=int(positive.sum()),
-        num_negative=int(negatives.sum()),
+        num_negative=learned_from.num_negative,
         num_positive_before=int(before.sum()),
-        num_negative_only=int(np.count_nonzero(negatives[~has_positive])),
-        negatives_per_row=_mean(negatives[(negatives > 0) & ~has_positive]),
+        num_negative_only=len(of_negative_only),
+        negatives_per_row=_mean(of_negative_only),
         positive_share=float(has_positive.mean()),
         class_counts_before=learned_from.class_counts(before).tolist(),
         class_counts=learned_from.class_counts(positive).tolist(),
@@ -221,11 +222,17 @@ def _positive_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
 def _negative_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
     """A negative is right when the class is not the sample's, or for task "multi" not one of them."""
     negative = pool.negative
+    _, judged, wrong, _ = pool.left_out
     if truth.ndim == 1:
-        true_class = np.repeat(truth, negative.counts)
-        return _mean((true_class != negative.classes)[true_class >= 0])
-    present = truth[negative.rows, negative.classes]
-    return _mean(present[present >= 0] == 0)
+        true_class = truth[negative.rows]
+        judged += int(negative.counts[true_class >= 0].sum())
+        wrong += int(negative.has(true_class).sum())
+    else:
+        for rows in blocks(len(negative), negative.num_classes):
+            of_negative = truth[rows][negative[rows]]
+            judged += int((of_negative >= 0).sum())
+            wrong += int((of_negative == 1).sum())
+    return (judged - wrong) / judged if judged else None
 
 
 def _ece(pool: PoolLabels, truth: Truth) -> float | None:
@@ -233,7 +240,7 @@ def _ece(pool: PoolLabels, truth: Truth) -> float | None:
     confidence, chosen = pool.confidence, pool.positive & (truth >= 0)
     if truth.ndim == 2:
         confidence = np.maximum(confidence, 1 - confidence)
-        chosen |= pool.selection.negative & (truth >= 0)
+        chosen |= pool.negative[:] & (truth >= 0)
     correct = pool.label[chosen] == truth[chosen]
     return float(calibration_error(confidence[chosen], correct)) if len(correct) else None
 

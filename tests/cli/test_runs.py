@@ -145,8 +145,10 @@ def test_labeling_the_pool_again_gives_the_numbers_of_the_last_round(command, ho
     found, kept = pq.read_table(out), RunFolder.open(home / "pets").pool_table()
     for name in ("id", "label", "confidence", "uncertainty"):
         assert found[name].to_pylist() == kept[name].to_pylist(), name
-    negatives = RunFolder.open(home / "pets").table("negatives.parquet")
-    assert sum(bool(cell) for cell in found["ruled_out"].to_pylist()) == len(set(negatives["id"].to_pylist()))
+    ruled_out = {id for id, cell in zip(found["id"].to_pylist(), found["ruled_out"].to_pylist(), strict=True) if cell}
+    negatives = RunFolder.open(home / "pets").table("negatives.parquet")["id"].to_pylist()
+    selected = [value == "positive" for value in kept["selected"].to_pylist()]
+    assert ruled_out - set(np.array(kept["id"])[selected].tolist()) == set(negatives)
 
 
 def test_several_labels_have_a_column_for_each_class_as_in_the_table(command, both):

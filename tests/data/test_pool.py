@@ -1,39 +1,19 @@
 """What a pool keeps, and what labeling it needs, does not grow with samples times classes."""
 
-import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import masks, shapes
+import torch
+from pool_support import CHUNK, Chunked, problem_of, traced
 
 import surelabel as sl
-from surelabel.data.pool import Entries, PoolLabels, label_chunk
-from surelabel.data.training_set import Problem, make_problem
+from surelabel.data.pool import PoolLabels, label_chunk
+from surelabel.data.targets import OneLabel
+from surelabel.data.training_set import make_problem
 from surelabel.loop import label_pool, rounds
 from surelabel.runs.tables import from_tables, to_tables
-
-CHUNK = 100
-
-
-class Chunked:
-    """Labels a source CHUNK rows at a time, each row like the one it is given, and keeps nothing."""
-
-    def __init__(self, p: Any, u: float) -> None:
-        self.p, self.u = np.asarray(p, np.float32), u
-
-    def fit(self, training_set: sl.TrainingSet, *, seed: int) -> None:
-        """Nothing is learned."""
-
-    def predict(self, source: sl.Source, *, seed: int) -> Iterator[sl.Prediction]:
-        for start in range(0, len(source), CHUNK):
-            ids = source.ids[start : start + CHUNK]
-            p = np.tile(self.p, (len(ids), 1))
-            u = np.full_like(p, self.u)
-            yield sl.Prediction(ids, p, u, p.copy(), u.copy())
 
 
 def nothing_selected(num_classes: int) -> Chunked:
@@ -43,21 +23,6 @@ def nothing_selected(num_classes: int) -> Chunked:
 def a_positive_each(num_classes: int) -> Chunked:
     """Class 0 is sure; the others are ruled out, or with tau_n = 0 nothing is."""
     return Chunked([0.9, *[0.1 / (num_classes - 1)] * (num_classes - 1)], u=0.0)
-
-
-def problem_of(num_rows: int, num_classes: int) -> Problem:
-    labeled = np.zeros((num_classes, 1), np.float32), np.arange(num_classes)
-    return make_problem(labeled, np.zeros((num_rows, 1), np.float32), "single")
-
-
-def traced(function: Callable[[], Any]) -> tuple[Any, int, int]:
-    """Return what a function returns, the bytes that this keeps, and the peak of what it needed."""
-    tracemalloc.start()
-    try:
-        result = function()
-        return result, *tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("balance", [None, "equal"])
@@ -90,15 +55,69 @@ def test_the_peak_of_labeling_is_a_few_chunks_however_large_the_pool(make: Any, 
     assert chunks + 250 * num_rows < 1.5 * num_rows * num_classes  # three masks, kept or joined, break it
 
 
-def test_a_round_makes_no_array_of_samples_times_classes_but_its_targets() -> None:
+class Sure(Chunked):
+    """Each sample is of class 0 for sure; of every other chunk only that it is of no class but the first two."""
+
+    def predict(self, source: sl.Source, *, seed: int) -> Iterator[sl.Prediction]:
+        for number, chunk in enumerate(super().predict(source, seed=seed)):
+            p = np.asarray(chunk.p)
+            if number % 2:
+                p[:, :2] = p[:, :2].mean(axis=1, keepdims=True)
+            yield chunk._replace(p=p, p_soft=p.copy())
+
+
+def sure(num_classes: int) -> Chunked:
+    return Sure(np.array([0.9, *[0.1 / (num_classes - 1)] * (num_classes - 1)]), u=0.0)
+
+
+@pytest.mark.parametrize("balance", [None, "equal"])
+def test_a_round_keeps_40_bytes_a_sample_and_an_eighth_for_each_class_of_a_sample_with_negatives_only(
+    balance: Any,
+) -> None:
+    """All that stays: the problem, the selection, the targets, and the record of what was learned from."""
+    num_rows, num_classes = 6000, 800
+    config = sl.UPSConfig(balance=balance, balance_rounds=1, balance_floor=num_rows)
+    problem, learner, truth = problem_of(num_rows, num_classes), sure(num_classes), np.arange(num_rows) % num_classes
+    label_pool(learner, problem, config, 1, truth)
+    pool, kept, _ = traced(lambda: label_pool(learner, problem, config, 1, truth))
+    assert len(pool.negative.rows) == pool.positive.sum() == num_rows / 2
+    packed = num_rows / 2 * num_classes / 8
+    ids = problem.pool.ids.nbytes / num_rows
+    training_set, of_round, peak = traced(lambda: problem.training_set(pool.selected))
+    assert ids + (kept + of_round - packed) / num_rows < 40
+    assert peak < 20 * num_rows
+    assert training_set.targets.bits.base is pool.negative.bits or training_set.targets.bits is pool.negative.bits
+
+
+def test_a_round_makes_no_array_of_samples_times_classes() -> None:
     num_rows, num_classes = 6000, 500
     config = sl.UPSConfig(balance="equal", balance_rounds=1, max_rounds=2, tau_n=0.0)
     problem, learner = problem_of(num_rows, num_classes), a_positive_each(num_classes)
     truth = np.arange(num_rows) % num_classes
     records, _, peak = traced(lambda: list(rounds(learner, problem, config, truth=truth)))
     assert [record.num_positive for record in records] == [0, 25, num_rows]
-    targets = problem.y.nbytes + problem.g.nbytes
-    assert peak < targets + 0.9 * num_rows * num_classes  # y and g of the round, and less than one more mask
+    chunks = 2 * 4 * 4 * CHUNK * num_classes + 4 * CHUNK * num_classes
+    assert peak < chunks + 250 * num_rows < 1.5 * num_rows * num_classes
+
+
+def test_training_makes_masks_of_a_few_batches_alone() -> None:
+    """At 4000 classes, y and g of all samples would be 48 MB; a batch has 64 kB of each."""
+    num_rows, num_classes = 6000, 4000
+    negative = np.zeros((num_rows - num_classes, num_classes), dtype=bool)
+    negative[:, 1:] = True
+    labeled = np.zeros((num_classes, 2), np.float32), np.arange(num_classes)
+    problem = make_problem(labeled, np.zeros((num_rows - num_classes, 2), np.float32), "single")
+    training_set = problem.training_set(sl.Selection(np.zeros_like(negative), negative))
+    settings = sl.TrainingSettings(batch_size=16, steps=3, compile=False)
+    learner = sl.TorchLearner(lambda shape, classes: torch.nn.Linear(2, classes), training=settings, device="cpu")
+    learner.fit(training_set, seed=0)
+    asked = []
+    packed = OneLabel.packed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneLabel, "packed", lambda targets, rows: asked.append(len(rows)) or packed(targets, rows))
+        _, _, peak = traced(lambda: learner.fit(training_set, seed=1))
+    assert sum(asked) <= 4 * 32
+    assert peak < 0.2 * num_rows * num_classes
 
 
 def test_tables_are_written_and_read_without_masks() -> None:
@@ -111,49 +130,16 @@ def test_tables_are_written_and_read_without_masks() -> None:
     assert peak < 0.5 * num_rows * num_classes
 
 
-def test_many_negatives_take_less_than_masks_did() -> None:
-    num_rows, num_classes = 2000, 300
+def test_negatives_take_a_bit_for_each_class() -> None:
+    num_rows, num_classes = 2000, 320
     problem = problem_of(num_rows, num_classes)
-    config = sl.UPSConfig(balance=None)
-    learner = a_positive_each(num_classes)
+    config = sl.UPSConfig(balance="equal", balance_rounds=1, balance_floor=0)
+    learner = a_positive_each(num_classes)  # one class alone has positives, so balance takes all of them away
     label_pool(learner, problem, config, 1)
     pool, kept, _ = traced(lambda: label_pool(learner, problem, config, 1))
-    num_negatives = len(pool.negative.classes)
-    assert num_negatives == num_rows * (num_classes - 1)
-    values = pool.negative_p.nbytes + pool.negative_u.nbytes
-    assert kept - values < 3 * num_rows * num_classes
-
-
-# --- the entries themselves
-
-
-@settings(max_examples=40)
-@given(data=st.data(), shape=shapes())
-def test_entries_are_the_marked_ones_of_a_mask(data: Any, shape: tuple[int, int]) -> None:
-    mask = data.draw(masks(shape))
-    entries = Entries.of(mask)
-    rows, classes = np.nonzero(mask)
-    np.testing.assert_array_equal(entries.rows, rows)
-    np.testing.assert_array_equal(entries.classes, classes)
-    np.testing.assert_array_equal(entries.counts, mask.sum(axis=1))
-    np.testing.assert_array_equal(Entries.at(rows, classes, shape)[:], mask)
-    start = data.draw(st.integers(0, shape[0]))
-    stop = data.draw(st.integers(0, shape[0] + 3))
-    np.testing.assert_array_equal(entries[start:stop], mask[start:stop])
-    cut = data.draw(st.integers(0, shape[0]))
-    np.testing.assert_array_equal(Entries.join([Entries.of(mask[:cut]), Entries.of(mask[cut:])])[:], mask)
-    kept = data.draw(masks(shape))
-    np.testing.assert_array_equal(entries.only(kept[mask])[:], mask & kept)
-
-
-@pytest.mark.parametrize(("num_classes", "dtype"), [(255, np.uint8), (256, np.uint16), (70_000, np.uint32)])
-def test_classes_are_kept_in_the_smallest_integers_that_hold_them(num_classes: int, dtype: Any) -> None:
-    mask = np.zeros((2, num_classes), dtype=bool)
-    mask[1, [0, num_classes - 1]] = True
-    entries = Entries.of(mask)
-    assert entries.classes.dtype == dtype
-    assert entries.classes.tolist() == [0, num_classes - 1]
-    assert np.array_equal(entries[1:2], mask[1:])
+    assert not pool.positive.any()
+    assert pool.num_negative == num_rows * (num_classes - 1)
+    assert kept < num_rows * (64 + num_classes / 8)
 
 
 @pytest.mark.parametrize("task", ["single", "multi"])
@@ -168,5 +154,3 @@ def test_masks_are_there_for_those_who_need_them(task: Any) -> None:
     np.testing.assert_array_equal(pool.selection.positive, expected.positive)
     np.testing.assert_array_equal(pool.selection.negative, expected.negative)
     np.testing.assert_array_equal(pool.before, expected.positive)
-    np.testing.assert_array_equal(pool.negative_p, p[expected.negative])
-    np.testing.assert_array_equal(pool.negative_u, u[expected.negative])

@@ -3,7 +3,8 @@ import pytest
 
 from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
-from surelabel.data.training_set import LABELED, NEGATIVE, POSITIVE, make_problem, targets
+from surelabel.data.targets import dense
+from surelabel.data.training_set import LABELED, NEGATIVE, POSITIVE, known_targets, make_problem
 
 X = np.arange(10.0).reshape(5, 2)
 POOL = np.arange(6.0).reshape(3, 2)
@@ -14,13 +15,13 @@ def masks(*rows: str) -> np.ndarray:
 
 
 def test_labels_become_targets_that_may_all_be_learned_from() -> None:
-    y, g = targets("labeled", np.array([1, 0]), "single", 3)
+    y, g = dense(known_targets("labeled", np.array([1, 0]), "single", 3), np.arange(2))
     assert np.array_equal(y, masks("010", "100"))
     assert g.all()
 
 
 def test_unknown_entries_may_not_be_learned_from() -> None:
-    y, g = targets("labeled", np.array([[1, -1], [0, 1]]), "multi")
+    y, g = dense(known_targets("labeled", np.array([[1, -1], [0, 1]]), "multi"), np.arange(2))
     assert np.array_equal(y, masks("10", "01"))
     assert np.array_equal(g, masks("10", "11"))
 
@@ -32,7 +33,8 @@ def test_a_selection_adds_rows_of_each_kind() -> None:
     assert training_set.rows.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert training_set.kind.tolist() == [LABELED] * 5 + [POSITIVE, NEGATIVE]
     assert np.array_equal(training_set.y[5:], masks("100", "000", "000"))
-    assert np.array_equal(training_set.g[5:], masks("101", "011", "000"))
+    # A sample with a positive does not need its negatives.
+    assert np.array_equal(training_set.g[5:], masks("100", "011", "000"))
 
 
 def test_round_0_learns_from_the_labels_alone() -> None:

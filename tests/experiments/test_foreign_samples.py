@@ -3,14 +3,15 @@
 import foreign_samples as experiment
 import numpy as np
 
-from surelabel.data.pool import Entries, PoolLabels
+from surelabel.data.pool import PoolLabels
+from surelabel.data.targets import Marks
 
 
 def test_foreign_samples_are_counted_apart_and_a_class_of_their_own_is_none_of_the_five() -> None:
     truth, label = np.array([0, 1, 2, 7, 8, 9]), np.array([0, 2, 2, 3, 5, 1])
     selected, p = np.array([1, 1, 0, 1, 1, 0], dtype=bool), np.full(6, 0.9)
-    none = Entries.of(np.zeros((6, 6), dtype=bool))
-    pool = PoolLabels(np.arange(6), label, p, p * 0, p, p * 0, selected, selected, none, np.zeros(0), np.zeros(0))
+    none = Marks.of(np.zeros((6, 6), dtype=bool))
+    pool = PoolLabels(np.arange(6), label, p, p * 0, p, p * 0, selected, selected, none)
     assert experiment.counts(pool, truth) == {
         "known": 3,
         "known_selected": 2,

@@ -74,7 +74,7 @@ def batch(method: Method, rows: TrainingSet) -> Batch:
     draws = Draws(torch.tensor(5), torch.arange(count) * 7919, torch.zeros(count, dtype=torch.int64))
     state = {name: value.clone() for name, value in method.tensors(*rows.y.shape).items()}
     state["parts"] = torch.zeros(len(method.parts))
-    x, y, g = torch.from_numpy(rows.source[np.arange(count)]), torch.from_numpy(rows.y), torch.from_numpy(rows.g)
+    x, y, g = torch.from_numpy(rows.source[np.arange(count)]), *(torch.from_numpy(part[:]) for part in (rows.y, rows.g))
     return Batch(x, y, g, draws, torch.tensor(PROGRESS), (LABELED, POOL), torch.arange(count), state)
 
 

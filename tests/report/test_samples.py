@@ -12,8 +12,9 @@ from packed_support import classes, pictures, write_parquet
 from PIL import Image
 
 from surelabel.augment.settings import AugmentSettings
-from surelabel.data.pool import Entries, PoolLabels
+from surelabel.data.pool import PoolLabels
 from surelabel.data.tables import write_table
+from surelabel.data.targets import Marks
 from surelabel.engine.settings import TrainingSettings
 from surelabel.kinds.folder import FolderData
 from surelabel.learners.settings import TorchLearnerSettings
@@ -29,10 +30,10 @@ from surelabel.settings import RunSettings, UPSConfig
 
 def pool(label: list[int], p: list[float], u: list[float], positive: list[int]) -> PoolLabels:
     """A pool of two classes; `positive` marks selected rows."""
-    marked, nothing = np.array(positive, dtype=bool), np.zeros(0)
-    negative = Entries.of(np.zeros((len(p), 2), dtype=bool))
+    marked = np.array(positive, dtype=bool)
+    negative = Marks.of(np.zeros((len(p), 2), dtype=bool))
     values = np.array(p), np.array(u)
-    return PoolLabels(np.arange(len(p)), np.array(label), *values, *values, marked, marked, negative, nothing, nothing)
+    return PoolLabels(np.arange(len(p)), np.array(label), *values, *values, marked, marked, negative)
 
 
 def test_selected_samples_are_ranked_by_uncertainty_and_the_others_by_confidence() -> None:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import surelabel as sl
 from surelabel.data.source import ArraySource
+from surelabel.data.targets import OneLabel
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint, _checked_generator
 from surelabel.engine.method import Batch, Method
@@ -448,8 +449,7 @@ def test_a_round_with_other_labels_begins_anew(tmp_path: Path) -> None:
     learner.checkpoints = Memory()
 
     def training_set(y: Any) -> TrainingSet:
-        known = np.eye(3, dtype=bool)[y]
-        return TrainingSet(ArraySource(x), known, np.ones_like(known), len(x), "single")
+        return TrainingSet(ArraySource(x), OneLabel.of(y, 3), len(x), "single")
 
     with pytest.raises(Killed):
         learner.fit(training_set(y), seed=0)

@@ -9,9 +9,10 @@ import pytest
 from small_runs import small_settings
 
 from surelabel.core.metrics import share_interval
-from surelabel.data.pool import Entries, PoolLabels
+from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
 from surelabel.data.splits import group_keys
+from surelabel.data.targets import Marks
 from surelabel.errors import DamagedFileError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings
@@ -30,9 +31,9 @@ def labels_of(label: Any, confidence: Any = None) -> PoolLabels:
     label = np.asarray(label)
     confidence = np.full(label.shape, 0.9) if confidence is None else np.asarray(confidence)
     nothing, classes = np.zeros(label.shape, dtype=bool), 2 if label.ndim == 1 else label.shape[1]
-    none = Entries.of(np.zeros((len(label), classes), dtype=bool))
+    none = Marks.of(np.zeros((len(label), classes), dtype=bool))
     floats = (confidence, confidence * 0, confidence, confidence * 0)
-    return PoolLabels(np.arange(len(label)), label, *floats, nothing, nothing, none, np.zeros(0), np.zeros(0))
+    return PoolLabels(np.arange(len(label)), label, *floats, nothing, nothing, none)
 
 
 def judged(right: dict[str, list[int]], number: int = 20) -> dict[Any, Judged]:

@@ -303,7 +303,8 @@ TOGETHER: dict[str, tuple[str, Callable[[Any], Any], str]] = {
         column("id", lambda old: pa.array(range(len(old)))),
         "its ids are of another type than those of the pool",
     ),
-    "a negative of no class": ("negatives", first("class", "ox"), "'class' has values other than"),
+    "negatives of no class": ("negatives", first("classes", b"\x00"), "'classes' has rows without a class"),
+    "negatives of more classes": ("negatives", first("classes", b"\x01"), "or classes that are not there"),
     "a sample less": ("pool", lambda table: table.slice(2), "its ids are not those of"),
 }
 

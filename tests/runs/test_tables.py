@@ -1,15 +1,17 @@
 """PoolLabels to Parquet and back: nothing is lost, whatever was selected."""
 
+import json
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import assert_same_pool
 
 from surelabel.core.labels import Task
-from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk
+from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk, without_unneeded
 from surelabel.errors import InvalidInputError
 from surelabel.runs.tables import (
     check_table,
@@ -38,7 +40,8 @@ def make_pool(
     soft = generator.random((rows, classes)).astype(dtype)
     prediction = Prediction(ids, p.astype(dtype), u, soft, None if u is None else u / 2)
     limits = thresholds if has_u else {**thresholds, "kappa_p": np.inf, "kappa_n": np.inf}
-    return balanced(label_chunk(prediction, task, limits, negatives=True), 1, None)
+    pool = balanced(label_chunk(prediction, task, limits, negatives=True), 1, None)
+    return without_unneeded(pool) if seed % 2 else pool
 
 
 @given(
@@ -126,11 +129,63 @@ def test_a_row_says_what_was_selected() -> None:
         },
     ]
     assert table["selected"].to_pylist()[2] == "none"
-    assert negatives.select(["id", "class", "confidence_soft"]).to_pylist() == [
-        {"id": 7, "class": "y", "confidence_soft": 0.05},
-        {"id": 7, "class": "z", "confidence_soft": 0.05},
-        {"id": 8, "class": "z", "confidence_soft": 0.05},
-    ]
+    assert negatives.to_pylist() == [{"id": 7, "classes": b"\x60"}, {"id": 8, "classes": b"\x20"}]  # 0110…, 0010…
+
+
+@given(
+    seed=st.integers(0, 10**6).map(lambda number: 2 * number),
+    task=st.sampled_from(["single", "multi"]),
+    has_u=st.booleans(),
+)
+def test_a_pool_of_an_earlier_version_is_read(seed: int, task: Task, has_u: bool) -> None:
+    """Its table of negatives had a row for each of them."""
+    classes = list("abcdefghij")
+    pool = make_pool(seed, task, 8, 10, np.float32, has_u=has_u, ids=np.arange(8) * 3, thresholds=THRESHOLDS)
+    table, now = to_tables(pool, classes)
+    about = {name: value for name, value in json.loads(now.schema.metadata[b"surelabel"]).items() if name != "left_out"}
+    metadata = {b"surelabel": json.dumps(about).encode()}
+    rows, codes = np.nonzero(pool.negative[:])
+    values = pa.array(np.full(len(rows), 0.25, np.float32))
+    columns = [pa.array(pool.ids[rows]), pa.array([classes[code] for code in codes], pa.string()), values, values]
+    names = ["id", "class", "confidence_soft", "uncertainty_soft"]
+    then = pa.table(columns, names=names).replace_schema_metadata(metadata)
+    table = table.replace_schema_metadata(metadata)
+    for part, negatives in ((table, False), (then, True)):
+        check_table(part, task, classes, negatives=negatives)
+    assert_same_pool(from_tables(table, then), pool)
+
+
+@pytest.mark.parametrize(
+    ("bits", "problem"),
+    [
+        ([b"\x60", b"\x00"], "rows without a class"),
+        ([b"\x60", b"\x30"], "classes that are not there"),
+        ([b"\x60\x00", b"\x20\x00"], "must have 1 bytes in each row"),
+        ([b"\x60", None], "must have 1 bytes in each row"),
+    ],
+)
+def test_bits_that_no_selection_has_are_refused(bits: list[bytes | None], problem: str) -> None:
+    pool = make_pool(0, "single", 2, 3, np.float32, has_u=True, ids=np.arange(2), thresholds=THRESHOLDS)
+    _, negatives = to_tables(pool, ["a", "b", "c"])
+    changed = pa.table({"id": pa.array([0, 1]), "classes": pa.array(bits, pa.binary(len(bits[0] or b"")))})
+    with pytest.raises(ValueError, match=problem):
+        check_table(
+            changed.replace_schema_metadata(negatives.schema.metadata), "single", ["a", "b", "c"], negatives=True
+        )
+
+
+@pytest.mark.parametrize("values", [7, {}, {"number": 1}, {"number": -1, "judged": 0, "wrong": 0, "samples": 0}])
+def test_counts_that_no_selection_has_are_refused(values: Any) -> None:
+    pool = make_pool(0, "single", 2, 3, np.float32, has_u=True, ids=np.arange(2), thresholds=THRESHOLDS)
+    table, _ = to_tables(pool, ["a", "b", "c"])
+    about = {**json.loads(table.schema.metadata[b"surelabel"]), "left_out": values}
+    with pytest.raises(ValueError, match="of negatives that were left out"):
+        check_table(
+            table.replace_schema_metadata({b"surelabel": json.dumps(about).encode()}),
+            "single",
+            ["a", "b", "c"],
+            negatives=False,
+        )
 
 
 @pytest.mark.parametrize(("name", "size"), [("u", "5,300,000"), ("x" * 3000, "3,")])

@@ -182,7 +182,7 @@ def most_certain(classes: Array, u: Array, num_classes: int, floor: int, shares:
     classes = classes[order]
     every_class = xp.arange(num_classes + 1, dtype=classes.dtype, device=classes.device)
     start = xp.searchsorted(classes, every_class)
-    quota = _quota(start[1:] - start[:-1], floor, shares)
+    quota = quotas(start[1:] - start[:-1], floor, shares)
     rank = xp.arange(order.shape[0], dtype=start.dtype, device=order.device) - start[classes]
     return order[rank < quota[classes]]
 
@@ -194,7 +194,7 @@ def _certain(u: Array | None, rows: slice, kappa: float, at: Any = ...) -> Array
     return u[rows][at] <= rounded_to(u, kappa)
 
 
-def _quota(count: Array, floor: int, shares: Array | None) -> Array:
+def quotas(count: Array, floor: int, shares: Array | None) -> Array:
     """Return how many positives each class (C,) may keep."""
     xp = namespace(count=count)
     if shares is None:

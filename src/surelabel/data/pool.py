@@ -1,8 +1,9 @@
 """The pool as one network labels it: pseudo-labels (eq. 1), what is selected of them (eq. 5), and balance."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,16 @@ from surelabel.core.arrays import Array, namespace, to_numpy
 from surelabel.core.labels import Task, pseudo_labels, top_entries
 from surelabel.core.selection import Selection, checked_shares, most_certain, select
 from surelabel.data.source import Ids, Index
-from surelabel.data.training_set import Mask
+from surelabel.data.targets import Codes, Marks, Mask, Selected
 from surelabel.errors import InvalidInputError
+
+ROWS_OF_A_BLOCK = 1 << 20
+"""Samples whose labels are written to a file at once."""
+
+ROWS_IN_MEMORY = "SURELABEL_ROWS_IN_MEMORY"
+"""The environment variable that says how many rows of a pool stay in memory; a larger pool is kept in a file."""
+
+_USUAL_ROWS_IN_MEMORY = 4_000_000
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -35,69 +44,23 @@ class Prediction(NamedTuple):
     u_soft: Array | None = None
 
 
-@dataclass(frozen=True)
-class Entries:
-    """The marked entries of an (N, C) array: eight bytes a row and one or two an entry, where a mask takes C a row.
+class LeftOut(NamedTuple):
+    """How many negatives were selected of samples with a positive, which do not need them: they are only counted.
 
     Attributes:
-        starts: row i has the classes starts[i] to starts[i + 1], shape (N + 1,).
-        classes: the marked classes of all rows, rising within a row, in the smallest integers that hold C; shape (K,).
-        num_classes: C.
-
-    Example:
-        >>> entries = Entries.of(np.array([[False, True, True], [False, False, False], [True, False, False]]))
-        >>> entries.classes.tolist(), entries.counts.tolist()
-        ([1, 2, 0], [2, 0, 1])
+        number: all of them.
+        judged: of samples whose label was known when they were selected.
+        wrong: where the class was the sample's.
+        samples: how many samples `judged` is of.
     """
 
-    starts: Index
-    classes: npt.NDArray[np.unsignedinteger]
-    num_classes: int
+    number: int = 0
+    judged: int = 0
+    wrong: int = 0
+    samples: int = 0
 
-    @classmethod
-    def of(cls, mask: Mask) -> Self:
-        """Return the marked entries of a mask (N, C)."""
-        rows, classes = np.nonzero(mask)
-        return cls.at(rows, classes, mask.shape)
 
-    @classmethod
-    def at(cls, rows: Index, classes: Index, shape: tuple[int, int]) -> Self:
-        """Return the entries at these rows and classes, which follow the order of `np.nonzero`."""
-        num_rows, num_classes = shape
-        counts = np.bincount(rows, minlength=num_rows)
-        return cls(_starts(counts), classes.astype(np.min_scalar_type(num_classes)), num_classes)
-
-    @classmethod
-    def join(cls, parts: Sequence[Self]) -> Self:
-        """Put the rows of several together, in order."""
-        counts = np.concatenate([part.counts for part in parts])
-        return cls(_starts(counts), np.concatenate([part.classes for part in parts]), parts[0].num_classes)
-
-    @property
-    def counts(self) -> Index:
-        """How many entries each row has, shape (N,)."""
-        return np.diff(self.starts)
-
-    @property
-    def rows(self) -> Index:
-        """The row of each entry, shape (K,)."""
-        return np.repeat(np.arange(len(self)), self.counts)
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, rows: slice) -> Mask:
-        """Return the mask of a few rows, as a mask (N, C) would."""
-        first, last, _ = rows.indices(len(self))
-        starts = self.starts[first : max(first, last) + 1]
-        mask = np.zeros((len(starts) - 1, self.num_classes), dtype=bool)
-        mask[np.repeat(np.arange(len(mask)), np.diff(starts)), self.classes[starts[0] : starts[-1]]] = True
-        return mask
-
-    def only(self, kept: Mask) -> Self:
-        """Return the entries that `kept`, shape (K,), marks."""
-        starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return type(self)(starts, self.classes[kept], self.num_classes)
+NONE_LEFT_OUT = LeftOut()
 
 
 @dataclass(frozen=True)
@@ -106,7 +69,7 @@ class PoolLabels:
 
     For task "single" label, confidence, uncertainty and the softened pair are those of the predicted class, shape
     (N,). For task "multi" they are (N, C): label is 0 or 1 and confidence is the probability of presence. Nothing else
-    here has C values a sample: what grows with the pool are these columns and the selected negatives.
+    here has C values a sample: what grows with the pool are these columns, and C / 8 bytes for a row with negatives.
 
     Attributes:
         ids: the samples' ids, shape (N,).
@@ -117,58 +80,82 @@ class PoolLabels:
         uncertainty_soft: u at the softened temperature, or None.
         positive: the labels that the next round learns from, balanced if that round is; of label's shape.
         positive_before: the same before balancing.
-        negative: the classes that samples are taken not to have.
-        negative_p: p_soft of every selected negative, in the order of `negative.classes`.
-        negative_u: u_soft of every selected negative, or None.
+        negative: the classes that samples are taken not to have; in a run of task "single", of samples without a
+            positive.
+        left_out: the count of the others.
     """
 
     ids: Ids
-    label: npt.NDArray[np.int64]
+    label: Codes
     confidence: Floats
     uncertainty: Floats | None
     confidence_soft: Floats
     uncertainty_soft: Floats | None
     positive: Mask
     positive_before: Mask
-    negative: Entries
-    negative_p: Floats
-    negative_u: Floats | None
+    negative: Marks
+    left_out: LeftOut = NONE_LEFT_OUT
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
-    def entries(self) -> Selection:
-        """What the next round learns from; each part gives the mask of a slice of rows, (n, C), when indexed by it."""
-        return Selection(self._entries(self.positive), self.negative)
+    def selected(self) -> Selected:
+        """What the next round learns from."""
+        positive = (
+            self.positive if self.label.ndim == 2 else np.where(self.positive, self.label, self.label.dtype.type(-1))
+        )
+        return Selected(positive, self.negative)
 
     @property
     def selection(self) -> Selection:
         """What the next round learns from, as masks (N, C), made anew each time: for pools that are not large."""
-        return Selection(*(part[:] for part in self.entries))
+        return Selection(self._mask(self.positive), self.negative[:])
 
     @property
     def before(self) -> Mask:
         """Positives before balancing, as a mask (N, C), made anew each time: for pools that are not large."""
-        return self._entries(self.positive_before)[:]
+        return self._mask(self.positive_before)
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.negative.num_classes
+
+    @property
+    def num_negative(self) -> int:
+        """How many negatives were selected."""
+        return int(self.negative.counts.sum()) + self.left_out.number
 
     @property
     def num_selected_before(self) -> int:
         """Positives plus negatives before balancing: what convergence is judged by."""
-        return int(self.positive_before.sum()) + len(self.negative.classes)
+        return int(self.positive_before.sum()) + self.num_negative
 
     def class_counts(self, marked: Mask) -> npt.NDArray[np.int64]:
         """Return how many of the marked labels, of label's shape, each class has, shape (C,)."""
         if marked.ndim == 2:
             return np.asarray(marked.sum(axis=0))
-        return np.bincount(self.label[marked], minlength=self.negative.num_classes)
+        return np.bincount(self.label[marked], minlength=self.num_classes)
 
-    def _entries(self, marked: Mask) -> Entries | Mask:
-        """Marked labels, of label's shape, by row and class."""
+    def blocks(self) -> Iterator["PoolLabels"]:
+        """Yield the labels of consecutive samples, few enough to be written at once."""
+        return (self.part(slice(start, start + ROWS_OF_A_BLOCK)) for start in range(0, len(self), ROWS_OF_A_BLOCK))
+
+    def part(self, rows: slice) -> "PoolLabels":
+        """Return the labels of consecutive samples; what was left out is not counted for them."""
+        names = [item.name for item in fields(PoolLabels) if item.name not in ("negative", "left_out")]
+        columns: dict[str, Any] = {name: getattr(self, name) for name in names}
+        columns = {name: None if column is None else column[rows] for name, column in columns.items()}
+        return PoolLabels(**columns, negative=self.negative.part(rows))
+
+    def _mask(self, marked: Mask) -> Mask:
+        """Return marked labels, of label's shape, as a mask (N, C)."""
         if marked.ndim == 2:
             return marked
-        rows = np.flatnonzero(marked)
-        return Entries.at(rows, self.label[rows], (len(self), self.negative.num_classes))
+        mask = np.zeros(self.negative.shape, dtype=bool)
+        mask[marked, self.label[marked]] = True
+        return mask
 
 
 def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float], negatives: bool) -> PoolLabels:
@@ -192,16 +179,14 @@ def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float]
     selected = kept(positive, of_label)
     return PoolLabels(
         ids=np.asarray(prediction.ids),
-        label=to_numpy(label).astype(np.int64),
+        label=to_numpy(label).astype(np.int32 if task == "single" else np.int8),
         confidence=kept(p, of_label),
         uncertainty=kept(u, of_label),
         confidence_soft=kept(p_soft, of_label),
         uncertainty_soft=kept(u_soft, of_label),
         positive=selected,
         positive_before=selected,
-        negative=Entries.of(to_numpy(negative)),
-        negative_p=kept(p_soft, negative),
-        negative_u=kept(u_soft, negative),
+        negative=Marks.of(to_numpy(negative)),
     )
 
 
@@ -212,8 +197,10 @@ def join(chunks: list[PoolLabels]) -> PoolLabels:
         parts = [getattr(chunk, name) for chunk in chunks]
         return None if parts[0] is None else np.concatenate(parts)
 
-    names = [item.name for item in fields(PoolLabels) if item.name != "negative"]
-    return PoolLabels(**{name: cat(name) for name in names}, negative=Entries.join([c.negative for c in chunks]))
+    names = [item.name for item in fields(PoolLabels) if item.name not in ("negative", "left_out")]
+    left_out = LeftOut(*(sum(numbers) for numbers in zip(*(chunk.left_out for chunk in chunks), strict=True)))
+    negative = Marks.join([chunk.negative for chunk in chunks])
+    return PoolLabels(**{name: cat(name) for name in names}, negative=negative, left_out=left_out)
 
 
 def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
@@ -226,23 +213,54 @@ def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
     positive, before = pool.positive.copy(), pool.positive_before.copy()
     positive[: len(known)] &= ~known
     before[: len(known)] &= ~known
-    negative = pool.negative
-    kept = np.ones(len(negative.classes), dtype=bool)
-    kept[: negative.starts[len(known)]] = ~known[negative[: len(known)]]
-    return replace(
-        pool,
-        positive=positive,
-        positive_before=before,
-        negative=negative.only(kept),
-        negative_p=pool.negative_p[kept],
-        negative_u=None if pool.negative_u is None else pool.negative_u[kept],
-    )
+    first, others = pool.negative[: len(known)], pool.negative.part(slice(len(known), None))
+    negative = Marks.join([Marks.of(first & ~known), others])
+    return replace(pool, positive=positive, positive_before=before, negative=negative)
+
+
+def without_unneeded(pool: PoolLabels, truth: npt.NDArray[np.int64] | None = None) -> PoolLabels:
+    """Count the negatives of samples with a positive, and leave them out; with several labels a sample, none.
+
+    Args:
+        pool: what was selected of it is settled: a sample that loses its positive to balancing learns from negatives.
+        truth: class indices (N,) where known, else -1.
+    """
+    if pool.label.ndim == 2:
+        return pool
+    needed = ~pool.positive[pool.negative.rows]
+    others = pool.negative.only(~needed)
+    counts = others.counts
+    known = np.full(len(counts), -1) if truth is None else truth[others.rows]
+    found = counts.sum(), counts[known >= 0].sum(), others.has(known).sum(), (known >= 0).sum()
+    left_out = LeftOut(*(before + int(more) for before, more in zip(pool.left_out, found, strict=True)))
+    return replace(pool, negative=pool.negative.only(needed), left_out=left_out)
+
+
+class Balance(NamedTuple):
+    """How a pool is balanced: what `balanced` takes."""
+
+    floor: int
+    shares: Floats | None = None
+    by_confidence: bool = False
+
+
+def rows_in_memory() -> int:
+    """Return how many rows of a pool are kept in memory."""
+    text = os.environ.get(ROWS_IN_MEMORY, str(_USUAL_ROWS_IN_MEMORY))
+    if not (text.isdecimal() and len(text) < 16):
+        raise InvalidInputError(f"{ROWS_IN_MEMORY} must be a whole number of rows. Got {text!r} instead; correct it.")
+    return int(text)
+
+
+def ranked_by(confidence: Floats, uncertainty: Floats | None, by_confidence: bool) -> Floats:
+    """Return what balance ranks labels by, the smallest first: u; by confidence, or without uncertainties, 1 - p."""
+    return 1.0 - confidence if by_confidence or uncertainty is None else uncertainty
 
 
 def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence: bool = False) -> PoolLabels:
     """Keep of each class the most certain positives; by confidence, or without uncertainties, the most confident."""
-    u = 1.0 - pool.confidence if by_confidence or pool.uncertainty is None else pool.uncertainty
-    num_classes = pool.negative.num_classes
+    u = ranked_by(pool.confidence, pool.uncertainty, by_confidence)
+    num_classes = pool.num_classes
     shares = None if shares is None else checked_shares(shares, num_classes)
     at = np.nonzero(pool.positive)
     classes = at[1] if pool.label.ndim == 2 else pool.label[at]
@@ -274,7 +292,3 @@ def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
         raise InvalidInputError(f"The learner's p must have the shape (ids, classes), {shape}; got {got}.")
     if not np.array_equal(ids, np.asarray(prediction.ids)):
         raise InvalidInputError("The learner's predictions do not follow the source: give its ids, in order.")
-
-
-def _starts(counts: npt.NDArray[np.integer]) -> Index:
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)])

@@ -3,8 +3,7 @@
 `y` is the label and `g` says whether it may be learned from. Ground truth has g = 1. An unlabeled sample, or an
 unknown entry of a partly labeled one, has g = 0 until a round selects it.
 
-Both are dense masks (N, C), two bytes for every sample and class, however little is selected. With one label a sample
-they are the only arrays of a round that grow with samples times classes.
+They are kept as `data.targets` has them, in a few bytes a sample, and masks (N, C) are made for a batch of rows.
 """
 
 import functools
@@ -18,15 +17,11 @@ from surelabel.core.arrays import to_numpy
 from surelabel.core.labels import Task
 from surelabel.core.selection import Selection
 from surelabel.data.source import Concatenation, Index, Source, Subset, as_source, check_unique_ids
+from surelabel.data.targets import DenseView, Mask, OneLabel, Selected, SeveralLabels, Targets, dense
 from surelabel.errors import InvalidInputError
-
-Mask = npt.NDArray[np.bool_]
 
 LABELED, POSITIVE, NEGATIVE = 0, 1, 2
 """The kinds of rows that a mini-batch mixes in proportion."""
-
-BLOCK = 1 << 17
-"""Entries of the targets that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +30,14 @@ class TrainingSet:
 
     Attributes:
         source: every sample, labeled ones first; also those that have nothing to learn from in this round.
-        y: the labels, shape (N, C).
-        g: which labels may be learned from, shape (N, C).
+        targets: the labels, and which of them may be learned from.
         num_labeled: how many rows came with a label.
         task: "single" or "multi".
         round: which one it is for; from 1 on a selection is among the targets.
     """
 
     source: Source
-    y: Mask
-    g: Mask
+    targets: Targets
     num_labeled: int
     task: Task
     round: int = 0
@@ -52,19 +45,31 @@ class TrainingSet:
     @property
     def num_classes(self) -> int:
         """C."""
-        return int(self.y.shape[1])
+        return self.targets.num_classes
+
+    @property
+    def y(self) -> DenseView:
+        """The labels, shape (N, C); masks are made for the rows that are asked for."""
+        return DenseView(self.targets, "y")
+
+    @property
+    def g(self) -> DenseView:
+        """Which labels may be learned from, shape (N, C); masks are made for the rows that are asked for.
+
+        With one label a sample: of ground truth all classes, of a selected positive its class, else the negatives.
+        """
+        return DenseView(self.targets, "g")
 
     @functools.cached_property
     def rows(self) -> Index:
         """The rows that have something to learn from."""
-        return np.flatnonzero(self.g.any(axis=1))
+        return np.flatnonzero(self.targets.learned)
 
     @functools.cached_property
     def kind(self) -> npt.NDArray[np.int64]:
         """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
         rows = self.rows
-        has_positive = np.asarray(self.g.any(axis=1, where=self.y))[rows]
-        return np.where(rows < self.num_labeled, LABELED, np.where(has_positive, POSITIVE, NEGATIVE))
+        return np.where(rows < self.num_labeled, LABELED, np.where(self.targets.positive[rows], POSITIVE, NEGATIVE))
 
 
 class HeldOut(NamedTuple):
@@ -81,16 +86,14 @@ class Problem:
 
     Attributes:
         source: labeled rows, then unlabeled rows.
-        y: ground truth, False where unknown, shape (N, C).
-        g: where ground truth is known, shape (N, C).
+        targets: ground truth, where it is known.
         num_labeled: how many rows came with a label.
         pool_rows: the rows with an unknown entry; their unknown entries are pseudo-labeled.
         task: "single" or "multi".
     """
 
     source: Source
-    y: Mask
-    g: Mask
+    targets: Targets
     num_labeled: int
     pool_rows: Index
     task: Task
@@ -98,7 +101,7 @@ class Problem:
     @property
     def num_classes(self) -> int:
         """C."""
-        return int(self.y.shape[1])
+        return self.targets.num_classes
 
     @property
     def pool(self) -> Source:
@@ -110,40 +113,32 @@ class Problem:
     @property
     def known(self) -> Mask:
         """Which entries of the partly labeled rows, the pool's first n, are ground truth already, shape (n, C)."""
-        return self.g[self.pool_rows[self.pool_rows < self.num_labeled]]
+        return dense(self.targets, self.pool_rows[self.pool_rows < self.num_labeled])[1]
 
     @property
     def class_counts(self) -> npt.NDArray[np.int64]:
         """How many labeled samples each class has, shape (C,)."""
-        return np.asarray((self.y[: self.num_labeled] & self.g[: self.num_labeled]).sum(axis=0))
+        return self.targets.class_counts
 
-    def training_set(self, selection: Selection | None, round: int = 1) -> TrainingSet:
+    def training_set(self, selection: Selection | Selected | None, round: int = 1) -> TrainingSet:
         """Return the targets of a round: ground truth, and the selection's labels where there is none.
 
         Args:
-            selection: masks (N, C) of the pool, or parts that give the masks of a slice of rows (`PoolLabels.entries`);
-                None: there is none yet, in round 0.
+            selection: of the pool (`PoolLabels.selected`), or as masks (N, C); None: there is none yet, in round 0.
             round: the number of a round with a selection.
         """
-        y, g = self.y, self.g
-        if selection is not None:
-            y, g = y.copy(), g.copy()
-            # A few rows at a time: nothing else as large as y and g is made.
-            step = max(1, BLOCK // self.num_classes)
-            for start in range(0, len(self.pool_rows), step):
-                rows = slice(start, start + step)
-                at = self.pool_rows[rows]
-                unknown = ~self.g[at]
-                positive, negative = (part[rows] & unknown for part in selection)
-                y[at] |= positive
-                g[at] |= positive | negative
-        return TrainingSet(self.source, y, g, self.num_labeled, self.task, 0 if selection is None else round)
+        if selection is None:
+            return TrainingSet(self.source, self.targets, self.num_labeled, self.task)
+        selected = selection if isinstance(selection, Selected) else Selected.of(selection, self.task)
+        targets = self.targets.with_selected(self.pool_rows, selected)
+        return TrainingSet(self.source, targets, self.num_labeled, self.task, round)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
         """Check samples and labels `(x, y)` that are scored and not learned from."""
         if pair is None:
             return None
-        return HeldOut(*_labeled(name, pair, self.task, self.num_classes))
+        source, targets = _labeled(name, pair, self.task, self.num_classes)
+        return HeldOut(source, *dense(targets, np.arange(len(source))))
 
     def pool_truth(self, truth: Any) -> npt.NDArray[np.int64] | None:
         """Check the unlabeled samples' labels and return the pool's, of the same form; -1 is unknown."""
@@ -172,15 +167,13 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
         num_classes: C, where the labels do not say.
     """
     pool = None if unlabeled is None else as_source("unlabeled", unlabeled)
-    source, y, g = _labeled("labeled", labeled, task, num_classes, first_id=0 if pool is None else len(pool))
-    _check_every_class_has_a_label(y, g, task)
+    source, targets = _labeled("labeled", labeled, task, num_classes, first_id=0 if pool is None else len(pool))
+    _check_every_class_has_a_label(targets)
     num_labeled, everything = len(source), source
     if pool is not None and len(pool):
-        everything = Concatenation(source, pool)
-        nothing = np.zeros((len(pool), y.shape[1]), dtype=bool)
-        y, g = np.concatenate([y, nothing]), np.concatenate([g, nothing])
+        everything, targets = Concatenation(source, pool), targets.with_unknown(len(pool))
     check_unique_ids(everything.ids)
-    return Problem(everything, y, g, num_labeled, np.flatnonzero(~g.all(axis=1)), task)
+    return Problem(everything, targets, num_labeled, np.flatnonzero(~targets.complete), task)
 
 
 def as_pair(name: str, value: Any) -> tuple[Any, Any]:
@@ -190,24 +183,21 @@ def as_pair(name: str, value: Any) -> tuple[Any, Any]:
     raise InvalidInputError(f"{name} must be a pair (samples, labels); got {type(value).__name__}.")
 
 
-def _labeled(name: str, pair: Any, task: Task, num_classes: int | None, first_id: int = 0) -> tuple[Source, Mask, Mask]:
+def _labeled(name: str, pair: Any, task: Task, num_classes: int | None, first_id: int = 0) -> tuple[Source, Targets]:
     x, labels = as_pair(name, pair)
     source = as_source(name, x, first_id)
-    y, g = targets(name, labels, task, num_classes)
-    if len(source) != len(y) or not len(y):
-        raise InvalidInputError(f"{name} must have samples with a label each; got {len(source)} and {len(y)} labels.")
-    return source, y, g
+    known = known_targets(name, labels, task, num_classes)
+    if len(source) != len(known) or not len(known):
+        number = len(known)
+        raise InvalidInputError(f"{name} must have samples with a label each; got {len(source)} and {number} labels.")
+    return source, known
 
 
-def targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> tuple[Mask, Mask]:
-    """Turn class indices, or 0/1/-1 entries for task "multi", into (y, g), shape (N, C) each."""
+def known_targets(name: str, labels: Any, task: Task, num_classes: int | None = None) -> Targets:
+    """Turn class indices, or 0/1/-1 entries (N, C) for task "multi", into targets."""
     values = to_numpy(labels)
     num_classes = _check_labels(name, values, task, num_classes)
-    if task == "multi":
-        return values == 1, values >= 0
-    y = np.zeros((len(values), num_classes), dtype=bool)
-    y[np.arange(len(values)), values.astype(np.int64)] = True
-    return y, np.ones_like(y)
+    return SeveralLabels.of(values) if task == "multi" else OneLabel.of(values, num_classes)
 
 
 def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: int | None) -> int:
@@ -232,14 +222,18 @@ def _check_labels(name: str, values: npt.NDArray[Any], task: Task, num_classes: 
     return num_classes
 
 
-def _check_every_class_has_a_label(y: Mask, g: Mask, task: Task) -> None:
-    missing = np.flatnonzero(~((y if task == "single" else g).any(axis=0)))
+def _check_every_class_has_a_label(targets: Targets) -> None:
+    present = targets.class_counts
+    several, known = isinstance(targets, SeveralLabels), present
+    if isinstance(targets, SeveralLabels):
+        known = SeveralLabels(targets.g, targets.g, targets.num_classes).class_counts
+    missing = np.flatnonzero(known == 0)
     if len(missing):
-        unknown = " (all of its entries are unknown)" if task == "multi" else ""
+        unknown = " (all of its entries are unknown)" if several else ""
         raise InvalidInputError(
             f"Class {missing[0]} has no label{unknown}; label some samples, or leave the class out."
         )
-    if task == "multi" and not (g & ~y).any():
+    if several and (known == present).all():
         raise InvalidInputError("No entry is known to be 0, absent; label some samples that lack a class.")
-    if task == "single" and y.shape[1] < 2:
+    if not several and targets.num_classes < 2:
         raise InvalidInputError("The labels hold one class only; label samples of at least two classes.")

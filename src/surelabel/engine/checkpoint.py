@@ -191,7 +191,7 @@ class FitCheckpoint:
         self._written = time.monotonic()
 
 
-def digest(*parts: str | bytes) -> str:
+def digest(*parts: str | bytes | memoryview) -> str:
     """Return a short hash of several parts, for a checkpoint's `made_for`.
 
     >>> digest("abc"), digest("ab", b"c")
@@ -200,7 +200,8 @@ def digest(*parts: str | bytes) -> str:
     whole = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        whole.update(f"{len(data)}:".encode() + data)
+        whole.update(f"{len(data)}:".encode())
+        whole.update(data)
     return whole.hexdigest()[:16]
 
 

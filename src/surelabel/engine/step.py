@@ -33,26 +33,15 @@ _WARM_UP_STEPS = 3
 _COMPILER_OPTIONS: dict[str, Any] = {"realize_reads_threshold": 8}
 
 
-class Targets(NamedTuple):
-    """What is known about every row of the training set, on the device.
-
-    Attributes:
-        y: labels, shape (N, C).
-        g: which labels to learn from, shape (N, C).
-        keys: the bits of the samples' `sample_keys`, shape (N,) int64.
-    """
-
-    y: Tensor
-    g: Tensor
-    keys: Tensor
-
-
 class Inputs(NamedTuple):
     """What changes from step to step.
 
     Attributes:
         rows: of the training set, shape (B,).
         epochs: the epoch of each row, shape (B,).
+        keys: the bits of the rows' `sample_keys`, shape (B,) int64.
+        y: their labels, shape (B, C).
+        g: which labels to learn from, shape (B, C).
         rate: the learning rate, 0-d.
         averaging: how far the average of the weights moves, 0-d.
         progress: the share of the round's steps that are done, 0-d.
@@ -61,6 +50,9 @@ class Inputs(NamedTuple):
 
     rows: Tensor
     epochs: Tensor
+    keys: Tensor
+    y: Tensor
+    g: Tensor
     rate: Tensor
     averaging: Tensor
     progress: Tensor
@@ -74,9 +66,9 @@ class Step:
         network: trained in place.
         method: provides the loss.
         settings: of the training.
-        targets: of all rows; kept, and overwritten by those of the next round.
+        num_rows: of the training set.
         store: all samples on the device; None: each step gets its own.
-        batch: the samples of one step, as an example of the shape and dtype of all.
+        example: the inputs of one step, of the shapes and dtypes of all.
         sizes: how many of them come from each stream.
         compiled: whether augmentation, network and loss are compiled into one function.
     """
@@ -86,22 +78,21 @@ class Step:
         network: nn.Module,
         method: Method,
         settings: TrainingSettings,
-        targets: Targets,
+        num_rows: int,
         store: Tensor | None,
-        batch: Tensor,
+        example: Inputs,
         sizes: tuple[int, ...],
         compiled: bool = False,
     ) -> None:
         if method.teacher and settings.ema_decay == 0:
             raise InvalidInputError("The method uses a teacher, the average of the weights: set 'ema_decay' above 0.")
-        device = batch.device
+        device = example.rows.device
         self.network, self.method, self.settings = network, method, settings
-        self.targets, self.store, self.sizes = targets, store, sizes
-        rows, epochs = (torch.zeros(len(batch), dtype=torch.int64, device=device) for _ in range(2))
-        rate, averaging, progress, self.value = (torch.zeros((), device=device) for _ in range(4))
-        self.inputs = Inputs(rows, epochs, rate, averaging, progress, batch.clone() if store is None else None)
+        self.store, self.sizes = store, sizes
+        self.inputs = Inputs(*(None if part is None else part.clone() for part in example))  # type: ignore[arg-type]
+        self.value = torch.zeros((), device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
-        initial = method.tensors(*targets.y.shape)
+        initial = method.tensors(num_rows, example.y.shape[1])
         whole = isinstance(initial, Mapping) and all(isinstance(value, Tensor) for value in initial.values())
         expect(whole, "tensors()", "return tensors by name", initial)
         noted = {PARTS: torch.zeros(len(method.parts))} if method.parts else {}
@@ -112,7 +103,7 @@ class Step:
         if self.average is not None and method.own_statistics:
             for norm in norms_of(self.average):
                 norm.train()
-        self.optimizer = make_optimizer(network, settings, rate)
+        self.optimizer = make_optimizer(network, settings, self.inputs.rate)
         # With its own code object: torch counts recompilations by code object, and all steps would share one limit.
         self._loss: Callable[..., Tensor] = batch_loss
         if compiled:
@@ -159,13 +150,11 @@ class Step:
             _logger.warning("The training step runs without a CUDA graph, which is slower: %s.", obstacle)
         return not obstacle
 
-    def begin(self, fresh: nn.Module, targets: Targets, seed: int) -> None:
-        """Load a fresh network's weights and a round's targets, in place; reset the optimizer."""
+    def begin(self, fresh: nn.Module, seed: int) -> None:
+        """Load a fresh network's weights, in place; reset the optimizer and the method's tensors."""
         copy_state(fresh, self.network)
         if self.average is not None:
             copy_state(fresh, self.average)
-        for mine, new in zip(self.targets, targets, strict=True):
-            mine.copy_(new)
         for name, value in self.state.items():
             value.copy_(self._initial[name])
         self.seed.fill_(signed(seed))
@@ -185,11 +174,10 @@ class Step:
         return tensors | {f"method.{name}": value for name, value in self.state.items()}
 
     def _step(self) -> None:
-        rows, epochs, _, averaging, progress, samples = self.inputs
+        rows, epochs, keys, y, g, _, averaging, progress, samples = self.inputs
         if self.store is not None:
             samples = self.store.index_select(0, rows)
         assert samples is not None
-        y, g, keys = (part.index_select(0, rows) for part in self.targets)
         drawn, half = (self.seed, keys, epochs), self.settings.precision == "bfloat16"
         tensors = {"samples": samples, "y": y, "g": g, "progress": progress, "rows": rows}
         parts = {**tensors, "sizes": self.sizes, "state": self.state}
@@ -205,6 +193,16 @@ class Step:
         self.value.copy_(loss.detach())
         if self.average is not None:
             update_average(self.average, self.network, averaging)
+
+
+def dense(bits: Tensor, num_classes: int) -> Tensor:
+    """Return packed bits (..., C / 8 rounded up) as a mask (..., C), on their device.
+
+    >>> dense(torch.tensor([[0b01000000, 0b10000000]], dtype=torch.uint8), 9).int().tolist()
+    [[0, 1, 0, 0, 0, 0, 0, 0, 1]]
+    """
+    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=bits.device)
+    return (bits.unsqueeze(-1) >> places & 1).bool().flatten(-2)[..., :num_classes]
 
 
 def batch_loss(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.system import Progress
-from surelabel.data.draws import sample_keys
+from surelabel.data.draws import UInt64Array, sample_keys
 from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
@@ -28,12 +28,15 @@ from surelabel.engine.method import PARTS, Method, Stream, check_streams, counte
 from surelabel.engine.optimizer import learning_rate
 from surelabel.engine.order import batch_order, num_steps
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Inputs, Step, Targets, algorithms, copied, shapes
+from surelabel.engine.step import Inputs, Step, algorithms, copied, dense, shapes
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.plan import generators_restored
 
 _LOOKED_AT_ONCE = 2048
+
+_STEPS_AT_ONCE, _ENTRIES_AT_ONCE = 64, 1 << 24
+"""How many steps, and how many entries of their targets, go to the device at once at most."""
 
 _NOTED_PER_ROUND = 20
 """How many times per round the parts of the loss are read, which waits for the device."""
@@ -90,7 +93,7 @@ class Trainer:
             checkpoint: what to resume from, and where the state is saved from time to time; None: no checkpoints.
         """
         streams = method.streams(training_set)
-        check_streams(streams, len(training_set.y))
+        check_streams(streams, len(training_set.source))
         looking = isinstance(method.looks, int) and type(method).look is not Method.look
         expect(method.looks == 0 or looking, "looks", "be a whole number, with look() defined", method.looks)
         steps = num_steps(streams, self.settings, training_set.round)
@@ -100,14 +103,13 @@ class Trainer:
         current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         with current, algorithms(self.settings.deterministic):
             samples = self._samples(training_set.source)
-            # Copies: a shared step overwrites them with the next round's targets.
-            arrays = training_set.y, training_set.g, keys.view(np.int64)
-            targets = Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
-            step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
-            step.begin(fresh, targets, seed)
+            step = self._step_for(fresh, method, training_set, samples, sizes_of(streams))
+            step.begin(fresh, seed)
             done, what = 0 if checkpoint is None else checkpoint.restore(step, steps), "train"
             with checkpoint or contextlib.nullcontext():
-                for number, inputs in enumerate(self._inputs(streams, keys, seed, done, steps), start=done):
+                for number, inputs in enumerate(
+                    self._inputs(training_set, streams, keys, seed, done, steps), start=done
+                ):
                     if number in looks:
                         method.look(functools.partial(self._logits, step), training_set, step.state)
                     step.run(inputs)
@@ -136,7 +138,7 @@ class Trainer:
         return self.samples
 
     def _step_for(
-        self, fresh: nn.Module, method: Method, targets: Targets, samples: Samples, sizes: tuple[int, ...]
+        self, fresh: nn.Module, method: Method, training_set: TrainingSet, samples: Samples, sizes: tuple[int, ...]
     ) -> Step:
         """Return a step that can train `fresh`: the last one if steps are shared and it fits, else a new one."""
         last, made_for = self._step, (method, sizes, shapes(fresh))
@@ -148,18 +150,26 @@ class Trainer:
         self._step = last = None  # first: the new one needs memory, and making it may be interrupted
         network = copied(fresh) if self.shares else fresh
         network.train()
-        example = samples.at(np.resize(np.arange(len(samples.source)), sum(sizes)))
-        step = Step(network, method, self.settings, targets, samples.store, example, sizes, compiled=self.compiled)
+        number = len(samples.source)
+        rows = np.resize(np.arange(number), sum(sizes))
+        places, nothing = self._upload(rows), torch.zeros((), device=self.device)
+        keys, y, g = self._targets(training_set, rows, np.zeros(len(rows), dtype=np.uint64))
+        at_first = samples.at(rows) if samples.store is None else None
+        example = Inputs(places, torch.zeros_like(places), keys, y, g, nothing, nothing, nothing, at_first)
+        step = Step(network, method, self.settings, number, samples.store, example, sizes, compiled=self.compiled)
         step.capture()
         self._step, self._made_for = step, made_for
         return step
 
     def _inputs(
-        self, streams: Sequence[Stream], keys: npt.NDArray[np.uint64], seed: int, done: int, steps: int
+        self, training_set: TrainingSet, streams: Sequence[Stream], keys: UInt64Array, seed: int, done: int, steps: int
     ) -> Iterator[Inputs]:
         """Yield the inputs of each step after the first `done`; those of many steps go to the device at once."""
         assert self.samples is not None
-        blocks = batch_order(streams, keys, seed, steps, done)
+        entries = training_set.num_classes * sum(stream.size for stream in streams)
+        blocks = batch_order(
+            streams, keys, seed, steps, done, length=max(1, min(_STEPS_AT_ONCE, _ENTRIES_AT_ONCE // entries))
+        )
         batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)
@@ -171,7 +181,8 @@ class Trainer:
             rates = [learning_rate(self.settings, t, steps, size) for t in numbers]
             averaging = [averaging_weight(self.settings, t) for t in numbers]
             floats = np.array([rates, averaging, [t / steps for t in numbers]], dtype=np.float32)
-            parts = [self._upload(array) for array in (block.rows, block.epochs, *floats)]
+            known = self._targets(training_set, block.rows, keys[block.rows])
+            parts = [self._upload(block.rows), self._upload(block.epochs), *known, *map(self._upload, floats)]
             for t in range(len(numbers)):
                 yield Inputs._make([*(part[t] for part in parts), next(batches)])
             done = numbers.stop
@@ -185,6 +196,12 @@ class Trainer:
             for some in np.array_split(rows, math.ceil(len(rows) / _LOOKED_AT_ONCE)):
                 parts.append(network(shown(self.samples.at(some), self.settings)).float())
         return torch.cat(parts)
+
+    def _targets(self, training_set: TrainingSet, rows: Index, keys: UInt64Array) -> list[Tensor]:
+        """Return the keys of some rows, and y and g as masks (..., C), which are made on the device."""
+        packed = training_set.targets.packed(rows.ravel())
+        masks = [dense(self._upload(bits.reshape(*rows.shape, -1)), training_set.num_classes) for bits in packed]
+        return [self._upload(keys.view(np.int64)), *masks]
 
     def _upload(self, array: npt.NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -155,12 +155,12 @@ class TorchLearner:
         if self.checkpoints is None:
             return None
         settings = self.training.model_dump_json(), self.task, _printed(self._method()), str(self.uncertainty.members)
-        arrays = sample_keys(training_set.source.ids), training_set.y, training_set.g
+        arrays = sample_keys(training_set.source.ids), *training_set.targets.arrays()
         made_for: MadeFor = {
             "seed": seed,
             "settings": digest(type(self).__qualname__, *settings),
             "network": digest(_printed(network)),
-            "targets": digest(*(array.tobytes() for array in arrays)),
+            "targets": digest(*(np.ascontiguousarray(array).data.cast("B") for array in arrays if array.size)),
         }
         return FitCheckpoint(self.checkpoints, training_set.round, made_for, self.device, self.uncertainty.members)
 

@@ -27,7 +27,8 @@ from surelabel.core.labels import Task
 from surelabel.data.draws import draw, seed_for
 from surelabel.data.pool import Floats, Prediction
 from surelabel.data.source import Index, Source, as_source
-from surelabel.data.training_set import Mask, TrainingSet
+from surelabel.data.targets import SeveralLabels, blocks, dense
+from surelabel.data.training_set import TrainingSet
 from surelabel.errors import InvalidInputError, NotStochasticError, UntrustedTypesError
 from surelabel.learners import NegativesUse
 from surelabel.learners.loaded_models import check_indices
@@ -126,7 +127,7 @@ class SklearnLearner:
             if self.progress is not None:
                 self.progress("train", member + 1, self.members + 1)
         self.models = models
-        self.resamples_are_equal = bool((training_set.y & training_set.g).sum(axis=0).max() == 1)
+        self.resamples_are_equal = bool(training_set.targets.class_counts.max() == 1)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
         """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
@@ -195,9 +196,11 @@ class SklearnLearner:
 
     def _fit_multi(self, unfitted: Any, training_set: TrainingSet, seed: int, whole: bool) -> Model:
         models: list[Any] = []
+        assert isinstance(training_set.targets, SeveralLabels)
         for c in range(training_set.num_classes):
-            rows = np.flatnonzero(training_set.g[:, c])
-            labels = training_set.y[rows, c].astype(np.int64)
+            y, g = training_set.targets.of_class(c)
+            rows = np.flatnonzero(g)
+            labels = y[rows].astype(np.int64)
             if len(np.unique(labels)) < 2:
                 models.append(float(labels[0]))
                 continue
@@ -236,14 +239,19 @@ def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, F
     A row with a positive has weight 1. A row with negatives only appears once for each class that is left, if these
     are at most `max_copies`, with weights that sum to 1.
     """
-    rows = training_set.rows
-    positive = (training_set.y & training_set.g)[rows]
-    has_positive: Mask = np.asarray(positive.any(axis=1))
-    copies = np.where(has_positive[:, None], positive, ~training_set.g[rows])
-    counts = copies.sum(axis=1)
-    copies[~has_positive & (counts > max_copies)] = False
-    at, labels = np.nonzero(copies)
-    return rows[at], labels, 1.0 / counts[at]
+    learned, targets = training_set.rows, training_set.targets
+    parts = []
+    for block in blocks(len(learned), targets.num_classes):
+        rows = learned[block]
+        y, g = dense(targets, rows)
+        has_positive = np.asarray(y.any(axis=1))
+        copies = np.where(has_positive[:, None], y, ~g)
+        counts = copies.sum(axis=1)
+        copies[~has_positive & (counts > max_copies)] = False
+        at, labels = np.nonzero(copies)
+        parts.append((rows[at], labels, 1.0 / counts[at]))
+    rows, labels, weights = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return rows, labels, weights
 
 
 def resample(labels: Labels, seed: int) -> Index:

@@ -17,10 +17,10 @@ from surelabel.core.arrays import rounded_to
 from surelabel.core.metrics import map_change, mean_average_precision, paired_change, share_interval
 from surelabel.core.thresholds import Thresholds
 from surelabel.data.pool import PoolLabels
+from surelabel.data.targets import Codes
 from surelabel.report.tables import Row, TextTable
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import FEWEST
-from surelabel.runs.tables import Codes
 
 NOT_CHECKED = (
     "How often selected labels are right was not checked: the run has no validation labels; 'surelabel fit "
@@ -71,11 +71,20 @@ def check_selected(run: RunFolder) -> CheckedLabels | None:
     name, labels, truth, by_class = found
     chosen = labels.positive_before & (truth >= 0)
     positive = by_sample(np.nonzero(chosen)[0], (labels.label != truth)[chosen])
-    rows, classes = labels.negative.rows, labels.negative.classes
-    true = truth[rows] if truth.ndim == 1 else truth[rows, classes]
-    wrong = true == (classes if truth.ndim == 1 else 1)
     of_classes = _of_classes(labels, chosen, truth, len(run.settings.classes)) if by_class else ()
-    return CheckedLabels(name, positive, by_sample(rows[true >= 0], wrong[true >= 0]), of_classes)
+    return CheckedLabels(name, positive, _negatives_by_sample(labels, truth), of_classes)
+
+
+def _negatives_by_sample(labels: PoolLabels, truth: Codes) -> Checked:
+    """Return how many samples have negatives, and how many of them no wrong one."""
+    if truth.ndim == 2:
+        negative = labels.negative[:] & (truth >= 0)
+        number, wrong = negative.any(axis=1).sum(), (negative & (truth == 1)).any(axis=1).sum()
+    else:
+        true = truth[labels.negative.rows]
+        number, wrong = (true >= 0).sum(), labels.negative.has(true).sum()
+    number, wrong = int(number) + labels.left_out.samples, int(wrong) + labels.left_out.wrong
+    return Checked(number - wrong, number)
 
 
 def kept_judged(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:

@@ -152,7 +152,7 @@ def pool_use(run: RunFolder) -> list[Figure]:
 
 
 def most_confident(
-    label: npt.NDArray[np.int64], confidence: npt.NDArray[Any], counts: Sequence[int]
+    label: npt.NDArray[np.integer[Any]], confidence: npt.NDArray[Any], counts: Sequence[int]
 ) -> npt.NDArray[np.bool_]:
     """Mark the counts[c] most confident of the samples with label c, or all of them if they are fewer.
 

@@ -25,7 +25,7 @@ from surelabel.base.references import portable
 from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import Subset
-from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.data.training_set import TrainingSet, known_targets, make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
@@ -258,10 +258,11 @@ def measure(settings: RunSettings, data: RunData) -> Speed:
     if not on_gpu:
         pool = Subset(pool, np.arange(min(len(pool), 64)))
     # All samples labeled: batches are then as large as in most rounds, however few labels there are.
-    y = np.zeros((len(problem.source), problem.num_classes), dtype=bool)
-    y[:, 0] = True
-    training_set = TrainingSet(problem.source, y, np.ones_like(y), len(y), data.task)
-    _, samples = learner.method(training_set, shared=True).samples_in_round(len(y), 0, 0, 0, 0)
+    number, first = len(problem.source), np.arange(problem.num_classes) == 0
+    labels = np.zeros(number, dtype=np.int64) if data.task == "single" else np.tile(first, (number, 1))
+    known = known_targets("labeled", labels, data.task, problem.num_classes)
+    training_set = TrainingSet(problem.source, known, number, data.task)
+    _, samples = learner.method(training_set, shared=True).samples_in_round(number, 0, 0, 0, 0)
     times = []
     for seed in range(2):  # the first round compiles
         started = time.perf_counter()

@@ -22,9 +22,10 @@ import numpy.typing as npt
 from surelabel.core.metrics import Interval, map_change, map_interval, mean_average_precision, share_interval
 from surelabel.core.thresholds import HeldOutLabels, Thresholds
 from surelabel.data.pool import PoolLabels, join
+from surelabel.data.targets import Codes
 from surelabel.runs import layout
 from surelabel.runs.files import damaged, read_file
-from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_bytes, table_from_bytes, to_tables
+from surelabel.runs.tables import Table, check_table, from_tables, table_bytes, table_from_bytes, to_tables
 from surelabel.runs.tables import truth_codes as truth_of
 from surelabel.settings import RunSettings
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,37 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
         for written in contents:
             with contextlib.suppress(OSError):
                 temporary_name(written).unlink(missing_ok=True)
-        remedy = "Nothing is lost: free some space or allow writing, then try again"
-        raise RunError(f"File '{path}' could not be written ({error.strerror}). {remedy}.") from error
+        raise _not_written(path, error) from error
+
+
+def write_streams(paths: Sequence[Path], write: Callable[..., object]) -> list[str]:
+    """Put files in their places, once `write`, which takes a stream for each, has written them; return checksums."""
+    temporary = [temporary_name(path) for path in paths]
+    try:
+        with contextlib.ExitStack() as stack:
+            for path in temporary:
+                path.unlink(missing_ok=True)  # as in `_write`
+            streams = [stack.enter_context(path.open("x+b")) for path in temporary]
+            write(*streams)
+            for stream in streams:
+                stream.flush()
+                os.fsync(stream.fileno())
+                stream.seek(0)
+            checksums = [hashlib.file_digest(stream, "sha256").hexdigest() for stream in streams]
+        for path, written in zip(paths, temporary, strict=True):
+            written.replace(path)
+            flush_folder(path.parent)
+        return checksums
+    except OSError as error:
+        for written in temporary:
+            with contextlib.suppress(OSError):
+                written.unlink(missing_ok=True)
+        raise _not_written(paths[0], error) from error
+
+
+def _not_written(path: Path, error: OSError) -> RunError:
+    remedy = "Nothing is lost: free some space or allow writing, then try again"
+    return RunError(f"File '{path}' could not be written ({error.strerror or error}). {remedy}.")
 
 
 def damaged(path: Path, reason: object, remedy: str = RESTORE) -> DamagedFileError:

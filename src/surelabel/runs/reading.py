@@ -18,6 +18,7 @@ from surelabel.data.pool import PoolLabels, join, label_chunk, selected_since
 from surelabel.data.run_data import RunData, TableData
 from surelabel.data.source import Source
 from surelabel.data.table_encoding import TEXTS
+from surelabel.data.targets import Codes
 from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.records import RoundRecord, StopReason
@@ -25,7 +26,7 @@ from surelabel.runs import layout
 from surelabel.runs.comparison import Candidate, Comparison
 from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
-from surelabel.runs.tables import Codes, Table, check_table, from_tables, table_from_bytes, truth_codes
+from surelabel.runs.tables import Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.settings import RunSettings, UPSConfig
 
 

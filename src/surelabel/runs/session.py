@@ -16,7 +16,7 @@ from surelabel.base.processes import locked
 from surelabel.base.system import Progress
 from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import RunData, TableData
-from surelabel.data.training_set import as_pair, targets
+from surelabel.data.training_set import as_pair, known_targets
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
@@ -168,8 +168,8 @@ def run(
         classes = classes or settings.classes
     task = settings.config.task
     if classes is None:
-        y, _ = targets("labeled", as_pair("labeled", labeled)[1], task, settings.config.num_classes)
-        classes = [str(index) for index in range(y.shape[1])]
+        given = known_targets("labeled", as_pair("labeled", labeled)[1], task, settings.config.num_classes)
+        classes = [str(index) for index in range(given.num_classes)]
     known = None if truth is None else to_numpy(truth)
     data = RunData(labeled, unlabeled, list(classes), task, validation=validation, test=test, truth=known)
     if existing is None:

@@ -49,8 +49,8 @@ class SharedFits:
         """Train, or take the weights of an equal fit."""
         key = self._inputs.copy()
         key.update(f"{seed}:{training_set.num_labeled}".encode())
-        for part in (training_set.y, training_set.g):
-            key.update(np.packbits(part).tobytes())
+        for part in training_set.targets.arrays():
+            key.update(np.ascontiguousarray(part).data)
         make_folder(self.folder)
         path = self.folder / f"{key.hexdigest()}.safetensors"
         with locked(path.with_suffix(".lock"), math.inf):

@@ -5,13 +5,16 @@
 "single" has a row a sample, and label and truth are class names; task "multi" has a row for each sample and class, and
 they are 0 or 1.
 
-`negatives`: a row for every selected negative: id, class, confidence_soft, uncertainty_soft. Floats keep their width.
+`negatives`: a row for each sample with negatives (task "single": and without a positive): id, classes. These are packed
+bits, a byte for eight classes, the first one the highest bit. Earlier versions wrote a row for every selected negative:
+id, class, confidence_soft, uncertainty_soft; that is read too. Floats keep their width.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,23 +27,25 @@ from surelabel.core.arrays import ROUNDING
 from surelabel.core.labels import Task
 from surelabel.data._arrow_files import text_leaves, unpacked_size
 from surelabel.data._values import text_size
-from surelabel.data.pool import Entries, Floats, PoolLabels
+from surelabel.data.pool import Floats, LeftOut, PoolLabels
 from surelabel.data.source import Ids
+from surelabel.data.stored_pool import bits_column, bits_of
+from surelabel.data.targets import Codes, Marks
 from surelabel.errors import InvalidInputError
 
 Table: TypeAlias = Any
 """A pyarrow.Table."""
-Codes: TypeAlias = npt.NDArray[np.integer[Any]]
 
 SELECTED = ("none", "negative", "positive")
 _FLOATS = ("confidence", "uncertainty", "confidence_soft", "uncertainty_soft")
 _COLUMNS = ["id", "class", "label", *_FLOATS, "selected", "before_balancing", "truth"]
-_NEGATIVE_COLUMNS = ["id", "class", *_FLOATS[2:]]
+_NEGATIVE_COLUMNS = ["id", "classes"]
+_EARLIER_NEGATIVE_COLUMNS = ["id", "class", *_FLOATS[2:]]
 _KEY = b"surelabel"
 
 
 def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = None) -> tuple[Table, Table]:
-    """Return the table of all samples and that of the selected negatives.
+    """Return the table of all samples and that of the samples with negatives.
 
     Args:
         pool: what one network says of each sample.
@@ -56,18 +61,18 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
     columns["label"] = _label_column(pool.label, classes)
     columns |= {name: _float_column(getattr(pool, name), pool.confidence) for name in _FLOATS}
     # A row with a positive counts as positive, whatever else it has.
-    negative = pool.negative[:] if multi else pool.negative.counts > 0
+    negative = pool.negative[:] if multi else np.isin(np.arange(len(pool)), pool.negative.rows)
     columns["selected"] = _names(np.where(pool.positive, 2, negative).ravel(), SELECTED)
     columns["before_balancing"] = pa.array(pool.positive_before.ravel())
     columns["truth"] = _label_column(np.full(pool.label.shape, -1) if truth is None else truth, classes)
-    negatives = {
-        "id": ids.take(pa.array(pool.negative.rows)),
-        "class": _names(pool.negative.classes, classes),
-        "confidence_soft": pa.array(pool.negative_p),
-        "uncertainty_soft": _float_column(pool.negative_u, pool.negative_p),
-    }
+    negatives = {"id": ids.take(pa.array(pool.negative.rows)), "classes": bits_column(pool.negative.bits)}
     ids_kind = "object" if pool.ids.dtype.kind in "OT" else pool.ids.dtype.str
-    about = {"task": "multi" if multi else "single", "ids": ids_kind, "classes": list(classes)}
+    about = {
+        "task": "multi" if multi else "single",
+        "ids": ids_kind,
+        "classes": list(classes),
+        "left_out": pool.left_out._asdict(),
+    }
     metadata = {_KEY: json.dumps(about).encode()}
     return pa.table(columns, metadata=metadata), pa.table(negatives, metadata=metadata)
 
@@ -79,18 +84,25 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
         table: as it was read.
         task: of the run.
         classes: of the run.
-        negatives: whether it is the table of the selected negatives.
+        negatives: whether it is the table of the samples with negatives.
     """
     about = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
     if not isinstance(about, dict) or (about.get("task"), about.get("classes")) != (task, list(classes)):
         raise ValueError("its metadata are not those of the run's task and classes")
-    names = _NEGATIVE_COLUMNS if negatives else [name for name in _COLUMNS if name != "class" or task == "multi"]
+    names = [name for name in _COLUMNS if name != "class" or task == "multi"]
+    if negatives:
+        earlier = table.column_names == _EARLIER_NEGATIVE_COLUMNS
+        names = _EARLIER_NEGATIVE_COLUMNS if earlier else _NEGATIVE_COLUMNS
     if table.column_names != names:
         raise ValueError(f"its columns must be {', '.join(names)}; they are {', '.join(table.column_names)}")
     label = classes if task == "single" else (0, 1)
     values = {"class": classes, "label": label, "selected": SELECTED, "truth": label}
     for name in names:
-        _check_column(name, table[name], values.get(name))
+        if name == "classes":
+            _check_bits(table[name], len(classes))
+        else:
+            _check_column(name, table[name], values.get(name))
+    _check_left_out(about.get("left_out"))
     _check_ids(table["id"], about.get("ids"))
     if not negatives:
         _check_rows(table, classes if task == "multi" else None)
@@ -99,25 +111,38 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
     """Return exactly the pool that `to_tables` was given; raise ValueError where the two are not of one pool."""
     about = json.loads(table.schema.metadata[_KEY])
-    classes, label = about["classes"], _label_codes(table["label"], about)
+    classes = about["classes"]
+    codes = _label_codes(table["label"], about)
+    label: Codes = codes.astype(np.int32) if codes.ndim == 1 else codes.astype(np.int8)
     ids = table["id"][:: len(classes) if label.ndim == 2 else 1]
     if negatives["id"].type != ids.type:
         raise ValueError("its ids are of another type than those of the pool")
-    rows, columns = _positions(negatives["id"], ids), _codes(negatives["class"], classes)
-    if (rows < 0).any() or (np.diff(rows * len(classes) + columns) <= 0).any():
+    rows = _positions(negatives["id"], ids)
+    earlier, shape = "class" in negatives.column_names, (len(label), len(classes))
+    of_class = _codes(negatives["class"], classes) if earlier else np.zeros_like(rows)
+    if (rows < 0).any() or (np.diff(rows * len(classes) + of_class) <= 0).any():
         raise ValueError("its ids are not those of the pool, in their order")
+    negative = (
+        Marks.at(rows, of_class, shape)
+        if earlier
+        else Marks.packed(rows, bits_of(negatives["classes"].combine_chunks()), shape)
+    )
     floats = {name: _floats(table[name], label.shape) for name in _FLOATS}
-    has_soft = floats["uncertainty_soft"] is not None
     return PoolLabels(
-        ids=np.array(ids.to_pylist(), dtype=about["ids"]),
+        ids=_ids(ids, about["ids"]),
         label=label,
         positive=(_codes(table["selected"], SELECTED) == 2).reshape(label.shape),
         positive_before=table["before_balancing"].to_numpy().reshape(label.shape),
-        negative=Entries.at(rows, columns, (len(label), len(classes))),
-        negative_p=negatives["confidence_soft"].to_numpy(),
-        negative_u=negatives["uncertainty_soft"].to_numpy() if has_soft else None,
+        negative=negative,
+        left_out=LeftOut(**about.get("left_out", {})),
         **floats,
     )
+
+
+def _ids(column: Any, dtype: str) -> Ids:
+    """Return ids as they were; numbers without a Python object for each."""
+    numbers = np.dtype(dtype).kind in "iuf"
+    return np.array(column.to_numpy() if numbers else column.to_pylist(), dtype=dtype)
 
 
 def truth_codes(table: Table) -> Codes | None:
@@ -136,6 +161,25 @@ def ids_column(ids: Ids) -> Any:
     except (pa.ArrowException, TypeError, OverflowError) as error:
         problem = f"The samples' ids must be all integers or all strings ({error})"
         raise InvalidInputError(f"{problem}; convert them with astype(str).") from error
+
+
+def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, *files: BinaryIO) -> None:
+    """Write both tables of a pool, some rows at a time, as Parquet to two files."""
+    writers: list[Any] = []
+    try:
+        start = 0
+        for block in pool.blocks():
+            known = None if truth is None else truth[start : start + len(block)]
+            tables = to_tables(dataclasses.replace(block, left_out=pool.left_out), classes, known)
+            start += len(block)
+            if not writers:
+                pairs = zip(files, tables, strict=True)
+                writers = [pq.ParquetWriter(file, table.schema, compression="zstd") for file, table in pairs]
+            for writer, table in zip(writers, tables, strict=True):
+                writer.write_table(table)
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 def table_bytes(table: Table) -> bytes:
@@ -192,6 +236,25 @@ def _check_column(name: str, column: Any, values: Sequence[str | int] | None) ->
         low, high = (-ROUNDING, 1 + ROUNDING) if name.startswith("confidence") else (0.0, math.inf)
         if not ((numbers >= low) & (numbers <= high)).all():
             raise ValueError(f"its column {name!r} has numbers that are no {name.partition('_')[0]}")
+
+
+def _check_bits(column: Any, num_classes: int) -> None:
+    """Refuse what are no packed bits of the classes, with one of them set in every row."""
+    width = -(-num_classes // 8)
+    if column.type != pa.binary(width) or column.null_count:
+        raise ValueError(f"its column 'classes' must have {width} bytes in each row; it is {column.type}")
+    bits, beyond = bits_of(column.combine_chunks()), np.uint8(0xFF >> (num_classes - 1) % 8 + 1)
+    if not bits.any(axis=1).all() or (bits[:, -1] & beyond).any():
+        raise ValueError("its column 'classes' has rows without a class, or classes that are not there")
+
+
+def _check_left_out(values: Any) -> None:
+    """Refuse counts that negatives cannot have."""
+    if values is None:
+        return
+    counts = list(values.values()) if isinstance(values, dict) and list(values) == list(LeftOut._fields) else [None]
+    if not all(type(value) is int and 0 <= value < 2**53 for value in counts):
+        raise ValueError(f"its metadata say {shown(values)} of negatives that were left out")
 
 
 def _check_rows(table: Table, classes: Sequence[str] | None) -> None:

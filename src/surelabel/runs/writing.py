@@ -9,6 +9,7 @@ appearance. `rounds/003/checkpoint.bin`, what a round has trained so far, is a S
 that a damaged one is never used.
 """
 
+import functools
 import hashlib
 import io
 import json
@@ -26,14 +27,23 @@ from surelabel.base.trust import sign
 from surelabel.core.arrays import to_numpy
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
+from surelabel.data.targets import Codes
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
 from surelabel.runs import layout
 from surelabel.runs.environment import describe_environment
-from surelabel.runs.files import is_temporary, make_folder, read_file, remove_file, write_file, write_json
+from surelabel.runs.files import (
+    is_temporary,
+    make_folder,
+    read_file,
+    remove_file,
+    write_file,
+    write_json,
+    write_streams,
+)
 from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
 from surelabel.runs.reading import RunFolder, stop_of
-from surelabel.runs.tables import Codes, table_bytes, to_tables
+from surelabel.runs.tables import write_tables
 from surelabel.settings import RunSettings
 
 _DIGEST = hashlib.sha256().digest_size
@@ -101,8 +111,11 @@ class RunWriter:
     def commit(self, record: RoundRecord) -> None:
         """Write a round's files, then history.json; then remove the model that it replaces."""
         make_folder(self.path / round_file(record.round, ""))
-        contents = ((round_file(record.round, file), data) for file, data in self._contents(record))
-        files = {name: write_file(self.path / name, data) for name, data in contents}
+        files = self._write_tables(record)
+        if hasattr(self.learner, "to_bytes"):
+            name, model = round_file(record.round, self.learner.model_file), self.learner.to_bytes()
+            model = canonical_skops(model) if name.endswith(".skops") else model
+            files[name] = write_file(self.path / name, model)
         # Round 0 may turn out to be the best in a comparison, now or once more rounds have followed.
         num_kept = (
             len(self.entries) if self.settings.keep_models == "all" else int(self.settings.comparison is not None)
@@ -112,16 +125,24 @@ class RunWriter:
         write_json(self.path / HISTORY, {"rounds": self.entries})
         remove_unneeded(self.path, self.entries)
 
-    def _contents(self, record: RoundRecord) -> Iterator[tuple[str, bytes]]:
+    def _write_tables(self, record: RoundRecord) -> dict[str, str]:
+        """Write the tables of the pool and of the validation set; return their checksums by name."""
+        files: dict[str, str] = {}
         if record.pool is not None:
-            tables = to_tables(record.pool, self.settings.classes, self._pool_truth(record.pool))
-            yield from zip((layout.POOL, layout.NEGATIVES), map(table_bytes, tables), strict=True)
+            names = layout.POOL, layout.NEGATIVES
+            files |= self._write_pair(record.round, names, record.pool, self._pool_truth(record.pool))
         if record.validation is not None and self.data.validation is not None:
-            tables = to_tables(record.validation, self.settings.classes, to_numpy(self.data.validation[1]))
-            yield from zip((layout.VALIDATION, layout.VALIDATION_NEGATIVES), map(table_bytes, tables), strict=True)
-        if hasattr(self.learner, "to_bytes"):
-            name, model = self.learner.model_file, self.learner.to_bytes()
-            yield name, canonical_skops(model) if name.endswith(".skops") else model
+            names = layout.VALIDATION, layout.VALIDATION_NEGATIVES
+            truth = to_numpy(self.data.validation[1])
+            files |= self._write_pair(record.round, names, record.validation, truth)
+        return files
+
+    def _write_pair(
+        self, round: int, names: tuple[str, str], labels: PoolLabels, truth: Codes | None
+    ) -> dict[str, str]:
+        files = [round_file(round, name) for name in names]
+        write = functools.partial(write_tables, labels, self.settings.classes, truth)
+        return dict(zip(files, write_streams([self.path / file for file in files], write), strict=True))
 
     def _pool_truth(self, pool: PoolLabels) -> Codes | None:
         """The truth of each pool row; partly labeled rows come first and are not judged."""

@@ -200,7 +200,7 @@ def test_unknown_entries_of_labeled_pictures_are_pseudo_labeled(small: Path) -> 
     assert unknown.any()
     problem = make_problem(data.labeled, data.unlabeled, data.task)
     assert len(problem.pool_rows) == 10 + unknown.any(axis=1).sum()
-    assert np.array_equal(problem.g[:30], ~unknown)
+    assert np.array_equal(problem.training_set(None).g[:30], ~unknown)
 
 
 def test_with_all_labels_there_is_no_pool(small: Path) -> None:
