@@ -7,7 +7,11 @@ the rounds of today's defaults, and each trial learns from the same labels and t
 
 - wide: a linear path beside the hidden layers of the network, logits = layers(x) + W x, with W = 0 at first;
 - linear UPS: the rounds with an ensemble of logistic regressions in place of the network;
-- averaged: the mean of the probabilities of the last round and of the linear model of the labels.
+- averaged: the mean of the probabilities of the last round and of the linear model of the labels;
+- ensemble: the rounds with a deep ensemble of five networks in place of one with MC-dropout, with the same thresholds;
+  p and u come from the five, and their mean predicts;
+- ensemble, last: the rounds as they are, but the last one trains five networks on its selection, and their mean
+  predicts.
 
 Fixed before the first run: a trial is adopted if its mean gain over the last round, over the data sets, is at least 0.5
 points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. Linear UPS would be one more
@@ -21,7 +25,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +39,13 @@ from surelabel.core.arrays import to_numpy
 from surelabel.core.metrics import paired_difference
 from surelabel.data.pool import join
 from surelabel.data.run_data import RunData
-from surelabel.data.source import Concatenation, Subset, as_source
+from surelabel.data.source import Concatenation, Source, Subset, as_source
 from surelabel.data.training_set import make_problem
 from surelabel.kinds.tables import linear_for
 from surelabel.learners.settings import OF_TABLES
 from surelabel.loop import rounds, self_train
 from surelabel.models.table import TableNetwork, table_network
+from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import Judged, choose, is_clear
 from surelabel.runs.environment import describe_environment
@@ -50,7 +55,11 @@ from surelabel.settings import FitSettings
 DATASETS = ("iris", *TABLES, "SMS spam, even rows")
 LAST, KEPT, KEPT_OF_FOUR = "last round", "kept model", "kept model, linear UPS compared too"
 WIDE, LINEAR_UPS, AVERAGED, LINEAR = "wide", "linear UPS", "averaged", "linear model of fit"
-BASES = {WIDE: LAST, LINEAR_UPS: LAST, AVERAGED: LAST, LINEAR: LAST, KEPT_OF_FOUR: KEPT}
+ENSEMBLE, ENSEMBLE_LAST = "ensemble", "ensemble, last"
+BASES = {
+    **dict.fromkeys((WIDE, LINEAR_UPS, AVERAGED, LINEAR, ENSEMBLE, ENSEMBLE_LAST), LAST),
+    KEPT_OF_FOUR: KEPT,
+}
 """What each trial is compared with."""
 
 
@@ -60,10 +69,11 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS))
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--trials", nargs="+", choices=list(TRIALS), default=list(TRIALS), help="without --folds")
     parser.add_argument("--folds", action="store_true", help="compare models as `fit` does, with linear UPS or not")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of defaults.csv")
     options = parser.parse_args()
-    settings = {"protocol": __doc__, "folds": options.folds}
+    settings = {"protocol": __doc__, "folds": options.folds} | ({} if options.folds else {"trials": options.trials})
     book = Book(options.results / "defaults.csv", "choose table model", settings)
     for seed in range(options.first_seed, options.first_seed + options.seeds):
         for name in options.datasets:
@@ -71,7 +81,7 @@ def main() -> None:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             run, data = fitted(name, folder, seed, compared=options.folds)
-            found = of_four(run, data) if options.folds else trials(run, data)
+            found = of_four(run, data) if options.folds else trials(run, data, options.trials)
             rows = [scored(row, value, data, seed, name) for row, value in found]
             book.add(rows)
             print(name, seed, *(f"{row['row']}: {row['value']:.1f}" for row in rows), sep=" | ", flush=True)
@@ -88,19 +98,57 @@ def fitted(name: str, folder: Path, seed: int, *, compared: bool) -> tuple[RunFo
     return run, run.data()
 
 
-def trials(run: RunFolder, data: RunData) -> Iterator[tuple[str, float]]:
+def trials(run: RunFolder, data: RunData, names: Sequence[str]) -> Iterator[tuple[str, float]]:
     """Yield the test score of the last round, and of each trial."""
     assert data.test is not None
     test, truth = as_source("test", data.test[0]), to_numpy(data.test[1])
-    last = np.asarray(run.learner().predict_proba(test))
-    yield LAST, score(last, truth)
-    yield WIDE, score(rounds_by(wide_learner(run), run, data).predict_proba(test), truth)
-    yield LINEAR_UPS, score(rounds_by(linear_learner(run), run, data).predict_proba(test), truth)
+    yield LAST, score(run.learner().predict_proba(test), truth)
+    for name in names:
+        yield name, score(TRIALS[name](run, data, test), truth)
+
+
+def wide(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return what the rounds of a network with a linear path say of the test samples."""
+    return rounds_by(wide_learner(run), run, data).predict_proba(test)
+
+
+def linear_ups(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return what the rounds of linear models say."""
+    return rounds_by(linear_learner(run), run, data).predict_proba(test)
+
+
+def of_labels(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return what the linear models of the labels alone say."""
     linear = linear_learner(run)
     linear.fit(make_problem(data.labeled, data.unlabeled, data.task, len(data.classes)).training_set(None), seed=0)
-    of_labels = linear.predict_proba(test)
-    yield LINEAR, score(of_labels, truth)
-    yield AVERAGED, score((last + of_labels) / 2, truth)
+    return linear.predict_proba(test)
+
+
+def averaged(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return the mean of what the last round and the linear models of the labels say."""
+    return (np.asarray(run.learner().predict_proba(test)) + of_labels(run, data, test)) / 2
+
+
+def ensemble(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return what the rounds of a deep ensemble say."""
+    return rounds_by(ensemble_learner(run), run, data).predict_proba(test)
+
+
+def ensemble_last(run: RunFolder, data: RunData, test: Source) -> Any:
+    """Return what a deep ensemble says that learns from what the run's last round has learned from."""
+    *done, _ = run.records()
+    done[-1] = done[-1].replace(pool=run.pool(done[-1].round))
+    return rounds_by(ensemble_learner(run), run, data, done).predict_proba(test)
+
+
+TRIALS: dict[str, Callable[[RunFolder, RunData, Source], Any]] = {
+    WIDE: wide,
+    LINEAR_UPS: linear_ups,
+    LINEAR: of_labels,
+    AVERAGED: averaged,
+    ENSEMBLE: ensemble,
+    ENSEMBLE_LAST: ensemble_last,
+}
 
 
 def of_four(run: RunFolder, data: RunData) -> Iterator[tuple[str, float]]:
@@ -142,11 +190,11 @@ def linear_ups_held_out(run: RunFolder, data: RunData) -> Judged:
     return Judged(join(parts), np.concatenate(truths))
 
 
-def rounds_by(learner: Any, run: RunFolder, data: RunData) -> Any:
-    """Return the learner after the rounds of a run's settings."""
+def rounds_by(learner: Any, run: RunFolder, data: RunData, done: Sequence[RoundRecord] = ()) -> Any:
+    """Return the learner after the rounds of a run's settings, or after those that follow the done ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a solver that stops a little early
-        for _ in self_train(learner, data.labeled, data.unlabeled, run.settings.config):
+        for _ in self_train(learner, data.labeled, data.unlabeled, run.settings.config, resume_from=done):
             pass
     return learner
 
@@ -155,6 +203,12 @@ def linear_learner(run: RunFolder) -> Any:
     """Return the ensemble of linear models that `fit` compares networks with, not fitted."""
     columns = getattr(run.settings.data, "columns", None) or ()
     return FitSettings().ensemble(linear_for(columns)).build(run.settings.config.task)
+
+
+def ensemble_learner(run: RunFolder) -> Any:
+    """Return a deep ensemble of five of the run's networks, not fitted."""
+    changed = run.settings.network.replace(uncertainty="deep-ensemble", uncertainty_parameters={"members": 5})
+    return changed.build(run.settings.config.task)
 
 
 def wide_learner(run: RunFolder) -> Any:

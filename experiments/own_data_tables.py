@@ -19,6 +19,8 @@ TRIALS = {
     "wide": "last round",
     "averaged": "last round",
     "linear UPS": "last round",
+    "ensemble": "last round",
+    "ensemble, last": "last round",
     "kept model, linear UPS compared too": "kept model",
 }
 """Trials of experiments/choose_table_model.py, and what each would replace."""
