@@ -190,9 +190,9 @@ def describe(
     judged: dict[str, Any] = {}
     for name, judge in _JUDGED.items():
         judged[name] = None if truth is None else judge(learned_from, truth)
-    positive, before, negative = learned_from.positive, learned_from.positive_before, learned_from.negative
+    positive, before = learned_from.positive, learned_from.positive_before
     has_positive = np.asarray(positive if positive.ndim == 1 else positive.any(axis=1))
-    of_negative_only = negative.counts[~has_positive[negative.rows]]
+    of_negative_only = np.concatenate([_of_negative_only(block) for block in learned_from.blocks()])
     return RoundRecord(
         round,
         num_positive=int(positive.sum()),
@@ -210,6 +210,12 @@ def describe(
     )
 
 
+def _of_negative_only(pool: PoolLabels) -> npt.NDArray[np.int64]:
+    """Return how many negatives each sample has that has no positive."""
+    has_positive = np.asarray(pool.positive.reshape(len(pool), -1).any(axis=1))
+    return pool.negative.counts[~has_positive[pool.negative.rows]]
+
+
 def _mean(values: Any) -> float | None:
     return float(np.mean(values, dtype=np.float64)) if len(values) else None
 
@@ -221,15 +227,18 @@ def _positive_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
 
 def _negative_accuracy(pool: PoolLabels, truth: Truth) -> float | None:
     """A negative is right when the class is not the sample's, or for task "multi" not one of them."""
-    negative = pool.negative
     _, judged, wrong, _ = pool.left_out
-    if truth.ndim == 1:
-        true_class = truth[negative.rows]
-        judged += int(negative.counts[true_class >= 0].sum())
-        wrong += int(negative.has(true_class).sum())
-    else:
+    start = 0
+    for block in pool.blocks():
+        negative, known = block.negative, truth[start : start + len(block)]
+        start += len(block)
+        if truth.ndim == 1:
+            true_class = known[negative.rows]
+            judged += int(negative.counts[true_class >= 0].sum())
+            wrong += int(negative.has(true_class).sum())
+            continue
         for rows in blocks(len(negative), negative.num_classes):
-            of_negative = truth[rows][negative[rows]]
+            of_negative = known[rows][negative[rows]]
             judged += int((of_negative >= 0).sum())
             wrong += int((of_negative == 1).sum())
     return (judged - wrong) / judged if judged else None

@@ -145,7 +145,8 @@ def test_a_pool_in_a_file_keeps_less_than_a_byte_a_sample(monkeypatch: pytest.Mo
     problem, config = problem_of(num_rows, num_classes), sl.UPSConfig(balance="equal", balance_rounds=1)
     learner = Chunked([0.9, *[0.1 / (num_classes - 1)] * (num_classes - 1)], u=0.0)
     label_pool(learner, problem_of(1000, num_classes), config, 1)
-    pool, kept, peak = traced(lambda: label_pool(learner, problem, config, 1))
+    (pool, _), kept, peak = traced(lambda: (label_pool(learner, problem, config, 1), gc.collect()))
+    assert pool is not None
     assert pool.num_negative == num_rows * (num_classes - 1)
     assert kept < num_rows
     assert peak < num_rows * num_classes / 8

@@ -78,8 +78,11 @@ def proportional_order(keys: UInt64Array, kind: npt.NDArray[np.integer], *parts:
     [0, 1, 1, 1]
     """
     drawn = draw(*parts, keys)
+    kinds = np.unique(kind)
+    if len(kinds) == 1:
+        return np.argsort(drawn, kind="stable")
     position = np.empty(len(keys), dtype=np.float64)
-    for value in np.unique(kind):
+    for value in kinds:
         rows = np.flatnonzero(kind == value)
         shuffled = rows[np.argsort(drawn[rows], kind="stable")]
         position[shuffled] = (np.arange(len(rows)) + 0.5) / len(rows)

@@ -66,10 +66,12 @@ class TrainingSet:
         return np.flatnonzero(self.targets.learned)
 
     @functools.cached_property
-    def kind(self) -> npt.NDArray[np.int64]:
+    def kind(self) -> npt.NDArray[np.int8]:
         """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
-        rows = self.rows
-        return np.where(rows < self.num_labeled, LABELED, np.where(self.targets.positive[rows], POSITIVE, NEGATIVE))
+        rows, positive = self.rows, self.targets.positive
+        kind = np.where(positive[rows], np.int8(POSITIVE), np.int8(NEGATIVE))
+        kind[rows < self.num_labeled] = LABELED
+        return kind
 
 
 class HeldOut(NamedTuple):

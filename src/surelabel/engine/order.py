@@ -63,7 +63,7 @@ def batch_order(
 def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]]) -> Iterator[Block]:
     """Yield one stream's part of the steps between each pair of bounds."""
     size, length = stream.size, len(stream.rows)
-    kind = np.zeros(length, dtype=np.int64) if stream.kind is None else stream.kind
+    kind = np.zeros(length, dtype=np.int8) if stream.kind is None else stream.kind
     orders: dict[int, Index] = {}
     for start, stop in bounds:
         positions = np.arange(start * size, stop * size)
