@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.pool_at_scale --samples 1000000 --results results
 
 The predictions are made by code, a chunk at a time: some made-up blocks whose classes are shifted anew for each chunk.
-Each step is that of a run: chunks are labeled, selected and balanced, the record is made from all true labels, the
-tables are written, the next round's targets are made, and the first batches of its training are drawn.
+Each step is that of a run: chunks are labeled, selected and balanced, the record is made, the tables are
+written, the next round's targets are made, and the first batches of its training are drawn.
 
 Memory is the peak of the whole process, interpreter included, since it began; so a size is a process of its own.
 `SURELABEL_ROWS_IN_MEMORY` says above which size a pool is kept in a file. The time that the predictions take is left
@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.selection_at_scale import predictions
 from surelabel import Prediction, Source, TrainingSet, TrainingSettings, UPSConfig
 from surelabel.data.draws import sample_keys
-from surelabel.data.pool import rows_in_memory
+from surelabel.data.pool import PoolLabels, rows_in_memory
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.order import batch_order
@@ -44,13 +44,18 @@ COLUMNS = (
     "seconds",
     "per_second",
     "peak_mib",
+    "kept_bytes",
     "negatives_only",
     "machine",
     "python",
     "numpy",
     "commit",
 )
-"""The columns of `results/scale.csv`."""
+"""The columns of `results/scale.csv`.
+
+`kept_bytes` is what stays in memory of a sample after a step, on average, without the packed bits of its negatives:
+these are C / 8 bytes for each of `negatives_only`.
+"""
 
 CHUNK, BLOCKS, BATCHES = 1000, 4, 200
 
@@ -88,20 +93,27 @@ class Steps:
         self.about |= {**versions, "commit": environment["commit"]}
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, what: str, seconds: float) -> None:
-        """Add a row, and show it."""
+    def add(self, what: str, seconds: float, kept: float | str = "") -> None:
+        """Add a row, and show it; `kept`: how many bytes stay."""
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         speed = f"{self.about['samples'] / seconds:.4g}"
         self.rows.append(
-            {**self.about, "what": what, "seconds": f"{seconds:.4g}", "per_second": speed, "peak_mib": f"{peak:.0f}"}
+            {
+                **self.about,
+                "what": what,
+                "seconds": f"{seconds:.4g}",
+                "per_second": speed,
+                "peak_mib": f"{peak:.0f}",
+                "kept_bytes": f"{kept / self.about['samples']:.3g}" if kept else "",
+            }
         )
         print(f"{what:32s}{seconds:9.2f} s, peak {peak:6.0f} MiB", flush=True)
 
-    def timed(self, what: str, step: Callable[[], Any], elsewhere: Callable[[], float] = lambda: 0.0) -> Any:
-        """Take a step, and add its row without the time that was spent elsewhere."""
+    def timed(self, what: str, step: Callable[[], Any], kept: Callable[[Any], float] = lambda _: 0) -> Any:
+        """Take a step, and add its row with the bytes that stay of its result."""
         started = time.perf_counter()
         result = step()
-        self.add(what, time.perf_counter() - started - elsewhere())
+        self.add(what, time.perf_counter() - started, kept(result))
         return result
 
 
@@ -120,26 +132,37 @@ def main() -> None:
 
 def measure(steps: Steps, num_samples: int, num_classes: int) -> None:
     """Take all steps of a round."""
-    learner, truth = MadeUp(num_classes), np.arange(num_samples) % num_classes
+    learner = MadeUp(num_classes)
     labeled = np.zeros((num_classes, 1), np.uint8), np.arange(num_classes)
     pool_of = ArraySource(np.zeros((num_samples, 1), np.uint8))
     labeled_source = ArraySource(labeled[0], ids=np.arange(num_samples, num_samples + num_classes))
     config = UPSConfig(balance="equal", balance_rounds=1)
     problem = steps.timed("problem", lambda: make_problem((labeled_source, labeled[1]), pool_of, "single"))
-    pool = steps.timed(
-        "label, select, balance", lambda: label_pool(learner, problem, config, 1, truth), lambda: learner.seconds
-    )
+    started = time.perf_counter()
+    pool = label_pool(learner, problem, config, 1)
+    assert pool is not None
+    steps.add("label, select, balance", time.perf_counter() - started - learner.seconds, bytes_of_pool(pool))
     steps.add("predictions, made by code", learner.seconds)
     rest: Any = {"balanced": True, "negatives_use": "loss", "minutes": 0.0, "stop": None}
-    record = steps.timed("record", lambda: describe(1, pool, truth, num_classes=num_classes, **rest))
+    record = steps.timed("record", lambda: describe(1, pool, None, num_classes=num_classes, **rest))
     names = [str(number) for number in range(num_classes)]
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("pool.parquet", "negatives.parquet")]
-        steps.timed("tables", lambda: write_streams(files, lambda *to: write_tables(pool, names, truth, *to)))
-    training_set = steps.timed("targets", lambda: problem.training_set(pool.selected))
+        steps.timed("tables", lambda: write_streams(files, lambda *to: write_tables(pool, names, None, *to)))
+    del learner
+    training_set = steps.timed(
+        "targets", lambda: problem.training_set(pool.selected), lambda made: made.targets.arrays()[0].nbytes
+    )
     steps.timed(f"first {BATCHES} batches", lambda: draw_batches(training_set))
     for row in steps.rows:
         row["negatives_only"] = record.num_negative_only
+
+
+def bytes_of_pool(pool: PoolLabels) -> int:
+    """Return how many bytes of a pool are in memory, without the packed bits of its negatives."""
+    there = vars(pool)
+    columns = sum(column.nbytes for column in there.values() if isinstance(column, np.ndarray))
+    return columns + (there["negative"].rows.nbytes if "negative" in there else 0)
 
 
 def draw_batches(training_set: TrainingSet) -> None:

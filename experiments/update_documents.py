@@ -369,6 +369,38 @@ def reliability(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/reliability.csv`, {origin}, {where}."])
 
 
+def scale(results: Path) -> str:
+    """Return the time and the memory of a round's steps, of each size the newest measurement."""
+    path = results / "scale.csv"
+    if not path.exists():
+        return "Not run."
+    with path.open(newline="") as file:
+        rows = {(row["samples"], row["pool"], row["what"]): row for row in csv.DictReader(file)}
+    sizes = sorted({key[:2] for key in rows}, key=lambda size: (int(size[0]), size[1]))
+    steps = list(dict.fromkeys(row["what"] for row in rows.values()))
+    heads = [f"{int(samples):,}, in {'a file' if pool == 'file' else pool}" for samples, pool in sizes]
+    lines = [f"| step | {' | '.join(heads)} |", "|---|" + "---|" * len(sizes)]
+    for step in steps:
+        found = [rows.get((*size, step)) for size in sizes]
+        lines.append(f"| {step} | " + " | ".join("" if row is None else _seconds(row) for row in found) + " |")
+    last = [rows[*size, steps[-1]] for size in sizes]
+    kept = [[row for row in (rows.get((*size, step)) for step in steps) if row and row["kept_bytes"]] for size in sizes]
+    bytes_kept = [" + ".join(f"{float(row['kept_bytes']):.3g}" for row in of_size) for of_size in kept]
+    ends = {
+        "largest memory of the process": [f"{int(row['peak_mib']):,} MiB" for row in last],
+        "bytes a sample: labels + targets": bytes_kept,
+        "samples with negatives only": [f"{int(row['negatives_only']) / int(row['samples']):.0%}" for row in last],
+    }
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in ends.items()]
+    commits = ", ".join(sorted({row["commit"][:7] for row in last}))
+    where = f"{last[0]['classes']} classes, {last[0]['machine']}, one of them used, Python {last[0]['python']}"
+    return "\n".join([*lines, "", f"`results/scale.csv`, commit {commits}: {where}, numpy {last[0]['numpy']}."])
+
+
+def _seconds(row: Mapping[str, str]) -> str:
+    return f"{float(row['seconds']):,.2f} s"
+
+
 def _speed(per_second: str, ratio: str = "") -> str:
     if not per_second:
         return ""
@@ -454,6 +486,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "all-labels": functools.partial(trials, experiment="cifar10-all-labels"),
     "beside-alone": beside_alone,
     "reliability": reliability,
+    "scale": scale,
     "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

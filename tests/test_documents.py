@@ -10,8 +10,9 @@ from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
-from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, updated
+from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, scale, updated
 
+from benchmarks import pool_at_scale
 from benchmarks import results as bench
 from surelabel.base.references import resolve
 from surelabel.core.thresholds import HeldOutLabels, choose
@@ -143,6 +144,33 @@ def test_the_network_alone_stands_beside_the_engine(tmp_path: Path) -> None:
     assert beside_alone(tmp_path).splitlines()[2] == (
         "| H200, resnet50, 128 px | training, beside a fixed batch alone | 256 | 900 /s (0.90 x) | 1,000 /s |"
     )
+
+
+def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path: Path) -> None:
+    assert scale(tmp_path) == "Not run."
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"classes": 1000, "machine": "EPYC, 2 cores", "python": "3.11.7"}
+    row |= {"numpy": "2.4.6", "commit": "abcdefghij", "pool": "memory", "samples": 2000, "negatives_only": 500}
+    big = {"pool": "file", "samples": 10_000}
+    rows: list[dict[str, object]] = [
+        {"what": "label", "seconds": 9, "peak_mib": 1, "kept_bytes": 99},
+        {"what": "label", "seconds": 1.5, "peak_mib": 300, "kept_bytes": 33},
+        {"what": "targets", "seconds": 0.01, "peak_mib": 400, "kept_bytes": 4},
+        {"what": "label", "seconds": 4, "peak_mib": 700, **big},
+        {"what": "targets", "seconds": 0.02, "peak_mib": 1800, "kept_bytes": 4, **big},
+    ]
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
+    assert scale(tmp_path).splitlines() == [
+        "| step | 2,000, in memory | 10,000, in a file |",
+        "|---|---|---|",
+        "| label | 1.50 s | 4.00 s |",
+        "| targets | 0.01 s | 0.02 s |",
+        "| largest memory of the process | 400 MiB | 1,800 MiB |",
+        "| bytes a sample: labels + targets | 33 + 4 | 4 |",
+        "| samples with negatives only | 25% | 5% |",
+        "",
+        "`results/scale.csv`, commit abcdefg: 1000 classes, EPYC, 2 cores, one of them used, Python 3.11.7, "
+        "numpy 2.4.6.",
+    ]
 
 
 def test_the_last_soak_is_shown_with_its_machine(tmp_path: Path) -> None:

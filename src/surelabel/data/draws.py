@@ -19,9 +19,13 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _finalize(h: UInt64Array) -> UInt64Array:
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
+    """Mix the bits of each number, in place where it is an array."""
+    h ^= h >> np.uint64(30)
+    h *= np.uint64(0xBF58476D1CE4E5B9)
+    h ^= h >> np.uint64(27)
+    h *= np.uint64(0x94D049BB133111EB)
+    h ^= h >> np.uint64(31)
+    return h
 
 
 def _as_key(part: int | str | UInt64Array) -> UInt64Array:
@@ -41,7 +45,9 @@ def draw(*parts: int | str | UInt64Array) -> UInt64Array:
     h = np.asarray(0, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for part in parts:
-            h = _finalize((h ^ _as_key(part)) + _GOLDEN)
+            h = h ^ _as_key(part)
+            h += _GOLDEN
+            h = _finalize(h)
     return h
 
 
@@ -57,7 +63,8 @@ def seed_for(*parts: int | str) -> int:
 def sample_keys(ids: npt.NDArray[np.generic]) -> UInt64Array:
     """Return one 64-bit key for each sample id (integers or strings), shape (N,)."""
     if np.issubdtype(ids.dtype, np.integer):
-        return ids.astype(np.uint64)
+        wide = ids.dtype.itemsize == 8 and ids.dtype.isnative
+        return ids.view(np.uint64) if wide else ids.astype(np.uint64)
     try:
         digests = [hashlib.blake2b(str(name).encode(), digest_size=8).digest() for name in ids]
     except UnicodeEncodeError as error:

@@ -246,6 +246,7 @@ def _read(path: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
             arrays = {name: table[name].combine_chunks() for name in there}
             read = {name: bits_of(array) if name == "negative" else np.asarray(array) for name, array in arrays.items()}
             yield {**dict.fromkeys(names), **read}
+    pa.default_memory_pool().release_unused()
 
 
 def bits_column(bits: PackedRows) -> Any:

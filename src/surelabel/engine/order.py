@@ -73,6 +73,6 @@ def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple
         made, orders = orders, {}
         for epoch in range(first, last + 1):
             orders[epoch] = made[epoch] if epoch in made else proportional_order(keys, kind, seed, "order", epoch)
-        order = np.concatenate(list(orders.values()))
+        order = orders[first] if first == last else np.concatenate(list(orders.values()))
         rows = stream.rows[order[positions - first * length]]
         yield Block(rows.reshape(-1, size), epochs.reshape(-1, size))
