@@ -8,7 +8,10 @@ rounds that are done, without their weights.
 """
 
 import contextlib
+import functools
+import itertools
 import math
+import operator
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from surelabel.base.together import processes_of
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, balanced, check_chunk, join, label_chunk, without_known
@@ -118,7 +122,8 @@ def rounds(
             **judged,
         )
         answers = [callback(record) for callback in callbacks]
-        if True in answers and record.stop is None:
+        asked_to_stop = processes_of(learner).by_first(functools.partial(operator.contains, answers, True))
+        if asked_to_stop and record.stop is None:
             record = record.replace(stop="interrupted")
         yield record
         if record.stop:
@@ -148,7 +153,8 @@ class _Past:
         """Add the time of a round; a fit that another run or an earlier process has made took its time there."""
         started = time.monotonic()
         yield
-        self.minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
+        minutes = (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
+        self.minutes += processes_of(learner).by_first(lambda: minutes)
 
 
 def _judged(
@@ -182,13 +188,24 @@ def label_pool(learner: Learner, problem: Problem, config: UPSConfig, round: int
 
 
 def _label(learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int) -> PoolLabels:
-    chunks, start, ids = [], 0, source.ids
-    for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict")):
-        check_chunk(prediction, ids[start : start + len(prediction.ids)], num_classes)
-        chunks.append(label_chunk(prediction, config.task, config.thresholds, config.negatives))
-        start += len(prediction.ids)
-    if start != len(ids):
-        raise InvalidInputError(f"The learner's predictions end after {start} of {len(ids)} samples.")
+    processes, ids = processes_of(learner), source.ids
+    # Each process labels some of the chunks, and gets the labels of all.
+    share = {"share": (processes.rank, processes.size)} if processes.size > 1 else {}
+
+    def labeled() -> list[PoolLabels]:
+        chunks, start = [], 0
+        for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict"), **share):
+            expected = prediction.ids if share else ids[start : start + len(prediction.ids)]
+            check_chunk(prediction, expected, num_classes)
+            chunks.append(label_chunk(prediction, config.task, config.thresholds, config.negatives))
+            start += len(prediction.ids)
+        return chunks
+
+    parts = processes.in_all(labeled)
+    chunks = [chunk for chunks in itertools.zip_longest(*parts) for chunk in chunks if chunk is not None]
+    number = sum(len(chunk) for chunk in chunks)
+    if number != len(ids):
+        raise InvalidInputError(f"The learner's predictions end after {number} of {len(ids)} samples.")
     return join(chunks)
 
 

@@ -19,16 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.system import Progress
-from surelabel.data.draws import sample_keys
+from surelabel.data.draws import sample_keys, seed_for
 from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples, autocast, shown, streamed
 from surelabel.engine.method import PARTS, Method, Stream, check_streams, counted, expect, sizes_of
 from surelabel.engine.optimizer import learning_rate
-from surelabel.engine.order import batch_order, num_steps
+from surelabel.engine.order import Block, batch_order, columns_of, divided, num_steps
+from surelabel.engine.parallel import processes, take_first
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Inputs, Step, Targets, algorithms, copied, shapes
+from surelabel.engine.step import Inputs, Step, Targets, algorithms, copied, shapes, state_tensors
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.plan import generators_restored
@@ -82,6 +83,8 @@ class Trainer:
         That is `fresh` itself or, if steps are shared, the network that took its weights; with `ema_decay`, the average
         of its weights. The next call overwrites a shared network, so copy it to keep it.
 
+        Several processes (`engine.parallel`) take their parts of each batch, and return equal networks.
+
         Args:
             fresh: the network that training starts from.
             training_set: samples and targets.
@@ -91,6 +94,13 @@ class Trainer:
         """
         streams = method.streams(training_set)
         check_streams(streams, len(training_set.y))
+        group = processes()
+        if training_set.num_labeled < group.size:
+            problem = f"{training_set.num_labeled} labeled samples are fewer than the {group.size} processes"
+            raise InvalidInputError(f"{problem}; start at most {training_set.num_labeled}.")
+        if group.size > 1:
+            streams = divided(streams, group.size)
+        sizes = sizes_of([stream._replace(size=stream.size // group.size) for stream in streams])
         looking = isinstance(method.looks, int) and type(method).look is not Method.look
         expect(method.looks == 0 or looking, "looks", "be a whole number, with look() defined", method.looks)
         steps = num_steps(streams, self.settings, training_set.round)
@@ -103,13 +113,17 @@ class Trainer:
             # Copies: a shared step overwrites them with the next round's targets.
             arrays = training_set.y, training_set.g, keys.view(np.int64)
             targets = Targets(*(torch.from_numpy(array.copy()).to(self.device) for array in arrays))
-            step = self._step_for(fresh, method, targets, samples, sizes_of(streams))
+            take_first(state_tensors(fresh))
+            step = self._step_for(fresh, method, targets, samples, sizes)
             step.begin(fresh, targets, seed)
             done, what = 0 if checkpoint is None else checkpoint.restore(step, steps), "train"
             with checkpoint or contextlib.nullcontext():
                 for number, inputs in enumerate(self._inputs(streams, keys, seed, done, steps), start=done):
                     if number in looks:
                         method.look(functools.partial(self._logits, step), training_set, step.state)
+                    if group.size > 1:
+                        # Dropout differs between processes, and goes on from any step as if it had not stopped.
+                        torch.manual_seed(seed_for(seed, "dropout", group.rank, number))
                     step.run(inputs)
                     if checkpoint is not None:
                         checkpoint.after(step, number + 1)
@@ -121,6 +135,7 @@ class Trainer:
         if not torch.isfinite(step.value):
             remedy = "Lower the learning rate, set gradient_clip, or check the samples for extreme values"
             raise InvalidInputError(f"Training diverged: the last loss is {step.value.item()}. {remedy}.")
+        take_first(state_tensors(step.network if step.average is None else step.average))
         if step.average is None:
             return step.network
         if not self.shares:  # a shared one is the next round's teacher
@@ -159,7 +174,10 @@ class Trainer:
     ) -> Iterator[Inputs]:
         """Yield the inputs of each step after the first `done`; those of many steps go to the device at once."""
         assert self.samples is not None
-        blocks = batch_order(streams, keys, seed, steps, done)
+        group = processes()
+        mine = columns_of(streams, group.rank, group.size)
+        whole = batch_order(streams, keys, seed, steps, done)
+        blocks: Iterator[Block] = (Block(*(part[:, mine] for part in block)) for block in whole)
         batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)

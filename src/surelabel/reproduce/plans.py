@@ -11,6 +11,7 @@ recipe's own has, or three million where that is less.
 The plan is kept in a file, so that a resumed run, or another seed, follows the same plan.
 """
 
+import functools
 import hashlib
 import json
 import time
@@ -25,6 +26,7 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.engine.parallel import processes
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
@@ -171,12 +173,13 @@ class Plans:
             assert self.path is not None
             data, network = timed.data.load(), _key(timed)
             if network not in self._speeds:
-                self._speeds[network] = measure(timed, data)
+                measured = measure(timed, data)
+                self._speeds[network] = processes().by_first(lambda: measured)
             speed = self._speeds[network]
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
             cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
             self._kept[key] = {**cut._asdict(), **speed._asdict(), "minutes": self.options.minutes}
-            write_json(self.path, self._kept)
+            processes().only_first(functools.partial(write_json, self.path, self._kept))
         return Cut(self._kept[key]["max_rounds"], self._kept[key]["steps"])
 
 
