@@ -40,6 +40,18 @@ def number() -> int:
     return int(os.environ["WORLD_SIZE"]) if started() else 1
 
 
+def end(code: int) -> None:
+    """End a process that is one of several; return where it is alone.
+
+    Threads of gloo may outlive their group. Where the interpreter ends as usual, they abort it now and then, and a
+    process that has done its work would count as one that died.
+    """
+    if number() > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def _count() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if started() else 0
 

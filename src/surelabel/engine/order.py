@@ -71,7 +71,7 @@ def divided(streams: Sequence[Stream], processes: int) -> list[Stream]:
     changed = [(stream.size, size) for stream, size in zip(streams, sizes, strict=True) if stream.size != size]
     for before, size in changed:
         asked = f"{before} rows of a mini-batch cannot be divided among {processes} processes, and are {size}"
-        warnings.warn(f"{asked}; with other numbers of processes the results will differ.", stacklevel=2)
+        warnings.warn(f"{asked}; so results differ a little from those of one process.", stacklevel=2)
     return [stream._replace(size=size) for stream, size in zip(streams, sizes, strict=True)]
 
 

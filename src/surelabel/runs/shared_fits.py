@@ -53,7 +53,10 @@ class SharedFits:
         key.update(f"{seed}:{training_set.num_labeled}".encode())
         for part in (training_set.y, training_set.g):
             key.update(np.packbits(part).tobytes())
-        path, group = self.folder / f"{key.hexdigest()}.safetensors", processes_of(self.learner)
+        group = processes_of(self.learner)
+        if group.size > 1:  # with dropout or BatchNorm, another number of processes trains another network
+            key.update(f":{group.size}".encode())
+        path = self.folder / f"{key.hexdigest()}.safetensors"
         with contextlib.ExitStack() as held:
 
             def hold() -> None:
