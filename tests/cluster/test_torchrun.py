@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_support import Command, blobs, write_blobs
+from cli_support import LOGISTIC, Command, blobs, write_blobs
 from small_runs import difference
 
+from surelabel.base.together import Alone
+from surelabel.cli._errors import describe
 from surelabel.cluster import torchrun
+from surelabel.runs import RunFolder
 
 NETWORK = """
 import os, signal
@@ -126,3 +129,35 @@ def test_without_torchrun_variables_of_other_schedulers_mean_nothing(monkeypatch
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("RANK", "1")
     assert (torchrun.number(), torchrun.rank(), torchrun.restarted()) == (1, 0, False)
+
+
+def test_a_batch_per_process_is_kept_in_the_runs_settings(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surelabel.cli.fit.number", lambda: 4)
+    batches = []
+    for more in ([], ["--batch-per-process"]):
+        assert command(*FIT, "--out", f"run{len(more)}", *more).code == 0
+        training = RunFolder.open(f"run{len(more)}").settings.network.training
+        batches.append((training.batch_size, training.learning_rate))
+    (size, rate), grown = batches
+    assert grown == (4 * size, pytest.approx(4 * rate))
+
+
+class Two(Alone):
+    size = 2
+
+    def in_all(self, function):
+        return [function(), function()]
+
+
+def test_a_learner_that_trains_in_one_process_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surelabel.runs.session.processes", Two)
+    refused = command("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC, "--out", "run", "--quiet")
+    message = (
+        "SklearnLearner trains in one process, and there are 2; start it without torchrun, where it uses all cores."
+    )
+    assert (refused.code, refused.err) == (1, f"error: {message}\n")
+
+
+def test_a_lost_process_is_told_in_one_line() -> None:
+    lost = RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:537] Read error: Connection reset by peer")
+    assert describe(lost) == ["another process has ended, or cannot be reached; look for its message."]
