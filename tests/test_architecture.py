@@ -29,6 +29,7 @@ FLOORS = {
     "loop": 7.5,
     "runs": 8,
     "estimator": 9,
+    "cluster": 9,
     "report": 9,
     "reproduce": 10,
     "cli": 11,

@@ -53,5 +53,9 @@ class UntrustedCodeError(RunError):
     """A run that this user has not signed names code that is on no list; nothing of it was imported."""
 
 
+class ElsewhereError(SurelabelError):
+    """The cause of an error that came up in another process, which tells it."""
+
+
 class UnsignedRunWarning(UserWarning):
     """There can be no key of the user's, and so runs are not signed."""

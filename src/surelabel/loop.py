@@ -9,7 +9,10 @@ rounds that are done, without their weights.
 
 import contextlib
 import dataclasses
+import functools
+import itertools
 import math
+import operator
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from surelabel.base.together import processes_of
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import (
@@ -127,7 +131,8 @@ def rounds(
             **judged,
         )
         answers = [callback(record) for callback in callbacks]
-        if True in answers and record.stop is None:
+        asked_to_stop = processes_of(learner).by_first(functools.partial(operator.contains, answers, True))
+        if asked_to_stop and record.stop is None:
             record = record.replace(stop="interrupted")
         yield record
         if record.stop:
@@ -157,7 +162,8 @@ class _Past:
         """Add the time of a round; a fit that another run or an earlier process has made took its time there."""
         started = time.monotonic()
         yield
-        self.minutes += (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
+        minutes = (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
+        self.minutes += processes_of(learner).by_first(lambda: minutes)
 
 
 def _judged(
@@ -212,15 +218,28 @@ def _settled(chunks: Iterator[PoolLabels], truth: Truth | None) -> Iterator[Pool
 def _labels(
     learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int
 ) -> Iterator[PoolLabels]:
-    """Yield the labels of a source chunk by chunk."""
-    start, ids = 0, source.ids
-    for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict")):
-        check_chunk(prediction, ids[start : start + len(prediction.ids)], num_classes)
-        chunk = label_chunk(prediction, config.task, config.thresholds, config.negatives)
+    """Yield the labels of a source chunk by chunk; each of several processes labels some, and gets those of all."""
+    group, ids = processes_of(learner), source.ids
+    share = {"share": (group.rank, group.size)} if group.size > 1 else {}
+
+    def labeled() -> Iterator[PoolLabels]:
+        start = 0
+        for prediction in learner.predict(source, seed=seed_for(config.seed, network, "predict"), **share):
+            expected = prediction.ids if share else ids[start : start + len(prediction.ids)]
+            check_chunk(prediction, expected, num_classes)
+            yield label_chunk(prediction, config.task, config.thresholds, config.negatives)
+            start += len(prediction.ids)
+
+    chunks = labeled()
+    if share:
+        parts = group.in_all(lambda: list(labeled()))
+        chunks = (chunk for chunks in itertools.zip_longest(*parts) for chunk in chunks if chunk is not None)
+    number = 0
+    for chunk in chunks:
         yield chunk
-        start += len(chunk)
-    if start != len(ids):
-        raise InvalidInputError(f"The learner's predictions end after {start} of {len(ids)} samples.")
+        number += len(chunk)
+    if number != len(ids):
+        raise InvalidInputError(f"The learner's predictions end after {number} of {len(ids)} samples.")
 
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:

@@ -7,6 +7,7 @@ import golden
 import numpy as np
 import pytest
 import torch
+from torch import distributed as dist
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
@@ -212,3 +213,22 @@ def test_bfloat16_learns() -> None:
     trainer = Trainer(settings, CUDA, compiled=True)
     trainer.train(network(), training_set, UPSMethod("single", settings), seed=0)
     assert trainer._step.value < 0.5
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_step_that_exchanges_gradients_is_captured_and_trains_the_same(compiled: bool) -> None:
+    def trained() -> torch.nn.Module:
+        trainer = Trainer(SETTINGS, CUDA, compiled=compiled)
+        made = trainer.train(network(), rows(), UPSMethod("single", SETTINGS), seed=0)
+        assert trainer._step is not None
+        assert trainer._step._graph is not None
+        return made
+
+    alone = trained()
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1, device_id=torch.device("cuda", 0)
+    )
+    try:
+        assert_same(trained(), alone)
+    finally:
+        dist.destroy_process_group()

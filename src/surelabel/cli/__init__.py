@@ -32,7 +32,12 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from surelabel.cli._app import run
 
-    return run(arguments)
+    code = run(arguments)
+    if arguments is None:
+        from surelabel.cluster.torchrun import end
+
+        end(code)
+    return code
 
 
 def _leave(number: int, frame: "FrameType | None") -> None:

@@ -18,6 +18,7 @@ from surelabel.cli import data, demo, env, export, fit, label, predict, report, 
 from surelabel.cli._console import one_line, out, warn
 from surelabel.cli._errors import FAILURE, INTERRUPTED, WRONG_USE, WrongUse, debugging, report_error
 from surelabel.cli._options import examples
+from surelabel.cluster.torchrun import join, leave, rank
 
 app = typer.Typer(name="surelabel", add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for module in (demo, fit, predict, label, export, resume, report, thresholds, reproduce, env):
@@ -44,6 +45,8 @@ def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "su
                 raise
             code = report_error(error)
             return 128 + received[0] if received else code
+        finally:
+            leave()
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -74,7 +77,10 @@ def surelabel(
     Uncertainty-aware pseudo-label selection (UPS): labels that the model is
     both confident and certain of train the next model.
     """
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is not None:
+        out.quiet = rank() > 0
+        join(context.invoked_subcommand)
+    else:
         out.print(context.get_help(), end="")
         raise typer.Exit(WRONG_USE)
 

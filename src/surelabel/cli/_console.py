@@ -28,8 +28,9 @@ def complain(kind: str, text: str, style: str = "bold yellow") -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error."""
-    complain("warning", text)
+    """Print a warning on standard error; of several processes, only the first one warns."""
+    if not out.quiet:
+        complain("warning", text)
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> None:

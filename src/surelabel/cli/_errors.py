@@ -14,7 +14,8 @@ import typer
 
 from surelabel.base.references import is_own_code
 from surelabel.cli._console import complain, one_line
-from surelabel.errors import SurelabelError
+from surelabel.cluster.torchrun import rank
+from surelabel.errors import ElsewhereError, SurelabelError
 
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
@@ -44,15 +45,19 @@ def debugging() -> bool:
 def report_error(error: BaseException) -> int:
     """Print the one line (or one for each mistake) of an error, and its notes; return the exit code.
 
-    A note (`error.add_note`) is a further line, for what was kept and the command to go on with.
+    A note (`error.add_note`) is a further line, for what was kept and the command to go on with. Of several processes
+    that share an error, one tells it.
     """
-    for line in describe(error):
-        complain("error", line, style="bold red")
-    for note in getattr(error, "__notes__", ()):
-        complain("note", note, style="bold")
+    is_use, is_first = isinstance(error, (WrongUse, UsageError)), rank() == 0
+    told_elsewhere = isinstance(error.__cause__, ElsewhereError)
+    if is_first or not (is_use or told_elsewhere or _is_interruption(error)):
+        for line in describe(error):
+            complain("error" if is_first else f"error in process {rank()}", line, style="bold red")
+        for note in getattr(error, "__notes__", ()):
+            complain("note", note, style="bold")
     if _is_interruption(error):
         return INTERRUPTED
-    return WRONG_USE if isinstance(error, (WrongUse, UsageError)) else FAILURE
+    return WRONG_USE if is_use else FAILURE
 
 
 def describe(error: BaseException) -> list[str]:
@@ -71,6 +76,8 @@ def describe(error: BaseException) -> list[str]:
         return [one_line(str(error))]
     if _is_memory_error(error):
         return ["the memory is full; use a smaller file, network or batch, or a machine with more memory."]
+    if _is_lost_process(error):
+        return ["another process has ended, or cannot be reached; look for its message."]
     if isinstance(error, OSError):
         return [_operating_system(error)]
     if (pydantic := sys.modules.get("pydantic")) and isinstance(error, pydantic.ValidationError):
@@ -117,6 +124,12 @@ def _is_interruption(error: BaseException) -> bool:
     # A compiled library that Ctrl-C meets while it is loaded tells of it as an ImportError.
     cause = error.__cause__ or error.__context__ if isinstance(error, ImportError) else error
     return isinstance(cause, (Interrupted, KeyboardInterrupt))
+
+
+def _is_lost_process(error: BaseException) -> bool:
+    # As below, torch is not imported to name its errors; gloo's are RuntimeErrors that tell where in gloo they come up.
+    of_group = type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
+    return of_group or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _is_memory_error(error: BaseException) -> bool:

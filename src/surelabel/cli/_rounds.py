@@ -43,7 +43,7 @@ def bars(quiet: bool = False) -> Progress:
     unit = TextColumn("{task.fields[unit]}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
     # The estimate of a round's time looks back over all rounds, not over the last half minute.
-    look_back, hidden = 24 * 3600.0, quiet or not out.is_terminal
+    look_back, hidden = 24 * 3600.0, quiet or out.quiet or not out.is_terminal
     return Progress(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
 
 
@@ -187,6 +187,8 @@ def follow(
         if not isinstance(error, RunError) or isinstance(error.__cause__, OSError):
             error.add_note(_way_on(folder, display.round))
         raise
+    if out.quiet:  # the first process tells it
+        return
     run = open_run(folder)
     tell_the_end(run, held_out or {}, quiet)
     if display.round > max(done, 1) and not any(record.num_positive for record in run.records()):

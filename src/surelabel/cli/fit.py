@@ -16,6 +16,7 @@ from surelabel.cli._errors import WrongUse
 from surelabel.cli._found import check_data, tell_found
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.cli._sources import backbones, kind_name, packed_reference, table_reference
+from surelabel.cluster.torchrun import number, rank, restarted
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
     from surelabel.records import RoundRecord
+    from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
 
 EXAMPLES = (
@@ -47,7 +49,7 @@ _OF_NETWORKS = (
     "checkpoint_minutes"
 )
 _WITHOUT_EFFECT = {
-    "estimator": _OF_NETWORKS.split(),
+    "estimator": [*_OF_NETWORKS.split(), "batch_per_process"],
     "model": ["hidden", "dropout", "noise"],
     "no_negatives": ["tau_n", "kappa_n", "temperature"],
     "no_compare": ["max_label_error"],
@@ -176,6 +178,11 @@ def command(
     passes: int | None = _model(
         "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
     ),
+    batch_per_process: bool = _run(
+        "Under torchrun: the batch sizes and the learning rate count for each process, and grow with their number.",
+        "--batch-per-process",
+        value=False,
+    ),
     out: Path = _run("The run's folder: a new or an empty one, or what a run left before its first round.", value=...),
     device: str | None = _run("cpu or cuda; left out, the GPU if there is one."),
     seed: int = _run("Everything random follows from it.", value=0),
@@ -189,7 +196,8 @@ def command(
     """Train on labeled samples and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     started = time.monotonic()
-    check_options(given)
+    goes_on = restarted() and (out / "run.json").exists()
+    check_options(given, goes_on)
     options.check_track(track or (), track_dir)
     from surelabel.runs.tracking import trackers
 
@@ -207,14 +215,18 @@ def command(
         from surelabel.learners.preflight import try_network
 
         try_network(settings.network, loaded)
-    from surelabel.runs.session import start
+    from surelabel.runs.session import resume, start
 
+    done = options.open_run(out).num_rounds if goes_on else 0
     parts = {"validation": loaded.validation, "test": loaded.test}
     held_out = {name: len(pair[1]) for name, pair in parts.items() if pair is not None}
 
     def begin(**progress: Any) -> "Iterator[RoundRecord]":
-        told = trackers(track or (), out, settings, track_dir)
-        records = start(out, settings, data=loaded, callbacks=told, **progress)
+        told = trackers(track or (), out, settings, track_dir, done) if rank() == 0 else []
+        if goes_on:
+            records = resume(own_run(out, settings, loaded), callbacks=told, **progress)
+        else:
+            records = start(out, settings, data=loaded, callbacks=told, **progress)
         if not quiet:  # only now is nothing left that could be refused
             tell_found(reference, loaded)
         return records
@@ -222,11 +234,28 @@ def command(
     minutes = (time.monotonic() - started) / 60
     asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
-    follow(begin, out, settings.config, asked=asked, quiet=quiet, **known)
+    follow(begin, out, settings.config, asked=asked, done=done, quiet=quiet, **known)
 
 
-def check_options(given: dict[str, Any]) -> None:
-    """Refuse options that would be ignored beside others, and files and folders that cannot be used."""
+def own_run(folder: Path, settings: "RunSettings", data: "RunData") -> "RunFolder":
+    """Return the run that this command has begun before torchrun started it again; refuse another one."""
+    from surelabel.runs import RunFolder
+    from surelabel.runs.checks import complete
+    from surelabel.runs.layout import refuse_existing
+
+    run, wanted = RunFolder.open(folder), complete(settings.pinned(), data)
+    if run.settings != wanted:
+        refuse_existing(folder)
+    return run.asked_for(wanted)
+
+
+def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
+    """Refuse options that would be ignored beside others, and files and folders that cannot be used.
+
+    Args:
+        given: the options.
+        goes_on: whether the folder may hold what this command has begun.
+    """
     from surelabel.runs.layout import refuse_existing
 
     conflicts = [(one, other) for one, others in _WITHOUT_EFFECT.items() if one in given for other in others]
@@ -244,7 +273,8 @@ def check_options(given: dict[str, Any]) -> None:
         raise WrongUse(f"--pretrained needs {remedy}.")
     if "backbone" not in given and len(pretrained) > 1:
         raise WrongUse(f"--pretrained names {len(pretrained)} files, and --model takes one; leave the others out.")
-    refuse_existing(given["out"])
+    if not goes_on:
+        refuse_existing(given["out"])
     for file in pretrained:
         if file != "none" or "backbone" not in given:
             options.check_pretrained(Path(file))
@@ -335,6 +365,8 @@ def run_settings(
             widths = [one.width for one in loaded.learned.get("backbones", ())] if loaded is not None else []
             scale = {"together": scaled_together(columns)} if columns else {}
             learner = fit.network(task, suits, widths, model=given.get("model"), model_parameters=parameters, **scale)
+        if "batch_per_process" in given:
+            learner = learner.replace(training=learner.training.times(number()))
         config = fit.config(task, num_classes, given.get("seed", 0))
         own = options.settings_given(["checkpoint_minutes"], given)
         linear = fit.ensemble(linear_for(columns) if kind is None else kind.linear)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from surelabel.cli._console import command_line, say, show_table, warn
+from surelabel.cli._console import out as console
 from surelabel.cli._errors import Interrupted, describe
 from surelabel.cli._options import check_device, check_pretrained, option, settings_from_options
 from surelabel.cli._rounds import shown_work
@@ -140,7 +141,7 @@ def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", o
     """
     from surelabel.reproduce.outcome import notes, outcome_table, scores_text, write_outcome
 
-    if not any(cell.runs for cell in cells):
+    if not any(cell.runs for cell in cells) or console.quiet:
         return
     say(f"{experiment.title}: {scores_text(experiment)}", style="bold")
     table = outcome_table(experiment, cells)

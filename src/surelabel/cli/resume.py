@@ -7,6 +7,7 @@ from typing import Any
 from surelabel.cli import _options as options
 from surelabel.cli._options import option
 from surelabel.cli._rounds import follow
+from surelabel.cluster.torchrun import rank
 
 EXAMPLES = (
     "surelabel resume runs/iris",
@@ -44,6 +45,6 @@ def command(
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
         config = folder.settings.limited(**limits).config
-    told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds)
+    told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds) if rank() == 0 else []
     begin = functools.partial(resume, run, data=data, trust_code=trust_code, callbacks=told, **limits)
     follow(begin, run, config, done=folder.num_rounds, trust_code=trust_code, quiet=quiet)

@@ -4,7 +4,7 @@ A checkpoint holds everything that the next step depends on: weights and buffers
 method's own tensors, torch's generators, and how many steps are done. What a step sees (rows, augmentation, rate)
 depends only on its number. So training that resumes from a checkpoint takes the same steps as if it had not stopped:
 the same bits on a CPU, and on a GPU with `deterministic=True`. A checkpoint does not hold what your own network changes
-elsewhere: its Python attributes, and numpy's and Python's generators.
+elsewhere: its Python attributes, and numpy's and Python's generators. Of several processes, the first one's is kept.
 
 A checkpoint may come from anyone, as a run folder may. So each tensor must have the name, the shape and the dtype of
 the one it is copied to: torch's fused optimizers check none of these, and would write past the end of a small tensor.
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from surelabel._version import __version__
 from surelabel.base.text import shown
+from surelabel.engine.parallel import processes
 from surelabel.engine.step import Step, state_tensors
 from surelabel.errors import RunError
 
@@ -81,7 +82,7 @@ class FitCheckpoint:
         self._handlers: dict[int, Any] = {}
 
     def _read(self) -> tuple[dict[str, Tensor] | None, int, int, float]:
-        data = self.store.read(self.round)
+        data = processes().by_first(lambda: self.store.read(self.round))
         if data is None:
             return None, 0, 0, 0.0
         with self._misfit_named():
@@ -166,7 +167,8 @@ class FitCheckpoint:
 
     def after(self, step: Step, done: int) -> None:
         """Save the state after `done` steps if it is time, or if a signal asks this process to end."""
-        if self._signal is not None or time.monotonic() - self._written >= 60 * self.store.minutes:
+        is_time = self._signal is not None or time.monotonic() - self._written >= 60 * self.store.minutes
+        if is_time and processes().rank == 0:  # others have the same state
             self._write(step, done)
         if self._signal is not None:
             self.__exit__()

@@ -6,6 +6,7 @@ start of the next. An epoch's order is a hash of (seed, epoch, sample id): nothi
 """
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -58,6 +59,32 @@ def batch_order(
     bounds = [(start, min(start + length, steps)) for start in range(done, steps, length)]
     for parts in zip(*(_blocks(stream, keys[stream.rows], seed, bounds) for stream in streams), strict=True):
         yield Block(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
+
+
+def divided(streams: Sequence[Stream], processes: int) -> list[Stream]:
+    """Return streams from which a mini-batch takes numbers that several processes can divide evenly.
+
+    >>> [stream.size for stream in divided([Stream(np.arange(100), 32), Stream(np.arange(9), 8)], 2)]
+    [32, 8]
+    """
+    sizes = [max(stream.size // processes, 1) * processes for stream in streams]
+    changed = [(stream.size, size) for stream, size in zip(streams, sizes, strict=True) if stream.size != size]
+    for before, size in changed:
+        asked = f"{before} rows of a mini-batch cannot be divided among {processes} processes, and are {size}"
+        warnings.warn(f"{asked}; so results differ a little from those of one process.", stacklevel=2)
+    return [stream._replace(size=size) for stream, size in zip(streams, sizes, strict=True)]
+
+
+def columns_of(streams: Sequence[Stream], rank: int, processes: int) -> Index:
+    """Return which rows of a mini-batch one of several processes takes: a stretch of each stream's.
+
+    >>> columns_of([Stream(np.arange(100), 4), Stream(np.arange(9), 2)], 1, 2)
+    array([2, 3, 5])
+    """
+    first = np.cumsum([0, *(stream.size for stream in streams)])
+    lengths = [stream.size // processes for stream in streams]
+    parts = zip(first, lengths, strict=False)
+    return np.concatenate([np.arange(start + rank * length, start + (rank + 1) * length) for start, length in parts])
 
 
 def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]]) -> Iterator[Block]:

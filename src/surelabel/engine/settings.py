@@ -1,6 +1,6 @@
 """How one network is trained: the optimizer, its schedule, the batches, and what makes it fast."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -80,6 +80,18 @@ class TrainingSettings(Settings):
     data_on_device: bool | None = None
     workers: int = Field(0, ge=0, le=MOST_PROCESSES)
     deterministic: bool = False
+
+    def times(self, processes: int) -> Self:
+        """Return settings for several processes that each take batches of these sizes: the rate grows with them.
+
+        >>> TrainingSettings(batch_size=64, learning_rate=0.25).times(4).learning_rate
+        1.0
+        """
+        sizes = {name: getattr(self, name) for name in ("batch_size", "labeled_batch_size", "negative_batch_size")}
+        more = {name: size and size * processes for name, size in sizes.items()}
+        # A rate that is meant for a batch size grows by itself.
+        rate = self.learning_rate * (processes if self.reference_batch_size is None else 1)
+        return self.replace(**more, learning_rate=rate)
 
     @model_serializer(mode="wrap")
     def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

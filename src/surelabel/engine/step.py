@@ -19,6 +19,7 @@ from surelabel.augment.draws import Draws, signed
 from surelabel.engine.feed import kind_named
 from surelabel.engine.method import PARTS, Batch, Method, expect
 from surelabel.engine.optimizer import make_optimizer
+from surelabel.engine.parallel import average
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.uncertainty.compiled import with_code_of_its_own
@@ -187,12 +188,22 @@ class Step:
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
         expect(right, "loss()", "return a scalar tensor that depends on the network's weights", loss)
         loss.backward()
+        self.value.copy_(loss.detach())
+        average(self._shared())
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
         self.optimizer.step()
-        self.value.copy_(loss.detach())
         if self.average is not None:
             update_average(self.average, self.network, averaging)
+
+    def _shared(self) -> Iterator[Tensor]:
+        """Yield what several processes replace by its mean: gradients, BatchNorm statistics, and what is shown."""
+        yield from (one.grad for one in self.network.parameters() if one.grad is not None)
+        for network in (self.network, self.average):
+            norms = [norm for norm in norms_of(network) if norm.training] if network is not None else []
+            yield from (buffer for norm in norms for buffer in norm.buffers() if buffer.is_floating_point())
+        yield self.value
+        yield from (self.state[name] for name in (PARTS,) if name in self.state)
 
 
 def dense(bits: Tensor, num_classes: int) -> Tensor:

@@ -19,16 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from surelabel.base.system import Progress
-from surelabel.data.draws import UInt64Array, sample_keys
+from surelabel.data.draws import UInt64Array, sample_keys, seed_for
 from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
 from surelabel.engine.feed import Samples, autocast, shown, streamed
 from surelabel.engine.method import PARTS, Method, Stream, check_streams, counted, expect, sizes_of
 from surelabel.engine.optimizer import learning_rate
-from surelabel.engine.order import batch_order, num_steps
+from surelabel.engine.order import Block, batch_order, columns_of, divided, num_steps
+from surelabel.engine.parallel import processes, take_first
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import Inputs, Step, algorithms, copied, dense, shapes
+from surelabel.engine.step import Inputs, Step, algorithms, copied, dense, shapes, state_tensors
 from surelabel.errors import InvalidInputError
 from surelabel.models.stochastic import evaluation_mode
 from surelabel.uncertainty.plan import generators_restored
@@ -85,6 +86,8 @@ class Trainer:
         That is `fresh` itself or, if steps are shared, the network that took its weights; with `ema_decay`, the average
         of its weights. The next call overwrites a shared network, so copy it to keep it.
 
+        Several processes (`engine.parallel`) take their parts of each batch, and return equal networks.
+
         Args:
             fresh: the network that training starts from.
             training_set: samples and targets.
@@ -94,6 +97,13 @@ class Trainer:
         """
         streams = method.streams(training_set)
         check_streams(streams, len(training_set.source))
+        group = processes()
+        if training_set.num_labeled < group.size:
+            problem = f"{training_set.num_labeled} labeled samples are fewer than the {group.size} processes"
+            raise InvalidInputError(f"{problem}; start at most {training_set.num_labeled}.")
+        if group.size > 1:
+            streams = divided(streams, group.size)
+        sizes = sizes_of([stream._replace(size=stream.size // group.size) for stream in streams])
         looking = isinstance(method.looks, int) and type(method).look is not Method.look
         expect(method.looks == 0 or looking, "looks", "be a whole number, with look() defined", method.looks)
         steps = num_steps(streams, self.settings, training_set.round)
@@ -103,7 +113,8 @@ class Trainer:
         current = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         with current, algorithms(self.settings.deterministic):
             samples = self._samples(training_set.source)
-            step = self._step_for(fresh, method, training_set, samples, sizes_of(streams))
+            take_first(state_tensors(fresh))
+            step = self._step_for(fresh, method, training_set, samples, sizes)
             step.begin(fresh, seed)
             done, what = 0 if checkpoint is None else checkpoint.restore(step, steps), "train"
             with checkpoint or contextlib.nullcontext():
@@ -112,6 +123,9 @@ class Trainer:
                 ):
                     if number in looks:
                         method.look(functools.partial(self._logits, step), training_set, step.state)
+                    if group.size > 1:
+                        # Dropout differs between processes, and goes on from any step as if it had not stopped.
+                        torch.manual_seed(seed_for(seed, "dropout", group.rank, number))
                     step.run(inputs)
                     if checkpoint is not None:
                         checkpoint.after(step, number + 1)
@@ -123,6 +137,7 @@ class Trainer:
         if not torch.isfinite(step.value):
             remedy = "Lower the learning rate, set gradient_clip, or check the samples for extreme values"
             raise InvalidInputError(f"Training diverged: the last loss is {step.value.item()}. {remedy}.")
+        take_first(state_tensors(step.network if step.average is None else step.average))
         if step.average is None:
             return step.network
         if not self.shares:  # a shared one is the next round's teacher
@@ -167,9 +182,11 @@ class Trainer:
         """Yield the inputs of each step after the first `done`; those of many steps go to the device at once."""
         assert self.samples is not None
         entries = training_set.num_classes * sum(stream.size for stream in streams)
-        blocks = batch_order(
-            streams, keys, seed, steps, done, length=max(1, min(_STEPS_AT_ONCE, _ENTRIES_AT_ONCE // entries))
-        )
+        length = max(1, min(_STEPS_AT_ONCE, _ENTRIES_AT_ONCE // entries))
+        group = processes()
+        mine = columns_of(streams, group.rank, group.size)
+        whole = batch_order(streams, keys, seed, steps, done, length=length)
+        blocks: Iterator[Block] = (Block(*(part[:, mine] for part in block)) for block in whole)
         batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:
             blocks, ahead = itertools.tee(blocks)

@@ -6,6 +6,7 @@ another, each from a seed of its own, and kept as one `Ensemble`.
 
 import contextlib
 import functools
+import itertools
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from surelabel.base.defaults import FitDefaults
 from surelabel.base.system import Progress
+from surelabel.base.together import Alone
 from surelabel.core.labels import Task
 from surelabel.data.draws import sample_keys, seed_for
 from surelabel.data.pool import Prediction
@@ -29,6 +31,7 @@ from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import CheckpointStore, FitCheckpoint, MadeFor, digest
 from surelabel.engine.feed import autocast, channels_last, kind_named, shown, streamed
 from surelabel.engine.method import Method, expect
+from surelabel.engine.parallel import processes
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import algorithms, copied, copy_state, shapes
 from surelabel.engine.train import Trainer
@@ -252,7 +255,13 @@ class TorchLearner:
         return network.to(self.device)
 
     def predict(
-        self, source: Source, *, seed: int, by: UncertaintyEstimator | None = None, check: bool = True
+        self,
+        source: Source,
+        *,
+        seed: int,
+        by: UncertaintyEstimator | None = None,
+        check: bool = True,
+        share: tuple[int, int] = (0, 1),
     ) -> Iterator[Prediction]:
         """Label a source or an array chunk by chunk.
 
@@ -261,11 +270,12 @@ class TorchLearner:
             seed: of what is random in labeling.
             by: another estimator than the learner's.
             check: refuse a network whose passes do not differ.
+            share: (k, n): only every n-th chunk, from chunk k on. What it says does not depend on the others.
         """
         network, source, estimator = self._fitted(), as_source("source", source), by or self.uncertainty
         if hasattr(estimator, "for_chunks"):
             estimator = estimator.for_chunks(self._compiles(network), self._chunk_size(source))
-        for start, batch in self._chunks(source, network):
+        for start, batch in self._chunks(source, network, share=share):
             with self._reproducible(seed_for(seed, start), network), self._arithmetic(batch):
                 estimate = estimator.estimate(network, batch, check=check and start == 0)
             yield Prediction(source.ids[start : start + len(batch)], *estimate)
@@ -319,6 +329,11 @@ class TorchLearner:
         return {**self.__dict__, "_trainer": None, "checkpoints": None}
 
     @property
+    def processes(self) -> Alone:
+        """The processes that train the network together."""
+        return processes()
+
+    @property
     def warm_start(self) -> bool:
         """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
         return self.training.warm_start
@@ -328,17 +343,21 @@ class TorchLearner:
             raise InvalidInputError("The learner has no network yet; call fit first.")
         return self.network
 
-    def _chunks(self, source: Source, network: nn.Module, window: int | None = None) -> Iterator[tuple[int, Tensor]]:
+    def _chunks(
+        self, source: Source, network: nn.Module, window: int | None = None, share: tuple[int, int] = (0, 1)
+    ) -> Iterator[tuple[int, Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
         samples, size = None if self._trainer is None else self._trainer.samples, self._chunk_size(source)
+        first, step = share
+        starts = range(first * size, len(source), step * size)
         parts = None if samples is None else samples.part(source, size)
         if parts is None:
-            rows = (np.arange(first, min(first + size, len(source))) for first in range(0, len(source), size))
+            rows = (np.arange(start, min(start + size, len(source))) for start in starts)
             parts = streamed(source, rows, self.training, self.device, is_for_tables(network))
-        start = 0
-        for part in parts:
+        else:
+            parts = itertools.islice(parts, first, None, step)
+        for start, part in zip(starts, parts, strict=False):  # of no samples at all, there is one empty part
             yield start, shown(part, self.training, window)
-            start += len(part)
 
     def _chunk_size(self, source: Source) -> int:
         if self.predict_batch_size is not None:

@@ -27,6 +27,7 @@ from surelabel.data.training_set import TrainingSet
 from surelabel.engine.feed import channels_last
 from surelabel.engine.method import Batch, Method, Stream, check_logits
 from surelabel.engine.order import num_steps
+from surelabel.engine.parallel import over_all
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
@@ -161,7 +162,8 @@ class ConsistencyMethod(Method):
             return cross_entropy(logits, y, label_smoothing=self.settings.label_smoothing)
         entries = g * binary_cross_entropy_with_logits(logits, y, reduction="none")
         known = g.sum(dim=1)
-        return (entries.sum(dim=1) / known.clamp(min=1)).sum() / (known > 0).sum().clamp(min=1)
+        number = (known > 0).sum()
+        return over_all((entries.sum(dim=1) / known.clamp(min=1)).sum() / number.clamp(min=1), number)
 
     def with_selected(self, q: Tensor, pool: Batch) -> Tensor:
         """Return the answers q (N, C) with the selected labels in place of them."""

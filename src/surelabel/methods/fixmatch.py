@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from surelabel.core.arrays import require_number
 from surelabel.engine.method import Batch
+from surelabel.engine.parallel import gathered, own
 from surelabel.errors import InvalidInputError
 from surelabel.methods.consistency import ConsistencyMethod, without_negatives
 
@@ -49,6 +50,10 @@ class Matching(ConsistencyMethod):
         """Return how much each label counts, m (N,), from q (N, C); `pool.state` may be changed in place."""
         raise NotImplementedError
 
+    def judged(self, q: Tensor, pool: Batch) -> Tensor:
+        """Return how much each label counts, m (N,), where the answers of all processes are judged together."""
+        return own(self.judge(gathered(q), pool._replace(rows=gathered(pool.rows))))
+
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss; all views are in one batch."""
         known, pool = batch.stream(0), batch.stream(1)
@@ -65,7 +70,7 @@ class Matching(ConsistencyMethod):
         q = without_negatives(weak.detach().softmax(dim=1), pool)
         positive = pool.y & pool.g
         selected = positive.any(dim=1)
-        share = torch.where(selected, 1.0, self.judge(q, pool))
+        share = torch.where(selected, 1.0, self.judged(q, pool))
         label = torch.where(selected, positive.float().argmax(dim=1), q.argmax(dim=1))
         labeled = self.supervised(of_known, known.y, known.g)
         unlabeled = self.unlabeled(of_strong, label, share, pool)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from surelabel.core.arrays import require_number
 from surelabel.engine.method import Batch
+from surelabel.engine.parallel import gathered
 from surelabel.methods.consistency import averaging_share
 from surelabel.methods.fixmatch import Matching
 
@@ -62,12 +63,13 @@ class FreeMatch(Matching):
 
     def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
         """Return the part of the loss that needs no labels: that of FixMatch, and fairness."""
-        answers = logits.softmax(dim=1)
-        mean = (share[:, None] * answers).sum(dim=0) / share.sum().clamp(min=1)
+        # Fairness looks at the answers to the whole batch, whichever process they come from.
+        answers, weights = gathered(logits.softmax(dim=1)), gathered(share)
+        mean = (weights[:, None] * answers).sum(dim=0) / weights.sum().clamp(min=1)
         wanted = normalized(pool.state["mean"], pool.state["histogram"])
-        found = normalized(mean, shares(answers.argmax(dim=1), share, answers))
+        found = normalized(mean, shares(answers.argmax(dim=1), weights, answers))
         fairness = (wanted * (found + _TINY).log()).sum()
-        fairness = torch.where(share.sum() > 0, fairness, 0.0)
+        fairness = torch.where(weights.sum() > 0, fairness, 0.0)
         return super().unlabeled(logits, label, share, pool) + self.fairness * fairness
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from surelabel.augment.mixup import mixup_coefficients
 from surelabel.core.arrays import require_number
 from surelabel.engine.method import Batch
+from surelabel.engine.parallel import over_all
 from surelabel.methods.consistency import LEAST, ConsistencyMethod, linear_ramp
 
 
@@ -66,7 +67,8 @@ class MixMatch(ConsistencyMethod):
         logits, rows = self.logits(network, samples, batch), len(x)
         labeled = self.supervised(logits[:rows], targets[:rows], both_known[:rows])
         squares = both_known[rows:] * (self.probabilities(logits[rows:]) - targets[rows:]).square()
-        unlabeled = squares.sum() / both_known[rows:].sum().clamp(min=1)
+        known_entries = both_known[rows:].sum()
+        unlabeled = over_all(squares.sum() / known_entries.clamp(min=1), known_entries)
         return self.total(batch, labeled, unlabeled)
 
     def risen(self, progress: Tensor) -> Tensor:

@@ -66,5 +66,5 @@ class TeacherMatch(SoftMatch):
 
     def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the label of each answer q (N, C), and how much it counts, both (N,)."""
-        share = self.judge(q, pool)
+        share = self.judged(q, pool)
         return (q / pool.state["classes"].clamp(min=LEAST)).argmax(dim=1), share

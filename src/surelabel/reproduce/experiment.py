@@ -12,6 +12,7 @@ from pathlib import Path
 
 from surelabel.base.system import Progress
 from surelabel.data.run_data import RunData
+from surelabel.engine.parallel import processes
 from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.learners.preflight import try_network
 from surelabel.records import RoundRecord
@@ -105,13 +106,13 @@ def reproduce(
         run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
         if code_of(run.settings) != code_of(settings.pinned()):
             _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
-        if results is not None:
+        if results is not None and processes().rank == 0:
             paper = None if entry.paper is None else entry.paper[0]
             metrics = experiment.metrics_of(entry)
             scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
             _record(results, experiment, entry, run, scores, options.minutes)
     cells = collect(experiment, folder, options)
-    if results is not None:
+    if results is not None and processes().rank == 0:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for], options.minutes)
     return cells
 
@@ -262,7 +263,7 @@ def _record_first_selections(
 
 
 def _rounds(place: Path, settings: RunSettings, shared: Path, progress: Progress) -> Iterator[RoundRecord]:
-    if (place / RUN).exists():
+    if processes().by_first((place / RUN).exists):
         run = RunFolder.open(place).asked_for(settings.pinned())
         try:
             return resume(run, shared=shared, progress=progress)

@@ -12,6 +12,7 @@ The plan is kept in a file, so that a resumed run, or another seed, follows the 
 other minutes on the same machine.
 """
 
+import functools
 import hashlib
 import json
 import time
@@ -26,6 +27,7 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, known_targets, make_problem
+from surelabel.engine.parallel import processes
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
@@ -177,13 +179,14 @@ class Plans:
             assert self.path is not None
             data, of = timed.data.load(), (_key(timed), machine(timed))
             if of not in self._speeds:
-                self._speeds[of] = measure(timed, data)
+                measured = measure(timed, data)
+                self._speeds[of] = processes().by_first(lambda: measured)
             speed = self._speeds[of]
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
             cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
             about = {"minutes": self.options.minutes, "network": of[0], "machine": of[1]}
             self._kept[key] = {**cut._asdict(), **speed._asdict(), **about}
-            write_json(self.path, self._kept)
+            processes().only_first(functools.partial(write_json, self.path, self._kept))
         return Cut(self._kept[key]["max_rounds"], self._kept[key]["steps"])
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surelabel._version import __version__
+from surelabel.base.together import processes_of
 
 COMMIT = "SURELABEL_COMMIT"
 """The environment variable that names the commit, for a copy of the code outside git."""
@@ -33,6 +34,7 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
         # A file's name may be bytes that are no text, and JSON holds text alone.
         "command": [os.fsencode(word).decode(errors="replace") for word in sys.argv],
         "device": _device(learner),
+        **({"processes": processes} if (processes := processes_of(learner).size) > 1 else {}),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

@@ -5,6 +5,7 @@ labels are divided into folds, and the run is done again without each of them, i
 held out join the pool, as if they had never been labeled. A finished fold is on the disk, so an interruption loses one.
 """
 
+import functools
 import time
 import warnings
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from surelabel.base.processes import locked
 from surelabel.base.system import Progress
 from surelabel.core import thresholds
 from surelabel.core.arrays import to_numpy
@@ -23,6 +23,7 @@ from surelabel.data.run_data import RunData
 from surelabel.data.source import Concatenation, Index, Source, Subset, as_source
 from surelabel.data.splits import LabeledKFold, group_keys
 from surelabel.data.training_set import TrainingSet, make_problem
+from surelabel.engine.parallel import processes
 from surelabel.errors import NotStochasticError
 from surelabel.loop import rounds
 from surelabel.runs import layout
@@ -30,7 +31,7 @@ from surelabel.runs.checks import check_same_data
 from surelabel.runs.comparison import Candidate, Comparison, as_held_out, choose, fold_contents
 from surelabel.runs.files import make_folder, write_file, write_json
 from surelabel.runs.reading import RunFolder
-from surelabel.runs.writing import canonical_skops, tidy
+from surelabel.runs.writing import canonical_skops, locked_run, tidy
 from surelabel.settings import ComparisonSettings
 
 DELTA = 0.05
@@ -67,15 +68,16 @@ def compare(
     settings = run.settings.comparison
     if settings is None or not run.finished:
         return
-    with locked(run.path / layout.LOCK_FILE):
+    with locked_run(run.path):
         run = run.reopened()
-        tidy(run.path, run.entries)
-        if not _Clock(run, settings, minutes_before).leaves_work(_content(run)):
+        processes().only_first(functools.partial(tidy, run.path, run.entries))
+        clock = _Clock(run, settings, minutes_before)
+        if not processes().by_first(lambda: clock.leaves_work(_content(run))):
             return
         run.check_code()
         loaded = run.data() if data is None else data
         check_same_data(run, loaded)
-        yield from _Comparing(run, settings, loaded, progress).steps(_Clock(run, settings, minutes_before))
+        yield from _Comparing(run, settings, loaded, progress).steps(clock)
 
 
 def folds_of(data: RunData, most: int, seed: int) -> list[Fold]:
@@ -143,7 +145,8 @@ class _Comparing:
         """Do the folds that are left, then choose."""
         by_validation = self.data.validation is not None
         folds = [] if by_validation else folds_of(self.data, self.settings.folds, self.run.settings.config.seed)
-        content = _content(self.run) or {
+        group = processes()
+        content = group.by_first(lambda: _content(self.run)) or {
             "round": self.run.num_rounds - 1,
             "judged_by": "validation set" if by_validation else "cross-validation",
             "planned": 1 if by_validation else len(folds),
@@ -152,18 +155,24 @@ class _Comparing:
         }
         content |= {"kept": None, "promise": None}
         yield Step(len(content["folds"]), content["planned"])
-        while clock.allows_fold(content):
+        while group.by_first(functools.partial(clock.allows_fold, content)):
             started, number = time.monotonic(), len(content["folds"])
             try:
-                labels, truth = self._validation() if by_validation else self._fold(folds[number])
+                labels, truth = group.by_first(self._validation) if by_validation else self._fold(folds[number])
             except NotStochasticError:  # one label of each class is left, and the estimator is not random itself
                 content |= {"planned": 0, "folds": []}
                 break
-            files = self._written(fold_contents(number, labels, truth, self.run.settings.classes))
-            content["folds"].append({"files": files, "minutes": (time.monotonic() - started) / 60})
-            write_json(self.run.path / layout.COMPARISON, content)
+            parts = fold_contents(number, labels, truth, self.run.settings.classes)
+            content = group.by_first(functools.partial(self._with_fold, content, parts, started))
             yield Step(number + 1, content["planned"])
-        self._choose(content)
+        group.only_first(functools.partial(self._choose, content))
+
+    def _with_fold(self, content: dict[str, Any], parts: dict[str, bytes], started: float) -> dict[str, Any]:
+        """Write a fold; return the content with it."""
+        fold = {"files": self._written(parts), "minutes": (time.monotonic() - started) / 60}
+        content = {**content, "folds": [*content["folds"], fold]}
+        write_json(self.run.path / layout.COMPARISON, content)
+        return content
 
     def _written(self, contents: dict[str, bytes]) -> dict[str, str]:
         for name in contents:
@@ -228,7 +237,7 @@ class _Comparing:
         learned, truth = (Subset(labeled, fold.learned), codes[fold.learned]), codes[fold.held_out]
         config = settings.config.replace(max_rounds=self.run.num_rounds - 1, max_minutes=None)
         problem = make_problem(learned, pool, config.task, config.num_classes)
-        found = self._linear_labels(problem.training_set(None), samples)
+        found = processes().by_first(lambda: self._linear_labels(problem.training_set(None), samples))
         assert settings.learner is not None
         learner = settings.learner.build(self.data.task, self.progress)
         with warnings.catch_warnings():

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from surelabel.base.processes import locked
 from surelabel.base.system import Progress
 from surelabel.core.arrays import to_numpy
 from surelabel.data.run_data import RunData, TableData
 from surelabel.data.training_set import as_pair, known_targets
+from surelabel.engine.parallel import check_alike, processes
 from surelabel.errors import InvalidInputError, RunError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
@@ -25,11 +25,10 @@ from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.loop import Callback, self_train
 from surelabel.records import RoundRecord
 from surelabel.runs.checks import check_same_data, complete, split_of
-from surelabel.runs.files import make_folder
-from surelabel.runs.layout import LOCK_FILE, refuse_existing
+from surelabel.runs.layout import refuse_existing
 from surelabel.runs.reading import RunFolder, stop_of
 from surelabel.runs.shared_fits import SharedFits
-from surelabel.runs.writing import RunWriter, prepare
+from surelabel.runs.writing import RunWriter, locked_run, prepare
 from surelabel.settings import RunSettings, UPSConfig
 
 _logger = logging.getLogger("surelabel")
@@ -60,7 +59,7 @@ def start(
             once; remove it when all are done.
     """
     path = Path(folder)
-    refuse_existing(path)
+    processes().only_first(lambda: refuse_existing(path))
     settings = settings.pinned()
     if data is None and settings.data is not None:
         data = settings.data.load()
@@ -158,7 +157,7 @@ def run(
     path = Path(folder)
     existing = RunFolder.open(path) if resume else None
     if existing is None:
-        refuse_existing(path)
+        processes().only_first(lambda: refuse_existing(path))
         settings = RunSettings(
             name=name, config=config or UPSConfig(), keep_models=keep_models, checkpoint_minutes=checkpoint_minutes
         )
@@ -191,14 +190,14 @@ def _begin(
     path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
 ) -> Iterator[RoundRecord]:
     split = split_of(data)
+    _check_processes(settings, learner, split["hash"])
     if not hasattr(learner, "to_bytes"):
         warnings.warn(f"The run keeps no model: {type(learner).__name__} has no to_bytes.", UserWarning, stacklevel=3)
     records = _rounds(settings, learner, data, callbacks, [])
 
     def begun() -> Iterator[RoundRecord]:
-        make_folder(path)
-        with locked(path / LOCK_FILE):
-            refuse_existing(path)
+        with locked_run(path):
+            processes().only_first(lambda: refuse_existing(path))
             yield from RunWriter.begin(path, settings, learner, data, split).keep(records)
 
     return begun()
@@ -208,13 +207,14 @@ def _go_on(
     opened: RunFolder, settings: RunSettings, learner: Any, data: RunData | None, callbacks: Sequence[Callback] = ()
 ) -> Iterator[RoundRecord]:
     """Yield the rounds that are left; a finished run needs neither learner nor data."""
-    with locked(opened.path / LOCK_FILE):
+    _check_processes(settings, learner)
+    with locked_run(opened.path):
         run = opened.reopened()  # until the lock was ours, another process may have gone on with it
         _check_max_rounds(run, settings.config)
         done = run.records()
         stop = stop_of(done, settings.config)
         if stop is not None:
-            prepare(run, settings)
+            processes().only_first(lambda: prepare(run, settings))
             _logger.info("The run in '%s' is finished: %s.", run.path, stop)
             return
         assert data is not None
@@ -224,6 +224,17 @@ def _go_on(
                 run.load_model(learner)
         records = _rounds(settings, learner, data, callbacks, done)
         yield from RunWriter.go_on(run, settings, learner, data).keep(records)
+
+
+def _check_processes(settings: RunSettings, learner: Any, split: str = "") -> None:
+    """Refuse several processes that were not asked for the same run, and learners that train in one only."""
+    group = processes()
+    if group.size == 1:
+        return
+    check_alike(group, {**settings.to_json(), "data and split": split})
+    if learner is not None and not hasattr(learner, "processes"):
+        problem = f"{type(learner).__name__} trains in one process, and there are {group.size}"
+        raise InvalidInputError(f"{problem}; start it without torchrun, where it uses all cores.")
 
 
 def _rounds(

@@ -4,6 +4,7 @@ The rows of a table begin with the same supervised network. A round is a pure fu
 that one run has trained are, bit for bit, those that the others would train.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from surelabel.base.processes import locked
+from surelabel.base.together import processes_of
 from surelabel.data.training_set import TrainingSet
 from surelabel.errors import DamagedFileError
 from surelabel.runs.environment import code_hash, describe_environment
@@ -51,17 +53,25 @@ class SharedFits:
         key.update(f"{seed}:{training_set.num_labeled}".encode())
         for part in training_set.targets.arrays():
             key.update(np.ascontiguousarray(part).data)
-        make_folder(self.folder)
+        group = processes_of(self.learner)
+        if group.size > 1:  # with dropout or BatchNorm, another number of processes trains another network
+            key.update(f":{group.size}".encode())
         path = self.folder / f"{key.hexdigest()}.safetensors"
-        with locked(path.with_suffix(".lock"), math.inf):
-            self.seconds_elsewhere = self._take(path)
+        with contextlib.ExitStack() as held:
+
+            def hold() -> None:
+                make_folder(self.folder)
+                held.enter_context(locked(path.with_suffix(".lock"), math.inf))
+
+            group.only_first(hold)
+            taken = group.in_all(lambda: self._take(path))
+            self.seconds_elsewhere = taken[0] if all(taken) else 0.0
             if not self.seconds_elsewhere:
                 started = time.monotonic()
                 self.learner.fit(training_set, seed=seed)
                 self.seconds_elsewhere = self.learner.seconds_elsewhere
-                checksum = write_file(path, self.learner.to_bytes())
                 seconds = time.monotonic() - started + self.seconds_elsewhere
-                write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
+                group.only_first(lambda: self._keep(path, seconds))
 
     def __getattr__(self, name: str) -> Any:
         """Label, score and give bytes as the learner does."""
@@ -75,6 +85,10 @@ class SharedFits:
     @checkpoints.setter
     def checkpoints(self, store: Any) -> None:
         self.learner.checkpoints = store
+
+    def _keep(self, path: Path, seconds: float) -> None:
+        checksum = write_file(path, self.learner.to_bytes())
+        write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
 
     def _take(self, path: Path) -> float:
         """Take the weights of a fit that was made, and return its seconds; 0 where there is none that is whole."""

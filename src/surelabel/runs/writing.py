@@ -1,5 +1,7 @@
 """Writing a run folder: a round's files first, then history.json, which alone says that the round is done.
 
+Of several processes that train together, the first one writes, and the others wait for it.
+
 Whatever a crash leaves behind before that is written again when the run is resumed; a model that is no longer needed is
 removed only after it. The caller holds the folder's lock.
 
@@ -9,6 +11,7 @@ appearance. `rounds/003/checkpoint.bin`, what a round has trained so far, is a S
 that a damaged one is never used.
 """
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -23,11 +26,14 @@ from typing import Any, Self
 import numpy as np
 
 from surelabel._version import __version__
+from surelabel.base.processes import locked
+from surelabel.base.together import processes_of
 from surelabel.base.trust import sign
 from surelabel.core.arrays import to_numpy
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import RunData
 from surelabel.data.targets import Codes
+from surelabel.engine.parallel import processes
 from surelabel.errors import RunError
 from surelabel.records import RoundRecord
 from surelabel.runs import layout
@@ -47,6 +53,19 @@ from surelabel.runs.tables import write_tables
 from surelabel.settings import RunSettings
 
 _DIGEST = hashlib.sha256().digest_size
+
+
+@contextlib.contextmanager
+def locked_run(path: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, which is made; of several processes, the first one holds it for all."""
+    with contextlib.ExitStack() as held:
+
+        def hold() -> None:
+            make_folder(path)
+            held.enter_context(locked(path / layout.LOCK_FILE))
+
+        processes().only_first(hold)
+        yield
 
 
 @dataclass
@@ -70,22 +89,33 @@ class RunWriter:
     @classmethod
     def begin(cls, path: Path, settings: RunSettings, learner: Any, data: RunData, split: dict[str, Any]) -> Self:
         """Write the files of a run without rounds; run.json comes last and makes the folder a run."""
-        tidy(path, [])
-        write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
-        write_json(path / HISTORY, {"rounds": []})
-        write_json(path / layout.SPLIT, split)
-        for name, content in data.files.items():
-            write_file(path / name, content)
-        write_settings(path, settings)
+
+        def write() -> None:
+            tidy(path, [])
+            write_json(path / ENVIRONMENT, {"entries": [describe_environment(learner)]})
+            write_json(path / HISTORY, {"rounds": []})
+            write_json(path / layout.SPLIT, split)
+            for name, content in data.files.items():
+                write_file(path / name, content)
+            write_settings(path, settings)
+
+        processes_of(learner).only_first(write)
         return cls(path, settings, learner, data, [])
 
     @classmethod
     def go_on(cls, run: RunFolder, settings: RunSettings, learner: Any, data: RunData) -> Self:
         """Clear away what a crash left behind, and note settings and environment of this part of the run."""
-        entries = [*run.environment, describe_environment(learner)]  # first: a damaged file leaves the run as it was
-        settled = prepare(run, settings)
-        write_json(run.path / ENVIRONMENT, {"entries": entries})
-        return cls(run.path, settings, learner, data, settled)
+
+        def write() -> list[Entry]:
+            entries = [
+                *run.environment,
+                describe_environment(learner),
+            ]  # first: a damaged file leaves the run as it was
+            settled = prepare(run, settings)
+            write_json(run.path / ENVIRONMENT, {"entries": entries})
+            return settled
+
+        return cls(run.path, settings, learner, data, processes_of(learner).by_first(write))
 
     def keep(self, records: Iterator[RoundRecord]) -> Iterator[RoundRecord]:
         """Yield each record once its round is safely on the disk.
@@ -105,7 +135,7 @@ class RunWriter:
                     learner.checkpoints = before
             if record is None:
                 return
-            self.commit(record)
+            processes_of(learner).only_first(functools.partial(self.commit, record))
             yield record
 
     def commit(self, record: RoundRecord) -> None:

@@ -1,0 +1,43 @@
+"""What a process is among several that run the same program: here, the only one.
+
+`engine.parallel` has what is used where torch.distributed connects several. Whoever needs no torch asks a learner for
+its `processes`, and takes `Alone` where it has none.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Alone:
+    """One process.
+
+    Attributes:
+        rank: the number of this process; the first one, 0, writes and prints.
+        size: how many processes there are.
+
+    Example:
+        >>> Alone().in_all(lambda: "done"), Alone().by_first(lambda: 1)
+        (['done'], 1)
+    """
+
+    rank, size = 0, 1
+
+    def in_all(self, function: Callable[[], T]) -> list[T]:
+        """Call a function in every process; all get all results, or all raise the first error."""
+        return [function()]
+
+    def by_first(self, function: Callable[[], T]) -> T:
+        """Call a function in the first process; all get its result, or all raise its error."""
+        return function()
+
+    def only_first(self, function: Callable[[], T]) -> T | None:
+        """Call a function in the first process, which gets the result; the others get None once it is done."""
+        return function()
+
+
+def processes_of(learner: object) -> Alone:
+    """Return the processes that train together; where the learner knows of none, this one."""
+    found = getattr(learner, "processes", None)
+    return found if isinstance(found, Alone) else Alone()

@@ -1,0 +1,102 @@
+"""Several processes that torchrun has started become a group that trains one network (`engine.parallel`).
+
+torchrun tells each process by environment variables who it is and where the others are, starts all again when one of
+them dies (`--max-restarts`), and ends them when one of them ends with an error.
+"""
+
+import datetime
+import os
+import sys
+
+from surelabel._version import __version__
+from surelabel.errors import InvalidInputError
+
+COMMANDS = ("fit", "resume", "reproduce")
+"""What torchrun may start: commands that train."""
+
+TIMEOUT = datetime.timedelta(hours=2)
+"""How long a process waits for the others, which may read large files meanwhile."""
+
+
+def started() -> bool:
+    """Whether torchrun has started this process; other schedulers set some of its variables too."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def restarted() -> bool:
+    """Whether torchrun has started the command again, after a process had died.
+
+    A machine on which none died counts no restart, so all that have joined are asked.
+    """
+    if number() == 1:
+        return _count() > 0
+    from surelabel.engine.parallel import processes
+
+    return any(count > 0 for count in processes().in_all(_count))
+
+
+def number() -> int:
+    """Return how many processes torchrun has started; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if started() else 1
+
+
+def end(code: int) -> None:
+    """End a process that is one of several; return where it is alone.
+
+    Threads of gloo may outlive their group. Where the interpreter ends as usual, they abort it now and then, and a
+    process that has done its work would count as one that died.
+    """
+    if number() > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _count() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if started() else 0
+
+
+def rank() -> int:
+    """Return the number of this process among those that torchrun has started; 0 without it."""
+    return int(os.environ["RANK"]) if started() else 0
+
+
+def join(command: str) -> None:
+    """Join the other processes for a command; one process alone, under torchrun or not, joins nothing."""
+    if not started():
+        return
+    if command not in COMMANDS:
+        listed = ", ".join(COMMANDS)
+        raise InvalidInputError(f"torchrun starts commands that train ({listed}); start {command} without it.")
+    if number() == 1:
+        return
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    from surelabel.engine.parallel import check_alike, processes
+
+    backend, device = "gloo", None
+    if torch.cuda.is_available():
+        local, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= there:
+            wanted = f"{local + 1} or more processes on a machine with {there} GPUs"
+            raise InvalidInputError(f"torchrun has started {wanted}; set --nproc-per-node to {there} at most.")
+        torch.cuda.set_device(local)
+        # What is on a GPU goes by NCCL, and everything else does not pass through its memory.
+        backend, device = "cpu:gloo,cuda:nccl", torch.device("cuda", local)
+    store, own_rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
+        # torchrun keeps its store over restarts: it has the addresses of processes that are gone. Several machines
+        # count restarts each for itself, so there torchrun must be told to make a new one (docs/several-gpus.md).
+        store = PrefixStore(f"start {_count()}", store)
+    dist.init_process_group(backend, store=store, rank=own_rank, world_size=size, timeout=TIMEOUT, device_id=device)
+    check_alike(processes(), {"surelabel": __version__, "torch": str(torch.__version__)})
+
+
+def leave() -> None:
+    """Leave the other processes, where this one has joined them."""
+    dist = sys.modules.get("torch.distributed")
+    if number() > 1 and dist is not None and dist.is_initialized():
+        dist.destroy_process_group()

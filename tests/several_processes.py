@@ -1,0 +1,161 @@
+"""What tests compare between one process and several: run by itself, or by torchrun.
+
+torchrun --nproc-per-node 2 tests/several_processes.py FOLDER    writes FOLDER/RANK.npz
+"""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+import surelabel as sl
+from surelabel.augment.settings import AugmentSettings
+from surelabel.engine import parallel
+from surelabel.engine.feed import Samples
+from surelabel.engine.settings import TrainingSettings
+from surelabel.learners.network import TorchLearner
+from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.uncertainty.augmentation import RandomAugmentation
+from surelabel.uncertainty.deep_ensemble import DeepEnsemble
+from surelabel.uncertainty.mc_dropout import MCDropout
+
+STEPS = 20
+NUM_LABELED, NUM_POOL, CLASSES = 16, 53, 3
+AUGMENT = AugmentSettings(flip=True, crop=1, hole=2, mean=(0.5,) * 3, std=(0.25,) * 3)
+TRAINING = TrainingSettings(
+    batch_size=16,
+    labeled_batch_size=8,
+    negative_batch_size=8,
+    steps=STEPS,
+    learning_rate=0.05,
+    ema_decay=0.9,
+    gradient_clip=1.0,
+    label_smoothing=0.05,
+    augment=AUGMENT,
+)
+CONFIG = sl.UPSConfig(tau_p=0.55, tau_n=0.15, kappa_p=0.03, kappa_n=0.02, balance=None, max_rounds=2)
+OTHERS = ("mean-teacher", "pi-model", "fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match")
+Results = dict[str, npt.NDArray[Any]]
+
+
+class Small(nn.Module):
+    """A network without dropout and BatchNorm, in double precision unless asked otherwise."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int, *between: nn.Module, dtype: torch.dtype = torch.float64):
+        super().__init__()
+        size = int(np.prod(shape))
+        layers = nn.Linear(size, 12), *between, nn.Tanh(), nn.Linear(12, classes)
+        self.layers, self.dtype = nn.Sequential(*layers).to(dtype), dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x.flatten(1).to(self.dtype))
+
+
+def pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Small pictures whose class is the channel that is brightest on average, mostly."""
+    y = np.arange(NUM_LABELED + NUM_POOL) % CLASSES
+    noise = np.random.default_rng(5).integers(0, 170, size=(len(y), 3, 6, 6))
+    return (noise + 60 * np.eye(3, dtype=int)[y][:, :, None, None]).astype(np.uint8), y
+
+
+def rounds_of(learner: Any, config: sl.UPSConfig = CONFIG, task: str = "single") -> Results:
+    """Return the weights and the pool's labels of every round."""
+    x, y = pictures()
+    config = config.replace(task=task)
+    known = y[:NUM_LABELED]
+    if task == "multi":
+        known = np.stack([known != 0, known != 1, known == 2], axis=1).astype(np.int64)
+        known[::3, 0] = -1
+    found: Results = {}
+    for record in sl.self_train(learner, (x[:NUM_LABELED], known), x[NUM_LABELED:], config):
+        assert record.pool is not None
+        name, pool = f"round {record.round}", record.pool
+        tensors = [tensor.double().reshape(-1) for tensor in learner.network.state_dict().values()]
+        found[f"{name}: weights"] = torch.cat(tensors).numpy()
+        found[f"{name}: label"], found[f"{name}: selected"] = pool.label, pool.positive
+        found[f"{name}: negative"] = pool.negative[:]
+        found[f"{name}: u"] = pool.uncertainty
+    return found
+
+
+def learner(
+    training: TrainingSettings = TRAINING, *between: Callable[[], nn.Module], uncertainty: Any = None, **rest: Any
+) -> TorchLearner:
+    """Return a learner whose chunks have 16 samples."""
+    dtype = rest.pop("dtype", torch.float64)
+    return TorchLearner(
+        lambda *shape: Small(*shape, *(one() for one in between), dtype=dtype),
+        training=training,
+        uncertainty=uncertainty or RandomAugmentation(passes=3, crop=1, task=rest.get("task", "single")),
+        predict_batch_size=16,
+        device="cpu",
+        **rest,
+    )
+
+
+def of_method(name: str, **rest: Any) -> Results:
+    training = TRAINING.replace(labeled_batch_size=8, batch_size=32, label_smoothing=0.0, ema_decay=0.9)
+    method = TorchLearnerSettings(method=name, training=training).make_method()
+    return rounds_of(learner(training, method=method, **rest), CONFIG.replace(max_rounds=1))
+
+
+@contextlib.contextmanager
+def samples_in_memory() -> Iterator[None]:
+    """Let a CPU hold all samples in one tensor, as a GPU does."""
+    made = Samples.__init__
+
+    def hold(self: Samples, *arguments: Any, **named: Any) -> None:
+        made(self, *arguments, **named)
+        self.store = torch.as_tensor(np.asarray(self.source[np.arange(len(self.source))]))
+
+    with mock.patch.object(Samples, "__init__", hold):
+        yield
+
+
+def stored() -> Results:
+    with samples_in_memory():
+        return rounds_of(learner())
+
+
+CASES: dict[str, Callable[[], Results]] = {
+    "ups": lambda: rounds_of(learner()),
+    "ups in memory": stored,
+    "deep ensemble": lambda: rounds_of(learner(uncertainty=DeepEnsemble(2))),
+    "several labels": lambda: rounds_of(
+        learner(TRAINING.replace(label_smoothing=0, negative_batch_size=None), task="multi"), task="multi"
+    ),
+    "float32": lambda: rounds_of(learner(dtype=torch.float32)),
+    **{name: lambda name=name: of_method(name) for name in OTHERS},
+}
+"""Equal for any number of processes, but for rounding."""
+
+RANDOM: dict[str, Callable[[], Results]] = {
+    "dropout": lambda: rounds_of(learner(TRAINING, lambda: nn.Dropout(0.3), uncertainty=MCDropout(3))),
+    "batch norm": lambda: rounds_of(learner(TRAINING, lambda: nn.BatchNorm1d(12))),
+    "mixmatch": lambda: of_method("mixmatch"),
+    "ict": lambda: of_method("ict"),
+}
+"""Equal in distribution only."""
+
+
+def all_of(cases: dict[str, Callable[[], Results]]) -> Results:
+    return {f"{case}: {name}": value for case, run in cases.items() for name, value in run().items()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # batches that two processes cannot divide would give other results
+        found = all_of(CASES)
+    found |= all_of(RANDOM)
+    np.savez(Path(sys.argv[1]) / f"{parallel.processes().rank}.npz", **found)
+    torch.distributed.destroy_process_group()
