@@ -60,7 +60,7 @@ class TrainingSet:
         """
         return DenseView(self.targets, "g")
 
-    @functools.cached_property
+    @property
     def rows(self) -> Index:
         """The rows that have something to learn from."""
         return np.flatnonzero(self.targets.learned)

@@ -128,7 +128,7 @@ class UPSMethod(Method):
             raise InvalidInputError("Mixup mixes labels; some samples have only negative ones; use negatives=False.")
         labeled = kind == LABELED
         streams = self._streams(rows[labeled], rows[~labeled & ~only_negative], rows[only_negative])
-        return [streams[0]._replace(kind=kind[np.isin(rows, streams[0].rows)]), *streams[1:]]
+        return [streams[0]._replace(kind=kind[np.searchsorted(rows, streams[0].rows)]), *streams[1:]]
 
     def _streams(self, labeled: Index, positive: Index, negative: Index) -> list[Stream]:
         num_negative = len(negative) if self.task == "single" else None
