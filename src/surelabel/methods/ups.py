@@ -18,7 +18,6 @@ from surelabel.data.training_set import LABELED, NEGATIVE, TrainingSet
 from surelabel.engine.feed import channels_last
 from surelabel.engine.method import Batch, Method, Stream, check_logits
 from surelabel.engine.order import num_steps
-from surelabel.engine.parallel import over_all
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
@@ -154,16 +153,15 @@ class UPSMethod(Method):
         logits = check_logits(network(x), *y.shape).float()
         if self.task == "multi":
             loss: Tensor = masked_binary_cross_entropy(logits, y, g)
-            return over_all(loss, g.any(dim=1).sum())
+            return loss
         smoothing = self.settings.label_smoothing
         if self._mixup:
             return cross_entropy(logits, targets, label_smoothing=smoothing)
         has_label = positive.any(dim=1)
         labels = torch.where(has_label, targets.argmax(dim=1), _NO_LABEL)
         loss = cross_entropy(logits, labels, ignore_index=_NO_LABEL, reduction="sum", label_smoothing=smoothing)
-        loss = over_all(loss / has_label.sum().clamp(min=1), has_label.sum())
+        # Each stream has rows of one sort, so that several processes have equal counts of them.
+        loss = loss / has_label.sum().clamp(min=1)
         if self.negative_weight:
-            negative = g & ~has_label[:, None]
-            of_negatives = negative_cross_entropy(logits, negative)
-            loss = loss + self.negative_weight * over_all(of_negatives, negative.any(dim=1).sum())
+            loss = loss + self.negative_weight * negative_cross_entropy(logits, g & ~has_label[:, None])
         return loss
