@@ -1,0 +1,166 @@
+"""A pool in many files, here or in an object store: its shards in one order, each read and written as a whole.
+
+A place is a folder, a pattern of names or the address of either: "pool/", "pool/*.parquet", "s3://bucket/pool/". What
+pyarrow's file systems reach can be named: this machine's files, s3://, gs:// and others.
+"""
+
+import contextlib
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from surelabel.errors import DataError
+
+FORMS = (".parquet", ".tar")
+"""How the names of files end that are shards."""
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_MAGIC = re.compile(r"[*?[]")
+_TEMPORARY = ".writing"
+
+
+class Shard(NamedTuple):
+    """A file of a pool.
+
+    Attributes:
+        name: its path below the place, with / between folders.
+        size: in bytes.
+    """
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, here or in an object store; it can be pickled.
+
+    Attributes:
+        text: as the user wrote it, for messages.
+        system: a `pyarrow.fs.FileSystem`.
+        root: the folder's path there.
+    """
+
+    text: str
+    system: Any
+    root: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the folder is one of this machine's own."""
+        return str(self.system.type_name) == "local"
+
+    def path(self, name: str) -> str:
+        """Return where the file system has a file."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def files(self) -> list[Shard]:
+        """Return all files below the folder, sorted by name, without hidden ones; none where there is no folder."""
+        from pyarrow import fs
+
+        with _reached(self.text):
+            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
+        names = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in found if one.is_file]
+        shown = [(name, one) for name, one in names if not any(part[0] in "._" for part in name.split("/"))]
+        return sorted(Shard(name, one.size) for name, one in shown)
+
+    @contextlib.contextmanager
+    def local(self, name: str) -> Iterator[Path]:
+        """Give a file as one of this machine's; one from elsewhere is copied, and the copy removed afterwards."""
+        if self.is_local:
+            yield Path(self.path(name))
+            return
+        with tempfile.TemporaryDirectory(prefix="surelabel-shard-") as folder:
+            copy = Path(folder, PurePosixPath(name).name)
+            with _reached(self.text), self.system.open_input_stream(self.path(name)) as stream, copy.open("wb") as file:
+                shutil.copyfileobj(stream, file, 2**20)
+            yield copy
+
+    def open(self, name: str) -> Any:
+        """Open a file for reading at any position."""
+        with _reached(self.text):
+            return self.system.open_input_file(self.path(name))
+
+    def write(self, name: str, write: Callable[[Any], object]) -> None:
+        """Put a file in its place once `write`, which takes a stream, has written all of it."""
+        path = self.path(name)
+        folder, last = path.rsplit("/", 1)
+        # Of two that write the same file, which happens where a worker was taken for dead, the last one wins.
+        temporary = f"{folder}/.{last}.{secrets.token_hex(4)}{_TEMPORARY}"
+        with _reached(self.text):
+            self.system.create_dir(folder, recursive=True)
+            try:
+                with self.system.open_output_stream(temporary) as stream:
+                    write(stream)
+                self.system.move(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self.system.delete_file(temporary)
+                raise
+
+
+def place_of(text: str) -> Place:
+    """Return the folder that a path or an address names; it need not exist yet."""
+    from pyarrow import ArrowException, fs
+
+    if not _ADDRESS.match(text):
+        return Place(text, fs.LocalFileSystem(), str(Path(text).absolute()))
+    try:
+        system, root = fs.FileSystem.from_uri(text)
+    except (ArrowException, OSError, ValueError) as error:
+        problem = " ".join(str(error).split())[:300]
+        raise DataError(f"'{text}' is no address that can be read ({problem}); correct it.") from error
+    return Place(text, system, root)
+
+
+def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Shard]]:
+    """Return the folder and the shards that a path, a pattern or an address names, sorted by name.
+
+    Args:
+        text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet".
+        forms: how the names of files end that are taken from a folder.
+    """
+    address, mark, query = text.partition("?") if _ADDRESS.match(text) else (text, "", "")
+    steps = address.split("/")
+    depth = next((number for number, step in enumerate(steps) if _MAGIC.search(step)), len(steps))
+    pattern = "/".join(steps[depth:])
+    place = place_of(("/".join(steps[:depth]) or ("/" if depth and not steps[0] else ".")) + mark + query)
+    if not pattern and address.lower().endswith(tuple(forms)) and not (place.is_local and Path(place.root).is_dir()):
+        folder, pattern = place.root.rsplit("/", 1)
+        place = Place(text, place.system, folder)
+        shards = [shard for shard in place.files() if shard.name == pattern]
+    else:
+        place = Place(text, place.system, place.root)
+        shards = [shard for shard in place.files() if _matches(shard.name, pattern, forms)]
+    if not shards:
+        kinds = " or ".join(f"*{form}" for form in forms)
+        raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
+    empty = [shard.name for shard in shards if not shard.size]
+    if empty:
+        raise DataError(f"The shard '{empty[0]}' in '{text}' is empty; remove it, or write it again.")
+    return place, shards
+
+
+def _matches(name: str, pattern: str, forms: Sequence[str]) -> bool:
+    if not pattern:
+        return name.lower().endswith(tuple(forms))
+    steps = pattern.split("/")
+    return len(steps) == name.count("/") + 1 and all(map(fnmatchcase, name.split("/"), steps))
+
+
+@contextlib.contextmanager
+def _reached(text: str) -> Iterator[None]:
+    """Name the place where it cannot be reached, read or written."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (OSError, ArrowException) as error:
+        problem = " ".join(str(error).split())[:300]
+        raise DataError(f"'{text}' cannot be reached ({problem}); check the address and your rights there.") from error

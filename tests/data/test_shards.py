@@ -1,0 +1,101 @@
+"""A pool in many files: which files a path, a pattern or an address names, and how they are read and written."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from surelabel.data.shards import Place, find_shards, place_of
+from surelabel.errors import DataError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "b.parquet",
+        "a.parquet",
+        "more/c.parquet",
+        "d.tar",
+        "notes.txt",
+        ".e.parquet",
+        "_temporary/f.parquet",
+    ):
+        path = tmp_path / "pool" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return tmp_path / "pool"
+
+
+def names(text: str) -> list[str]:
+    return [shard.name for shard in find_shards(text)[1]]
+
+
+def test_a_folder_has_its_shards_in_the_order_of_their_names_without_hidden_ones(folder: Path) -> None:
+    assert names(f"{folder}") == names(f"{folder}/") == ["a.parquet", "b.parquet", "d.tar", "more/c.parquet"]
+
+
+def test_a_pattern_names_files_of_one_depth(folder: Path) -> None:
+    assert names(f"{folder}/*.parquet") == ["a.parquet", "b.parquet"]
+    assert names(f"{folder}/[bd].*") == ["b.parquet", "d.tar"]
+    assert names(f"{folder}/*/*.parquet") == ["more/c.parquet"]
+
+
+def test_paths_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert names("*.tar") == ["d.tar"]
+    assert names("more") == names("more/c.parquet") == ["c.parquet"]
+
+
+def test_an_address_is_read_as_a_path_is(folder: Path) -> None:
+    assert names(f"file://{folder}/*.parquet") == ["a.parquet", "b.parquet"]
+
+
+def test_sizes_are_told_and_files_are_given_as_local_ones(folder: Path) -> None:
+    place, shards = find_shards(f"{folder}/a.parquet")
+    assert shards[0].size == len("a.parquet")
+    with place.local("a.parquet") as path:
+        assert path.read_bytes() == b"a.parquet"
+    with place.open("a.parquet") as stream:
+        assert stream.read() == b"a.parquet"
+
+
+def test_a_file_of_another_system_is_copied_and_the_copy_removed(folder: Path) -> None:
+    from pyarrow import fs
+
+    elsewhere = Place("x", fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem()), "more")
+    with elsewhere.local("c.parquet") as path:
+        assert path.read_bytes() == b"more/c.parquet"
+        assert folder not in path.parents
+    assert not path.exists()
+
+
+def test_a_file_is_in_its_place_whole_or_not_at_all(tmp_path: Path) -> None:
+    place = place_of(str(tmp_path / "out"))
+    place.write("deep/a.parquet", lambda stream: stream.write(b"new"))
+    assert (tmp_path / "out/deep/a.parquet").read_bytes() == b"new"
+
+    def fails(stream: object) -> None:
+        stream.write(b"half")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        place.write("deep/a.parquet", fails)
+    assert [path.name for path in (tmp_path / "out/deep").iterdir()] == ["a.parquet"]
+    assert (tmp_path / "out/deep/a.parquet").read_bytes() == b"new"
+
+
+def test_a_place_can_be_sent_to_other_processes(tmp_path: Path) -> None:
+    place = pickle.loads(pickle.dumps(place_of(str(tmp_path))))
+    assert place.root == str(tmp_path)
+
+
+def test_what_cannot_be_used_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"No shard is in '.*x\*\.parquet'.*check the path"):
+        find_shards(f"{folder}/x*.parquet")
+    with pytest.raises(DataError, match="No shard is in"):
+        find_shards(f"{tmp_path}/nowhere/")
+    with pytest.raises(DataError, match=r"'nosuch://bucket/pool' is no address"):
+        find_shards("nosuch://bucket/pool")
+    (folder / "z.parquet").touch()
+    with pytest.raises(DataError, match=r"shard 'z\.parquet' .* is empty"):
+        find_shards(str(folder))
