@@ -35,6 +35,8 @@ MATCHING = ["fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match"]
 SEVERAL_LABELS = [name for name in NAMES if name not in MATCHING]
 LABELED, POOL, CLASSES = 4, 6, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3)
+FEW = AUGMENT.replace(operations=0, jitter=0.0)
+"""Quickly compiled; that all of an augmentation can be is tested where it is defined."""
 PROGRESS = 0.1
 
 
@@ -362,7 +364,7 @@ def test_a_captured_step_learns_as_the_plain_loop_does(name: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     rows, gpu = training_set(selected=True, pictures=True), torch.device("cuda")
     # Without RandAugment, some of whose operations round to whole levels.
-    method = make(name, augment=AUGMENT.replace(operations=0), batch_size=4).for_round(rows, shared=True)
+    method = make(name, augment=FEW, batch_size=4).for_round(rows, shared=True)
     plain, trainer = network(True, 0).to(gpu), Trainer(method.settings, gpu, compiled=True)
     train_plainly(plain, rows, method, method.settings, seed=3, device=gpu)
     for seed in (2, 3):  # the second round takes the first one's step, with the method's tensors as they began
@@ -412,7 +414,7 @@ def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> None:
     rows = training_set(selected=True, pictures=True)
-    method = make(name, augment=AUGMENT).for_round(rows, shared=True)
+    method = make(name, augment=FEW).for_round(rows, shared=True)
     teacher = network(True, 1) if method.teacher else None
     given, same = batch(method, rows), batch(method, rows)
     drawn = torch.tensor(5), torch.arange(len(rows.y)) * 7919, torch.zeros(len(rows.y), dtype=torch.int64)
