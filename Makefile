@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 SEED ?= 0
 
-.PHONY: setup demo test pytest test-slow soak bench lint format clean
+.PHONY: setup demo test pytest test-slow test-gpu soak bench lint format clean
 
 setup: .venv/.installed
 
@@ -27,6 +27,10 @@ pytest: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# On a machine with a CUDA device; about two minutes.
+test-gpu: setup
+	$(BIN)/python -m pytest -m gpu
 
 # Kills, generated inputs and damaged run folders, counted in results/reliability.csv; at most 40 minutes on two cores.
 soak: setup
