@@ -8,32 +8,34 @@ Row = Mapping[str, str]
 
 
 def communication(results: Path) -> str:
-    """Return both tables, of each network and batch the newest rows."""
+    """Return both tables: of measurements, all of the last commit; of what is computed, the newest rows."""
     path = results / "scale.csv"
     if not path.exists():
         return "Not run."
     with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"]]
-    measured = _newest([row for row in rows if row["source"] == "measured"])
-    computed = _newest([row for row in rows if row["source"] != "measured"])
-    return "\n\n".join(["\n".join(_measured(measured)), "\n".join(_computed(computed))])
-
-
-def _newest(rows: Sequence[Row]) -> list[Row]:
-    return list({(row["model"], row["samples"], row["processes"]): row for row in rows}.values())
+        rows = [row for row in csv.DictReader(file) if row["source"]]
+    measured = [row for row in rows if row["source"] == "measured"]
+    computed = {(row["model"], row["samples"], row["processes"]): row for row in rows if row["source"] != "measured"}
+    return "\n\n".join(["\n".join(_measured(measured)), "\n".join(_computed([*computed.values()]))])
 
 
 def _measured(rows: Sequence[Row]) -> list[str]:
+    last = rows[-1]
+    runs = [row for row in rows if (row["commit"], row["machine"]) == (last["commit"], last["machine"])]
     heads = "samples a step | exchanged | share of the exchange | waiting for the other process"
-    lines = [f"| measured, 2 processes on a CPU | {heads} |", "|---|---|---|---|---|"]
-    for row in rows:
-        waiting = float(row["waiting_seconds"]) / float(row["seconds"])
-        cells = [row["samples"], _megabytes(row), _percent(row["share"]), _percent(waiting)]
-        lines.append(f"| {row['model']} | {' | '.join(cells)} |")
-    where = ", ".join(
-        dict.fromkeys(f"{row['machine']}, one for each process, commit {row['commit'][:7]}" for row in rows)
-    )
-    return [*lines, "", f"`results/scale.csv`, gloo, medians: {where}."]
+    lines = [f"| measured, {last['processes']} processes on a CPU | {heads} |", "|---|---|---|---|---|"]
+    of_models = {
+        model: [row for row in runs if row["model"] == model] for model in {row["model"]: None for row in runs}
+    }
+    for model, of_model in of_models.items():
+        waiting = [float(row["waiting_seconds"]) / float(row["seconds"]) for row in of_model]
+        shares = _range([float(row["share"]) for row in of_model]), _range(waiting)
+        cells = [of_model[0]["samples"], _megabytes(of_model[0]), *shares]
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    number = len(of_models[last["model"]])
+    where = f"medians over the steps of each run, from the lowest to the highest of {number} runs"
+    origin = f"commit {last['commit'][:7]}, {last['machine']}, one for each process"
+    return [*lines, "", f"`results/scale.csv`, {where}; gloo, {origin}."]
 
 
 def _computed(rows: Sequence[Row]) -> list[str]:
@@ -62,6 +64,10 @@ def _megabytes(row: Row) -> str:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.2f} ms"
+
+
+def _range(shares: Sequence[float]) -> str:
+    return _percent(min(shares)) if len(shares) == 1 else f"{100 * min(shares):.2g} to {_percent(max(shares))}"
 
 
 def _percent(share: str | float) -> str:

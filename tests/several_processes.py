@@ -106,13 +106,13 @@ def norm() -> nn.Module:
     return nn.BatchNorm1d(12)
 
 
-def of_method(name: str, *between: Callable[[], nn.Module], sync_batchnorm: bool = False, **rest: Any) -> Results:
+def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
+    """Return what a method finds; `synchronized`: by a network with BatchNorm over all processes."""
     training = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
-    training = training.replace(sync_batchnorm=sync_batchnorm)
+    training = training.replace(sync_batchnorm=synchronized)
     method = TorchLearnerSettings(method=name, training=training).make_method()
-    return rounds_of(
-        learner(training, *between, method=method, **rest), CONFIG.replace(max_rounds=1), rest.get("task", "single")
-    )
+    one = learner(training, *([norm] if synchronized else []), method=method, **rest)
+    return rounds_of(one, CONFIG.replace(max_rounds=1), rest.get("task", "single"))
 
 
 def statistics() -> Results:
@@ -159,9 +159,7 @@ CASES: dict[str, Callable[[], Results]] = {
     "statistics": statistics,
     "synchronized batch norm": lambda: rounds_of(learner(TRAINING.replace(sync_batchnorm=True), norm)),
     "synchronized batch norm, compiled": compiled,
-    # Their teachers normalize by their own batches, or by the running statistics.
-    "synchronized batch norm, mean-teacher": lambda: of_method("mean-teacher", norm, sync_batchnorm=True),
-    "synchronized batch norm, freematch": lambda: of_method("freematch", norm, sync_batchnorm=True),
+    **{f"synchronized batch norm, {name}": lambda name=name: of_method(name, True) for name in OTHERS},
     "mean-teacher, several labels": lambda: of_method("mean-teacher", task="multi"),
     **{name: lambda name=name: of_method(name) for name in OTHERS},
 }

@@ -181,9 +181,10 @@ def test_what_is_measured_of_communication_stands_apart_from_what_is_computed(tm
     here |= {"seconds": 0.2, "waiting_seconds": 0.01, "exchange_seconds": 0.01, "share": 0.05}
     there = {"source": "computed from bench.csv: training, batch 512, NVIDIA H200, 1234567"}
     rows: list[dict[str, object]] = [
-        {"pool": "memory", "model": ""},
-        {**here, "share": 0.5},
+        {"pool": "memory", "model": "", "source": ""},
+        {**here, "share": 0.5, "commit": "older"},
         here,
+        {**here, "share": 0.07},
         {**there, "samples": 4096, "processes": 8, "seconds": 0.0063, "exchange_seconds": 0.0001, "share": 0.016},
         {**there, "samples": 32768, "processes": 64, "seconds": 0.0072, "exchange_seconds": 0.001, "share": 0.14},
     ]
@@ -191,9 +192,10 @@ def test_what_is_measured_of_communication_stands_apart_from_what_is_computed(tm
     lines = communication(tmp_path).splitlines()
     assert lines[0].startswith("| measured, 2 processes on a CPU |")
     assert lines[2:5] == [
-        "| cnn13 | 16 | 12.5 MB | 5 % | 5 % |",
+        "| cnn13 | 16 | 12.5 MB | 5 to 7 % | 5 to 5 % |",
         "",
-        "`results/scale.csv`, gloo, medians: EPYC, 2 cores, one for each process, commit abcdefg.",
+        "`results/scale.csv`, medians over the steps of each run, from the lowest to the highest of 2 runs; gloo, "
+        "commit abcdefg, EPYC, 2 cores, one for each process.",
     ]
     assert lines[6].count("(computed)") == 2
     assert lines[8] == "| cnn13, 512 | 6.20 ms | 12.5 MB | 0.10 ms | 98 % | 1.00 ms | 86 % |"
