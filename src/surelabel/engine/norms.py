@@ -1,8 +1,8 @@
-"""BatchNorm in training: y = (x - mean) / sqrt(var + eps) * weight + bias, over the rows of all processes if asked for.
+"""BatchNorm in training: y = (x - mean) / sqrt(var + eps) * weight + bias, with statistics over all processes.
 
-By itself, each of several processes normalizes by its own rows. torch's SyncBatchNorm takes those of all, but for GPUs
-alone, and by other modules in the network. Here the networks stay as they are: while a step runs, calls of torch's
-`batch_norm` are answered by one that sums over the processes.
+Without this, each of several processes normalizes by its own rows. torch's SyncBatchNorm is for GPUs alone, and
+replaces modules of the network. Here the network stays as it is: while a loss is computed, torch's `batch_norm` is
+replaced by a function that sums over the processes.
 """
 
 import warnings

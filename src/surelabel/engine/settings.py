@@ -53,8 +53,8 @@ class TrainingSettings(Settings):
         data_on_device: keep the samples in the device's memory; None: if they fit.
         workers: processes that load samples if these are not on the device; 0: none.
         deterministic: use only algorithms that give the same bits every time, even on a GPU.
-        sync_batchnorm: of several processes, let BatchNorm normalize by the rows of all instead of each by its own; the
-            step is not captured then. In one process it changes nothing.
+        sync_batchnorm: with several processes, BatchNorm normalizes by the rows of all, instead of each by its own; the
+            step is not captured then. With one process it changes nothing.
     """
 
     optimizer: Literal["sgd", "adamw"] = "sgd"

@@ -91,7 +91,7 @@ class Step:
         device = example.rows.device
         self.network, self.method, self.settings = network, method, settings
         self.store, self.sizes = store, sizes
-        self.synchronized = synchronizes(network, settings)
+        self._synchronized = synchronizes(network, settings)
         self.inputs = Inputs(*(None if part is None else part.clone() for part in example))  # type: ignore[arg-type]
         self.value = torch.zeros((), device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
@@ -126,7 +126,7 @@ class Step:
     def capture(self) -> None:
         """Compile and capture a step; trial steps change the weights, so set them afterwards."""
         device = self.seed.device
-        if device.type != "cuda" or self.settings.cuda_graph is False or self.synchronized:
+        if device.type != "cuda" or self.settings.cuda_graph is False or self._synchronized:
             return
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -185,7 +185,7 @@ class Step:
         tensors = {"samples": samples, "y": y, "g": g, "progress": progress, "rows": rows}
         parts = {**tensors, "sizes": self.sizes, "state": self.state}
         self.optimizer.zero_grad(set_to_none=True)
-        norms = SynchronizedBatchNorm() if self.synchronized else contextlib.nullcontext()
+        norms = SynchronizedBatchNorm() if self._synchronized else contextlib.nullcontext()
         with kind_named(samples, self.settings), norms:
             loss = self._loss(self.network, self.average, self.method, half, drawn, parts)
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
