@@ -50,8 +50,15 @@ COLUMNS = (
     "python",
     "numpy",
     "commit",
+    "model",
+    "processes",
+    "exchange_seconds",
+    "waiting_seconds",
+    "exchange_bytes",
+    "share",
+    "source",
 )
-"""The columns of `results/scale.csv`.
+"""The columns of `results/scale.csv`; those from `model` on are of `benchmarks.communication`.
 
 `kept_bytes` is what stays in memory of a sample after a step, on average, without the packed bits of its negatives:
 these are C / 8 bytes for each of `negatives_only`.

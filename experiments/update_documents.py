@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from communication_tables import communication
 from first_run import first_run
 from method_tables import FIGURE, figure, figure_link, methods, settings
 from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
@@ -375,7 +376,8 @@ def scale(results: Path) -> str:
     if not path.exists():
         return "Not run."
     with path.open(newline="") as file:
-        rows = {(row["samples"], row["pool"], row["what"]): row for row in csv.DictReader(file)}
+        steps_of_pools = [row for row in csv.DictReader(file) if row["pool"]]
+    rows = {(row["samples"], row["pool"], row["what"]): row for row in steps_of_pools}
     sizes = sorted({key[:2] for key in rows}, key=lambda size: (int(size[0]), size[1]))
     steps = list(dict.fromkeys(row["what"] for row in rows.values()))
     heads = [f"{int(samples):,}, in {'a file' if pool == 'file' else pool}" for samples, pool in sizes]
@@ -487,6 +489,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "beside-alone": beside_alone,
     "reliability": reliability,
     "scale": scale,
+    "communication": communication,
     "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

@@ -102,17 +102,32 @@ def learner(
     )
 
 
-def of_method(name: str, **rest: Any) -> Results:
+def norm() -> nn.Module:
+    return nn.BatchNorm1d(12)
+
+
+def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
+    """Return what a method finds; `synchronized`: by a network with BatchNorm over all processes."""
     training = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
+    training = training.replace(sync_batchnorm=synchronized)
     method = TorchLearnerSettings(method=name, training=training).make_method()
-    return rounds_of(learner(training, method=method, **rest), CONFIG.replace(max_rounds=1), rest.get("task", "single"))
+    one = learner(training, *([norm] if synchronized else []), method=method, **rest)
+    return rounds_of(one, CONFIG.replace(max_rounds=1), rest.get("task", "single"))
 
 
 def statistics() -> Results:
     """Return BatchNorm's mean after one step, to which all rows of a batch count alike, in whichever process."""
-    one = learner(TRAINING.replace(steps=1, ema_decay=0), lambda: nn.BatchNorm1d(12))
+    one = learner(TRAINING.replace(steps=1, ema_decay=0), norm)
     rounds_of(one, CONFIG.replace(max_rounds=0))
     return {"mean": one.network.layers[1].running_mean.numpy()}
+
+
+def compiled() -> Results:
+    """Compile what several processes do, and compare it with what one process does as it is written."""
+    several = parallel.processes().size > 1
+    augment = AugmentSettings(mean=(0.5,) * 3, std=(0.25,) * 3)
+    training = TRAINING.replace(sync_batchnorm=True, compile=several, augment=augment)
+    return rounds_of(learner(training, norm), CONFIG.replace(max_rounds=0))
 
 
 @contextlib.contextmanager
@@ -142,6 +157,9 @@ CASES: dict[str, Callable[[], Results]] = {
     ),
     "float32": lambda: rounds_of(learner(dtype=torch.float32)),
     "statistics": statistics,
+    "synchronized batch norm": lambda: rounds_of(learner(TRAINING.replace(sync_batchnorm=True), norm)),
+    "synchronized batch norm, compiled": compiled,
+    **{f"synchronized batch norm, {name}": lambda name=name: of_method(name, True) for name in OTHERS},
     "mean-teacher, several labels": lambda: of_method("mean-teacher", task="multi"),
     **{name: lambda name=name: of_method(name) for name in OTHERS},
 }
@@ -149,7 +167,7 @@ CASES: dict[str, Callable[[], Results]] = {
 
 RANDOM: dict[str, Callable[[], Results]] = {
     "dropout": lambda: rounds_of(learner(TRAINING, lambda: nn.Dropout(0.3), uncertainty=MCDropout(3))),
-    "batch norm": lambda: rounds_of(learner(TRAINING, lambda: nn.BatchNorm1d(12))),
+    "batch norm": lambda: rounds_of(learner(TRAINING, norm)),
     "mixmatch": lambda: of_method("mixmatch"),
     "ict": lambda: of_method("ict"),
 }
@@ -164,7 +182,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # batches that two processes cannot divide would give other results
+        warnings.simplefilter("error", UserWarning)  # batches that two processes cannot divide would give other results
         found = all_of(CASES)
     found |= all_of(RANDOM)
     np.savez(Path(sys.argv[1]) / f"{parallel.processes().rank}.npz", **found)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli_support import QUICK, Command
+from communication_tables import communication
 from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
@@ -171,6 +172,34 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         "`results/scale.csv`, commit abcdefg: 1000 classes, EPYC, 2 cores, one of them used, Python 3.11.7, "
         "numpy 2.4.6.",
     ]
+
+
+def test_what_is_measured_of_communication_stands_apart_from_what_is_computed(tmp_path: Path) -> None:
+    assert communication(tmp_path) == "Not run."
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"model": "cnn13", "exchange_bytes": 12_500_000}
+    here = {"samples": 16, "processes": 2, "source": "measured", "machine": "EPYC, 2 cores", "commit": "abcdefghij"}
+    here |= {"seconds": 0.2, "waiting_seconds": 0.01, "exchange_seconds": 0.01, "share": 0.05}
+    there = {"source": "computed from bench.csv: training, batch 512, NVIDIA H200, 1234567"}
+    rows: list[dict[str, object]] = [
+        {"pool": "memory", "model": "", "source": ""},
+        {**here, "share": 0.5, "commit": "older"},
+        here,
+        {**here, "share": 0.07},
+        {**there, "samples": 4096, "processes": 8, "seconds": 0.0063, "exchange_seconds": 0.0001, "share": 0.016},
+        {**there, "samples": 32768, "processes": 64, "seconds": 0.0072, "exchange_seconds": 0.001, "share": 0.14},
+    ]
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
+    lines = communication(tmp_path).splitlines()
+    assert lines[0].startswith("| measured, 2 processes on a CPU |")
+    assert lines[2:5] == [
+        "| cnn13 | 16 | 12.5 MB | 5 to 7 % | 5 to 5 % |",
+        "",
+        "`results/scale.csv`, medians over the steps of each run, from the lowest to the highest of 2 runs; gloo, "
+        "commit abcdefg, EPYC, 2 cores, one for each process.",
+    ]
+    assert lines[6].count("(computed)") == 2
+    assert lines[8] == "| cnn13, 512 | 6.20 ms | 12.5 MB | 0.10 ms | 98 % | 1.00 ms | 86 % |"
+    assert lines[10].endswith("in `results/bench.csv`, commits 1234567.")
 
 
 def test_the_last_soak_is_shown_with_its_machine(tmp_path: Path) -> None:

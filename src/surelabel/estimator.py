@@ -71,6 +71,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
         epochs: passes over a round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
+        sync_batchnorm: with several processes (docs/several-gpus.md), BatchNorm normalizes by the rows of all.
         device: where the network lives; None: the GPU if there is one.
         callbacks: called with each round's record; one that returns True ends the rounds.
         random_state: the seed; an integer gives identical results.

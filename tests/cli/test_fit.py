@@ -474,6 +474,7 @@ def test_a_folder_with_something_in_it_is_kept(command):
         (("--balance-rounds", "0"), "--balance-rounds has no effect without --balance equal or prior;"),
         (("--balance", "none", "--balance-rounds", "2"), "--balance-rounds has no effect without --balance"),
         ((*FOREST, "--epochs", "3"), "--epochs has no effect together with --estimator; leave one of them out."),
+        ((*FOREST, "--sync-batchnorm"), "--sync-batchnorm has no effect together with --estimator;"),
         (("--model", "net.py:make", "--dropout", "0.1"), "--dropout has no effect together with --model;"),
         (("--no-negatives", "--tau-n", "0.1"), "--tau-n has no effect together with --no-negatives;"),
     ],

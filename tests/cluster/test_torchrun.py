@@ -142,6 +142,14 @@ def test_a_batch_per_process_is_kept_in_the_runs_settings(command: Command, monk
     assert grown == (4 * size, pytest.approx(4 * rate))
 
 
+@pytest.mark.filterwarnings("default:Ignored")
+def test_synchronized_norms_are_kept_in_the_settings_and_a_network_without_norms_is_named(command: Command) -> None:
+    done = command(*FIT, "--out", "run", "--sync-batchnorm")
+    assert done.code == 0
+    assert RunFolder.open("run").settings.network.training.sync_batchnorm
+    assert done.err.count("warning: Ignored: sync_batchnorm, because the network has no BatchNorm.") == 1
+
+
 class Two(Alone):
     size = 2
 

@@ -44,11 +44,12 @@ def test_all_processes_end_with_the_same_weights_and_labels(of_two: list[several
 def test_two_processes_equal_one(case: str, of_two: list[several.Results]) -> None:
     expected, found = several.all_of({case: several.CASES[case]}), part(of_two[0], case)
     assert expected.keys() == found.keys()
-    # Losses are computed in single precision, and with several labels they are divided by other numbers.
-    tolerance = {"float32": 1e-6, "mean-teacher, several labels": 1e-8}.get(case, 1e-9)
+    # Losses and augmentations are computed in single precision. With several labels, losses are divided by other
+    # numbers; compiled code rounds in another order, in one process as in two.
+    tolerances = {"float32": 1e-6, "mean-teacher, several labels": 1e-8, "synchronized batch norm, compiled": 1e-7}
     for name, value in expected.items():
         if value.dtype.kind == "f":
-            np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerances.get(case, 1e-9), err_msg=name)
         else:
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     selected = [value for name, value in expected.items() if name.endswith(": selected")]

@@ -47,6 +47,7 @@ class FitDefaults:
     labeled_batch_size: int | None = None
     epochs: int = 20
     min_steps: int = 200
+    sync_batchnorm: bool = False
     device: str | None = None
 
 

@@ -49,7 +49,7 @@ _OF_NETWORKS = (
     "checkpoint_minutes"
 )
 _WITHOUT_EFFECT = {
-    "estimator": [*_OF_NETWORKS.split(), "batch_per_process"],
+    "estimator": [*_OF_NETWORKS.split(), "batch_per_process", "sync_batchnorm"],
     "model": ["hidden", "dropout", "noise"],
     "no_negatives": ["tau_n", "kappa_n", "temperature"],
     "no_compare": ["max_label_error"],
@@ -181,6 +181,11 @@ def command(
     batch_per_process: bool = _run(
         "Under torchrun: the batch sizes and the learning rate count for each process, and grow with their number.",
         "--batch-per-process",
+        value=False,
+    ),
+    sync_batchnorm: bool = _run(
+        "Under torchrun: BatchNorm normalizes by the rows of all processes, instead of each by its own.",
+        "--sync-batchnorm",
         value=False,
     ),
     out: Path = _run("The run's folder: a new or an empty one, or what a run left before its first round.", value=...),

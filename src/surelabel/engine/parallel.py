@@ -132,6 +132,29 @@ def over_all(mean: Tensor, count: Tensor) -> Tensor:
     return mean * mine * size / total.clamp(min=1)
 
 
+class _Total(torch.autograd.Function):
+    """A sum over the processes; the gradient of each one's part is the sum of all their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return _summed(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return _summed(gradient)
+
+
+def total(values: Tensor) -> Tensor:
+    """Return the sum over all processes, through which gradients flow to all of them."""
+    return _Total.apply(values) if connected() else values  # type: ignore[no-untyped-call]
+
+
+def _summed(values: Tensor) -> Tensor:
+    everywhere = values.contiguous().clone()
+    dist.all_reduce(everywhere)
+    return everywhere
+
+
 @torch.no_grad()
 def average(tensors: Iterable[Tensor]) -> None:
     """Replace tensors by their means over the processes, in place, by one all-reduce for each dtype."""

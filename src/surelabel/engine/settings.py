@@ -5,7 +5,11 @@ from typing import Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.defaults import FitDefaults
 from surelabel.base.settings import MOST_PROCESSES, MOST_SAMPLES, MOST_STEPS, Settings
+
+LATER: dict[str, Any] = {"ema_share": 1.0, "sync_batchnorm": False}
+"""Settings that came after the first version, with their defaults."""
 
 
 class TrainingSettings(Settings):
@@ -49,6 +53,8 @@ class TrainingSettings(Settings):
         data_on_device: keep the samples in the device's memory; None: if they fit.
         workers: processes that load samples if these are not on the device; 0: none.
         deterministic: use only algorithms that give the same bits every time, even on a GPU.
+        sync_batchnorm: with several processes, BatchNorm normalizes by the rows of all, instead of each by its own; the
+            step is not captured then. With one process it changes nothing.
     """
 
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -80,6 +86,7 @@ class TrainingSettings(Settings):
     data_on_device: bool | None = None
     workers: int = Field(0, ge=0, le=MOST_PROCESSES)
     deterministic: bool = False
+    sync_batchnorm: bool = FitDefaults.sync_batchnorm
 
     def times(self, processes: int) -> Self:
         """Return settings for several processes that each take batches of these sizes: the rate grows with them.
@@ -97,4 +104,4 @@ class TrainingSettings(Settings):
     def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what came after the first version where it is not used, so that old runs keep their hashes."""
         values: dict[str, Any] = write(self)
-        return {name: value for name, value in values.items() if name != "ema_share" or value != 1}
+        return {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from surelabel.augment.draws import Draws, signed
 from surelabel.engine.feed import kind_named
 from surelabel.engine.method import PARTS, Batch, Method, expect
+from surelabel.engine.norms import SynchronizedBatchNorm, norms_of, synchronizes
 from surelabel.engine.optimizer import make_optimizer
 from surelabel.engine.parallel import average
 from surelabel.engine.settings import TrainingSettings
@@ -90,6 +91,7 @@ class Step:
         device = example.rows.device
         self.network, self.method, self.settings = network, method, settings
         self.store, self.sizes = store, sizes
+        self._synchronized = synchronizes(network, settings)
         self.inputs = Inputs(*(None if part is None else part.clone() for part in example))  # type: ignore[arg-type]
         self.value = torch.zeros((), device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
@@ -124,7 +126,7 @@ class Step:
     def capture(self) -> None:
         """Compile and capture a step; trial steps change the weights, so set them afterwards."""
         device = self.seed.device
-        if device.type != "cuda" or self.settings.cuda_graph is False:
+        if device.type != "cuda" or self.settings.cuda_graph is False or self._synchronized:
             return
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -183,7 +185,8 @@ class Step:
         tensors = {"samples": samples, "y": y, "g": g, "progress": progress, "rows": rows}
         parts = {**tensors, "sizes": self.sizes, "state": self.state}
         self.optimizer.zero_grad(set_to_none=True)
-        with kind_named(samples, self.settings):
+        norms = SynchronizedBatchNorm() if self._synchronized else contextlib.nullcontext()
+        with kind_named(samples, self.settings), norms:
             loss = self._loss(self.network, self.average, self.method, half, drawn, parts)
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
         expect(right, "loss()", "return a scalar tensor that depends on the network's weights", loss)
@@ -326,11 +329,6 @@ def copy_state(source: nn.Module, target: nn.Module) -> None:
     """Copy every parameter and buffer in place."""
     for mine, new in zip(state_tensors(target), state_tensors(source), strict=True):
         mine.copy_(new)
-
-
-def norms_of(network: nn.Module) -> list[nn.Module]:
-    """Return the BatchNorm layers of a network."""
-    return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
 
 
 def state_tensors(network: nn.Module) -> list[Tensor]:
