@@ -1,6 +1,6 @@
 """What tests compare between one process and several: run by itself, or by torchrun.
 
-torchrun --nproc-per-node 2 tests/several_processes.py FOLDER    writes FOLDER/RANK.npz
+torchrun --nproc-per-node 2 tests/several_processes.py FOLDER [CASE …]    writes FOLDER/RANK.npz
 """
 
 import contextlib
@@ -158,12 +158,14 @@ CASES: dict[str, Callable[[], Results]] = {
     "float32": lambda: rounds_of(learner(dtype=torch.float32)),
     "statistics": statistics,
     "synchronized batch norm": lambda: rounds_of(learner(TRAINING.replace(sync_batchnorm=True), norm)),
-    "synchronized batch norm, compiled": compiled,
     **{f"synchronized batch norm, {name}": lambda name=name: of_method(name, True) for name in OTHERS},
     "mean-teacher, several labels": lambda: of_method("mean-teacher", task="multi"),
     **{name: lambda name=name: of_method(name) for name in OTHERS},
 }
 """Equal for any number of processes, but for rounding."""
+
+SLOW: dict[str, Callable[[], Results]] = {"synchronized batch norm, compiled": compiled}
+"""Equal too, and run where they are asked for."""
 
 RANDOM: dict[str, Callable[[], Results]] = {
     "dropout": lambda: rounds_of(learner(TRAINING, lambda: nn.Dropout(0.3), uncertainty=MCDropout(3))),
@@ -181,9 +183,11 @@ def all_of(cases: dict[str, Callable[[], Results]]) -> Results:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
+    folder, *asked = sys.argv[1:]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # batches that two processes cannot divide would give other results
-        found = all_of(CASES)
-    found |= all_of(RANDOM)
-    np.savez(Path(sys.argv[1]) / f"{parallel.processes().rank}.npz", **found)
+        found = all_of({name: SLOW[name] for name in asked} or CASES)
+    if not asked:
+        found |= all_of(RANDOM)
+    np.savez(Path(folder) / f"{parallel.processes().rank}.npz", **found)
     torch.distributed.destroy_process_group()
