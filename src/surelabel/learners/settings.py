@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from surelabel.base import settings as limits
 from surelabel.base import trust
 from surelabel.base.defaults import MAX_COPIES, PREDICT_BATCH_SIZE, FitDefaults
 from surelabel.base.references import call, changed_file, check_call, failing, file_hash, pin, resolve
-from surelabel.base.settings import Device, Settings
+from surelabel.base.settings import Device, JSONScalar, Settings
 from surelabel.base.system import Progress
 from surelabel.base.text import MAX_BYTES, SUFFIXES, most_bytes
 from surelabel.base.trust import Reference
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
 
-JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
 JSONValue: TypeAlias = JSONScalar | tuple[int, ...]
 Units = Annotated[int, Field(ge=1, le=limits.MOST_UNITS)]
 Passes = Annotated[int, Field(ge=2, le=limits.MOST_PASSES)]
