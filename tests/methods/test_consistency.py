@@ -58,14 +58,19 @@ def samples(pictures: bool) -> np.ndarray:
 
 
 def training_set(task: Task = "single", selected: bool = False, pictures: bool = False) -> TrainingSet:
-    """Four labels; if asked, a selected positive in row 5, a negative in row 6, and all as negatives in row 7."""
+    """Four labels; if asked, a selected positive in row 5, a negative in row 6, and all as negatives in row 7.
+
+    With several labels, rows 0, 2 and 3 are known in part; if asked, class 0 is selected as absent in row 3.
+    """
     x = samples(pictures)
     y = np.arange(LABELED) % CLASSES
-    several = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
-    positive, negative = np.zeros((2, POOL, CLASSES), dtype=bool)
+    several = np.array([[1, 0, -1], [0, 1, 0], [1, 1, -1], [-1, -1, 1]])
+    in_part = 0 if task == "single" else 3
+    positive, negative = np.zeros((2, in_part + POOL, CLASSES), dtype=bool)
     if selected:
-        positive[1, 2] = negative[2, 0] = True
-        negative[3] = True
+        positive[in_part + 1, 2] = negative[in_part + 2, 0] = True
+        negative[in_part + 3] = True
+        negative[:in_part, 0] = [False, False, True][:in_part]
     problem = make_problem((x[:LABELED], y if task == "single" else several), x[LABELED:], task, CLASSES)
     return problem.training_set(Selection(positive, negative) if selected else None)
 
@@ -108,10 +113,12 @@ class Reference:
         logits = by(x[None])[0]
         return torch.sigmoid(logits) if self.task == "multi" else torch.exp(logits) / torch.exp(logits).sum()
 
-    def entropy(self, wanted: Tensor, p: Tensor) -> Tensor:
-        if self.task == "multi":
-            return -(wanted * p.log() + (1 - wanted) * (1 - p).log()).mean()
-        return -(wanted * p.log()).sum()
+    def entropy(self, wanted: Tensor, p: Tensor, known: Tensor) -> list[Tensor]:
+        """One value; none where nothing is known of a row."""
+        if self.task == "single":
+            return [-(wanted * p.log()).sum()]
+        entries = [-(wanted[c] * p[c].log() + (1 - wanted[c]) * (1 - p[c]).log()) for c in range(CLASSES) if known[c]]
+        return [torch.stack(entries).mean()] if entries else []
 
     def replaced(self, row: int, q: Tensor) -> Tensor:
         """What was selected in place of an answer, one class after another."""
@@ -132,7 +139,9 @@ class Reference:
         return math.exp(-5 * (1 - PROGRESS / self.method.ramp) ** 2) if self.method.ramp else 1.0
 
     def labeled(self, view: Tensor) -> Tensor:
-        losses = [self.entropy(self.batch.y[row].float(), self.p(self.student, view[row])) for row in self.known]
+        losses: list[Tensor] = []
+        for row in self.known:
+            losses += self.entropy(self.batch.y[row].float(), self.p(self.student, view[row]), self.batch.g[row])
         return torch.stack(losses).mean()
 
     def agreement(self, first: Tensor, answers: Callable[[int], Tensor]) -> Tensor:
@@ -160,7 +169,7 @@ class Reference:
                 p = self.p(self.student, share * view[row] + (1 - share) * view[other])
                 if rows is self.known:
                     y = share * self.batch.y[row].float() + (1 - share) * self.batch.y[other].float()
-                    terms.append(self.entropy(y, p))
+                    terms += self.entropy(y, p, self.batch.g[row] & self.batch.g[other])
                 else:
                     mine, its = (self.replaced(one, self.p(self.teacher, view[one]).detach()) for one in (row, other))
                     terms.append(self.squares(p, share * mine + (1 - share) * its))
@@ -169,7 +178,8 @@ class Reference:
 
     def mixmatch(self) -> Tensor:
         views = [self.view(False, name) for name in ("first", "second")]
-        everything: list[tuple[Tensor, Tensor]] = [(views[0][row], self.batch.y[row].float()) for row in self.known]
+        everything = [(views[0][row], self.batch.y[row].float(), self.batch.g[row]) for row in self.known]
+        guessed = torch.ones(CLASSES, dtype=torch.bool)
         guesses = {}
         for row in self.pool:
             q = (self.p(self.student, views[0][row]) + self.p(self.student, views[1][row])).detach() / 2
@@ -177,22 +187,23 @@ class Reference:
                 q = q ** (1 / self.method.temperature)
                 q = q / q.sum()
             guesses[row] = self.replaced(row, q)
-        everything += [(view[row], guesses[row]) for view in views for row in self.pool]
+        everything += [(view[row], guesses[row], guessed) for view in views for row in self.pool]
         parts = [self.draws.rows(slice(0, LABELED))]
         parts += [self.draws.rows(slice(LABELED, None)).named(name) for name in ("first", "second")]
         bits = [bit for part in parts for bit in part.bits("partner").tolist()]
         shares = [share for part in parts for share in mixup_coefficients(part, self.method.alpha)]
         order = sorted(range(len(bits)), key=lambda place: bits[place])
-        labeled, unlabeled = [], []
-        for place, (x, y) in enumerate(everything):
-            other_x, other_y = everything[order[place]]
+        labeled: list[Tensor] = []
+        unlabeled: list[Tensor] = []
+        for place, (x, y, g) in enumerate(everything):
+            other_x, other_y, other_g = everything[order[place]]
             share = max(shares[place], 1 - shares[place])
             p = self.p(self.student, share * x + (1 - share) * other_x)
             wanted = share * y + (1 - share) * other_y
             if place < LABELED:
-                labeled.append(self.entropy(wanted, p))
+                labeled += self.entropy(wanted, p, g & other_g)
             else:
-                unlabeled.append(self.squares(p, wanted))
+                unlabeled += [(p[c] - wanted[c]) ** 2 for c in range(CLASSES) if g[c] and other_g[c]]
         weight = self.method._weight * min(PROGRESS / self.method.ramp, 1)
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
@@ -333,6 +344,24 @@ def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool
     assert unlabeled != 0
 
 
+@pytest.mark.parametrize("name", MATCHING)
+def test_a_selected_positive_counts_fully_however_its_answer_is_judged(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = training_set(selected=True)
+    parameters = {"ramp": 0.0, **({"fairness": 0.0} if name == "freematch" else {})}
+    method = make(name, parameters=parameters).for_round(rows, shared=False)
+    monkeypatch.setattr(type(method), "judge", lambda self, q, pool: torch.zeros(len(q)))
+    given, student = batch(method, rows), network(False, 0)
+    given.state.get("classes", torch.zeros(CLASSES)).fill_(1 / CLASSES)
+    method.loss(student, given, network(False, 1))
+    _, unlabeled, used = given.state["parts"]
+    row, its_class = LABELED + 1, 2
+    expected = -student(given.samples[row : row + 1]).log_softmax(dim=1)[0, its_class] / POOL
+    assert used == pytest.approx(1 / POOL)
+    torch.testing.assert_close(unlabeled, expected.detach())
+
+
 def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
     """Where these differ: all labels are class 0, and the strong views are taken for classes 1 and 2."""
     method, rows = make("freematch", parameters={"fairness": 1.0}), training_set()
@@ -344,6 +373,37 @@ def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
     cross = -(4 * math.log(0.1) + 2 * math.log(0.2)) / 6
     expected = cross + (a / a.sum() * (b / b.sum() + 1e-12).log()).sum()
     torch.testing.assert_close(method.unlabeled(strong, label, share, given), expected)
+    assert method.unlabeled(strong, label, torch.zeros(POOL), given) == 0  # no view counts, and neither do classes
+
+
+def test_flexmatch_judges_by_the_answers_before_the_step_and_then_takes_in_its_own() -> None:
+    """Two samples were last sure of class 0, one each of the others, and two never; so b = 1, 1/2, 1/2."""
+    method = make("flexmatch", parameters={"threshold": 0.9}).for_round(training_set(), shared=False)
+    given = batch(method, training_set()).stream(1)
+    before = torch.tensor([*[CLASSES] * LABELED, 0, 0, 1, -1, -1, 2])
+    rows, answers, used = zip(
+        (4, [0.30, 0.40, 0.30], 1),  # at least 0.9 (1/2) / (2 - 1/2) = 0.3, and not sure
+        (5, [0.85, 0.10, 0.05], 0),  # less than 0.9
+        (6, [0.02, 0.95, 0.03], 1),
+        (7, [0.02, 0.95, 0.03], 1),
+        (7, [0.02, 0.03, 0.95], 1),  # twice in the batch: the larger class is kept
+        (8, [0.02, 0.95, 0.03], 1),
+        (8, [0.31, 0.31, 0.38], 1),  # not sure: it stays with the other answer
+        (9, [0.92, 0.04, 0.04], 1),  # another class than before, and a smaller one
+        strict=True,
+    )
+    for order in (slice(None), torch.arange(len(rows)).flip(0)):
+        given.state["last"].copy_(before)
+        judged = method.judge(torch.tensor(answers)[order], given._replace(rows=torch.tensor(rows)[order]))
+        assert judged.tolist() == torch.tensor(used)[order].tolist()
+        assert given.state["last"].tolist() == [*[CLASSES] * LABELED, 0, 0, 1, 2, 1, 0]
+
+
+def test_flexmatch_counts_all_samples_where_there_is_no_pool() -> None:
+    x = samples(False)
+    rows = make_problem((x, np.arange(len(x)) % CLASSES), None, "single").training_set(None)
+    method = make("flexmatch", parameters={"threshold": 0.7}).for_round(rows, shared=False)
+    assert method.tensors(len(x), CLASSES)["last"].tolist() == [-1] * len(x)
 
 
 def test_flexmatch_remembers_the_last_sure_answer_of_each_sample() -> None:
@@ -399,7 +459,9 @@ def test_the_engine_trains_as_the_plain_loop_does_and_to_the_same_bits_again(nam
 @pytest.mark.parametrize("name", ["mean-teacher", "ict", "teacher-match"])
 def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name: str) -> None:
     method, rows, students = make(name, augment=AUGMENT, batch_size=4), training_set(pictures=True), []
-    for plainly in (False, True):
+    for plainly in (False, True, False):
+        if len(students) == 2:  # once more, with the network's: another lesson
+            object.__setattr__(method, "own_statistics", False)
         torch.manual_seed(0)
         student = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, CLASSES))
         if plainly:
@@ -409,6 +471,7 @@ def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name:
         students.append(student.state_dict())
     for key, weights in students[0].items():
         torch.testing.assert_close(weights, students[1][key])
+    assert not torch.allclose(students[0]["3.weight"], students[2]["3.weight"], rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -419,7 +482,9 @@ def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> Non
     given, same = batch(method, rows), batch(method, rows)
     drawn = torch.tensor(5), torch.arange(len(rows.y)) * 7919, torch.zeros(len(rows.y), dtype=torch.int64)
     parts = {field: getattr(same, field) for field in Batch._fields if field != "draws"}
-    compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend="aot_eager")
+    # Only what changes a method's own tensors in place needs to be traced through autograd too, which takes long.
+    backend = "aot_eager" if method.tensors(*rows.y.shape) else "eager"
+    compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend=backend)
     student = network(True, 0)
     value = compiled(student, teacher, method, False, drawn, parts)
     torch.testing.assert_close(value, method.loss(student, given, teacher))
@@ -468,7 +533,12 @@ def test_a_classifier_hands_parameters_to_its_method() -> None:
         for threshold in (1.0, 0.0)
     )
     assert not np.array_equal(never.predict_proba(x), always.predict_proba(x))
-    for parameters, message in (({"threshold": 2.0}, "threshold"), ({"sharpness": 2.0}, "sharpness")):
+    not_a_number = "^Invalid value for 'method_parameters.threshold': it must be a finite number, [^;]* Got nan.$"
+    for parameters, message in (
+        ({"threshold": 2.0}, "threshold"),
+        ({"sharpness": 2.0}, "sharpness"),
+        ({"threshold": math.nan}, not_a_number),
+    ):
         with pytest.raises(ValueError, match=message):
             sl.UPSClassifier(method="fixmatch", method_parameters=parameters).fit(x, labels)
 
@@ -501,6 +571,9 @@ def test_the_others_say_that_they_do_not(name: str) -> None:
         ("freematch", {"parameters": {"momentum": 1}}, "momentum"),
         ("ict", {"parameters": {"sharpness": 1}}, "sharpness"),
         ("mean-teacher", {"parameters": {"ratio": 0}}, "ratio"),
+        ("mean-teacher", {"parameters": {"weight": -1}}, r"'weight' .* a number in \[0, 1e\+06\]. Got -1"),
+        ("teacher-match", {"parameters": {"views": 0}}, "views"),
+        ("flexmatch", {"parameters": {"num_labeled": 3}}, "It takes weight, ratio, ramp, threshold"),
     ],
 )
 def test_what_makes_no_sense_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
