@@ -206,6 +206,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
         require_count("passes", self.passes, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
         if self.estimator is not None:
+            if self.method != FitDefaults.method or self.method_parameters:
+                warnings.warn("Ignored: method, because a scikit-learn classifier has its own.", stacklevel=3)
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
         settings = self.settings().network(encoded.task)
         return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))

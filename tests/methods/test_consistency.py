@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from engine.plain import train_plainly
+from sklearn.linear_model import LogisticRegression
 from small_runs import LEARNER, difference, small_settings
 from torch import Tensor, nn
 
@@ -38,6 +39,8 @@ AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, m
 FEW = AUGMENT.replace(operations=0, jitter=0.0)
 """Quickly compiled; that all of an augmentation can be is tested where it is defined."""
 PROGRESS = 0.1
+WEIGHTS = {"pi-model": (10, 10), "mean-teacher": (50, 5), "ict": (100, 10), "mixmatch": (75, 7.5)}
+"""Of the part without labels, where none is given: for pictures and for tables; 1 for the others."""
 
 
 def make(name: str, task: Task = "single", augment: AugmentSettings | None = None, **changes: Any) -> Any:
@@ -97,10 +100,12 @@ def network(pictures: bool, seed: int) -> nn.Module:
 class Reference:
     """One row after another, from the equations."""
 
-    def __init__(self, method: Any, given: Batch, student: nn.Module, teacher: nn.Module, task: Task) -> None:
+    def __init__(
+        self, method: Any, given: Batch, student: nn.Module, teacher: nn.Module, task: Task, weight: float
+    ) -> None:
         self.method, self.batch, self.student, self.teacher, self.task = method, given, student, teacher, task
         self.known, self.pool = range(LABELED), range(LABELED, LABELED + POOL)
-        self.draws = given.draws
+        self.draws, self.weight = given.draws, weight
 
     def view(self, strong: bool, name: str) -> Tensor:
         augment = self.method.settings.augment
@@ -150,7 +155,7 @@ class Reference:
             q = answers(row)
             wanted = self.replaced(row, q) if row in self.pool else q
             terms.append(self.squares(self.p(self.student, first[row]), wanted))
-        return self.labeled(first) + self.method._weight * self.sigmoid_ramp() * torch.stack(terms).mean()
+        return self.labeled(first) + self.weight * self.sigmoid_ramp() * torch.stack(terms).mean()
 
     def pi_model(self) -> Tensor:
         second = self.view(False, "second")
@@ -173,7 +178,7 @@ class Reference:
                 else:
                     mine, its = (self.replaced(one, self.p(self.teacher, view[one]).detach()) for one in (row, other))
                     terms.append(self.squares(p, share * mine + (1 - share) * its))
-        weight = self.method._weight * self.sigmoid_ramp()
+        weight = self.weight * self.sigmoid_ramp()
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
     def mixmatch(self) -> Tensor:
@@ -204,7 +209,7 @@ class Reference:
                 labeled += self.entropy(wanted, p, g & other_g)
             else:
                 unlabeled += [(p[c] - wanted[c]) ** 2 for c in range(CLASSES) if g[c] and other_g[c]]
-        weight = self.method._weight * min(PROGRESS / self.method.ramp, 1)
+        weight = self.weight * min(PROGRESS / self.method.ramp, 1)
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
     def matching(self, judged: Callable[[list[Tensor]], list[float]]) -> Tensor:
@@ -224,7 +229,7 @@ class Reference:
             p = self.p(self.student, strong[row])
             terms.append(-share * p[label].log())
             self.taken.append((label, share, p))
-        weight = self.method._weight * self.sigmoid_ramp()
+        weight = self.weight * self.sigmoid_ramp()
         return self.labeled(weak) + weight * (torch.stack(terms).mean() + self.fairness())
 
     def fairness(self) -> Tensor:
@@ -291,7 +296,7 @@ class Reference:
                 label = positive.index(True) if any(positive) else int(q.argmax())
                 share = 1.0 if any(positive) else math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
                 terms.append(-share * self.p(self.student, strong[row])[label].log())
-        return self.labeled(self.view(False, "weak")) + self.method._weight * torch.stack(terms).mean()
+        return self.labeled(self.view(False, "weak")) + self.weight * torch.stack(terms).mean()
 
 
 STATES: dict[str, dict[str, Tensor]] = {
@@ -320,6 +325,8 @@ STATES["teacher-match"] = STATES["softmatch"]
 def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool, selected: bool) -> None:
     loose = {"threshold": 0.7} if name in ("fixmatch", "flexmatch") else {}
     loose |= {"fairness": 0.5} if name == "freematch" else {}
+    loose |= {"weight": 3.0} if selected else {}
+    weight = 3.0 if selected else WEIGHTS.get(name, (1, 1))[not pictures]
     rows = training_set(task, selected, pictures)
     method = make(name, task, AUGMENT if pictures else None, parameters=loose).for_round(rows, shared=False)
     given, values, gradients = batch(method, rows), [], []
@@ -331,7 +338,7 @@ def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool
         if by == "method":
             value = method.loss(student, given, teacher if method.teacher else None)
         else:
-            value = getattr(Reference(method, given, student, teacher, task), name.replace("-", "_"))()
+            value = getattr(Reference(method, given, student, teacher, task, weight), name.replace("-", "_"))()
         value.backward()
         values.append(value.detach())
         gradients.append([weights.grad for weights in student.parameters()])
@@ -360,6 +367,32 @@ def test_a_selected_positive_counts_fully_however_its_answer_is_judged(
     expected = -student(given.samples[row : row + 1]).log_softmax(dim=1)[0, its_class] / POOL
     assert used == pytest.approx(1 / POOL)
     torch.testing.assert_close(unlabeled, expected.detach())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_are_smoothed_and_pictures_laid_out_as_the_settings_say(name: str) -> None:
+    method, rows = make(name, augment=FEW, label_smoothing=0.3, channels_last=True), training_set(pictures=True)
+    logits, y = torch.randn(LABELED, CLASSES, generator=torch.Generator().manual_seed(0)), torch.arange(LABELED) % 3
+    wanted = 0.7 * torch.eye(CLASSES)[y] + 0.1
+    expected = -(wanted * logits.log_softmax(dim=1)).sum(dim=1).mean()
+    torch.testing.assert_close(method.supervised(logits, torch.eye(CLASSES)[y], torch.ones(4, 3)), expected)
+    formats = []
+
+    def network_of(module: nn.Module, x: tuple[Tensor]) -> None:
+        formats.append(x[0].is_contiguous(memory_format=torch.channels_last))
+
+    student, teacher = network(True, 0), network(True, 1)
+    for one in (student, teacher):
+        one.register_forward_pre_hook(network_of)
+    method.loss(student, batch(method, rows), teacher if method.teacher else None)
+    assert formats
+    assert all(formats)
+
+
+def test_fixmatch_takes_a_label_that_is_as_sure_as_the_threshold() -> None:
+    method, given = make("fixmatch", parameters={"threshold": 0.75}), batch(make("fixmatch"), training_set())
+    answers = torch.tensor([[0.25, 0.75], [0.7499, 0.2501], [0.75, 0.25]])
+    assert method.judge(answers, given).tolist() == [1, 0, 1]
 
 
 def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
@@ -454,6 +487,23 @@ def test_the_engine_trains_as_the_plain_loop_does_and_to_the_same_bits_again(nam
         assert torch.equal(weights, again[key])
         torch.testing.assert_close(weights, plain[key])
     assert not torch.equal(first["1.weight"], network(pictures, 0).state_dict()["1.weight"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_that_takes_the_last_ones_step_begins_anew(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: with a fresh teacher, and the method's own tensors as they were at first."""
+    monkeypatch.setattr(Trainer, "shares", True)
+    rows = training_set(selected=True)
+    method = make(name, batch_size=4).for_round(rows, shared=True)
+    weights = []
+    for seeds in ((3,), (2, 3)):
+        trainer = Trainer(method.settings, CPU)
+        for seed in seeds:
+            trainer.train(network(False, seed), rows, method, seed=seed)
+        assert trainer._step is not None
+        weights.append([value.clone() for value in (*trainer._step.tensors().values(),)])
+    for first, later in zip(*weights, strict=True):
+        assert torch.equal(first, later)
 
 
 @pytest.mark.parametrize("name", ["mean-teacher", "ict", "teacher-match"])
@@ -579,6 +629,24 @@ def test_the_others_say_that_they_do_not(name: str) -> None:
 def test_what_makes_no_sense_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(name, **changes)
+
+
+@pytest.mark.parametrize("name", ["ict", "teacher-match"])
+def test_a_teacher_that_would_normalize_one_row_says_so(name: str) -> None:
+    method = make(name, batch_size=1)
+    student = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES))
+    with pytest.raises(ValueError, match="BatchNorm cannot normalize a mini-batch of one row, .* batch_size above 1"):
+        Trainer(method.settings, CPU).train(student, training_set(), method, seed=0)
+
+
+def test_settings_that_a_method_does_not_use_are_told_of() -> None:
+    training = TrainingSettings(negative_batch_size=8, ema_decay=0.9)
+    with pytest.warns(UserWarning, match="Ignored: negative_batch_size, because method='fixmatch' is not UPS's"):
+        TorchLearnerSettings(method="fixmatch", training=training).build("single")
+    x, y = np.random.default_rng(0).normal(size=(30, 2)), np.where(np.arange(30) < 20, np.arange(30) % 2, -1)
+    with pytest.warns(UserWarning, match="Ignored: method, because a scikit-learn classifier") as told:
+        sl.UPSClassifier(LogisticRegression(), method="fixmatch", max_rounds=0).fit(x, y)
+    assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize("name", NAMES)

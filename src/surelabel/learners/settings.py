@@ -334,7 +334,10 @@ class TorchLearnerSettings(CodeSettings):
         if self.model is not None:
             warn_of_changed(self, OF_TABLES, f"model={self.model!r} is a network of your own")
         if self.method != "ups":
-            warn_of_changed(self, ["negative_weight"], f"method={self.method!r} is not UPS's learning rule")
+            why = f"method={self.method!r} is not UPS's learning rule"
+            warn_of_changed(self, ["negative_weight"], why)
+            if self.method in METHODS:
+                warn_of_changed(self.training, ["negative_batch_size"], why)
         takes = inspect.signature(estimator).parameters
         ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")
