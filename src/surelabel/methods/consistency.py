@@ -135,9 +135,8 @@ class ConsistencyMethod(Method):
     def check_mixable(self, x: Tensor) -> None:
         """Refuse samples that cannot be mixed: a mean of two codes of words stands for nothing."""
         if not x.is_floating_point():
-            remedy = (
-                "give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
-            )
+            pictures = "set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
+            remedy = f'give float32, such as x / 255, or {pictures}; for codes of words choose "mean-teacher"'
             raise InvalidInputError(f"{type(self).__name__} mixes samples of floats; got {x.dtype}: {remedy}.")
 
     def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
