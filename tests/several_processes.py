@@ -102,8 +102,11 @@ def learner(
     )
 
 
+OF_METHODS = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
+
+
 def of_method(name: str, **rest: Any) -> Results:
-    training = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
+    training = OF_METHODS
     method = TorchLearnerSettings(method=name, training=training).make_method()
     return rounds_of(learner(training, method=method, **rest), CONFIG.replace(max_rounds=1), rest.get("task", "single"))
 
@@ -111,6 +114,15 @@ def of_method(name: str, **rest: Any) -> Results:
 def statistics() -> Results:
     """Return BatchNorm's mean after one step, to which all rows of a batch count alike, in whichever process."""
     one = learner(TRAINING.replace(steps=1, ema_decay=0), lambda: nn.BatchNorm1d(12))
+    rounds_of(one, CONFIG.replace(max_rounds=0))
+    return {"mean": one.network.layers[1].running_mean.numpy()}
+
+
+def statistics_of_a_teacher() -> Results:
+    """The same of a teacher that normalizes by its own batches."""
+    training = OF_METHODS.replace(steps=1)
+    method = TorchLearnerSettings(method="mean-teacher", training=training).make_method()
+    one = learner(training, lambda: nn.BatchNorm1d(12), method=method)
     rounds_of(one, CONFIG.replace(max_rounds=0))
     return {"mean": one.network.layers[1].running_mean.numpy()}
 
@@ -142,6 +154,7 @@ CASES: dict[str, Callable[[], Results]] = {
     ),
     "float32": lambda: rounds_of(learner(dtype=torch.float32)),
     "statistics": statistics,
+    "statistics of a teacher": statistics_of_a_teacher,
     "mean-teacher, several labels": lambda: of_method("mean-teacher", task="multi"),
     **{name: lambda name=name: of_method(name) for name in OTHERS},
 }

@@ -263,6 +263,22 @@ def test_pictures_as_stored_need_an_augmentation_that_normalizes_them(name: str)
         Trainer(method.settings, CPU).train(network(True, 0), rows, method, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("ict", {"alpha": 1.0}),
+        ("mixmatch", {"alpha": 0.75, "temperature": 0.5}),
+        ("fixmatch", {"threshold": 0.95, "ramp": 0.0, "usual_ratio": 7}),
+        ("flexmatch", {"threshold": 0.95, "usual_ratio": 7}),
+        ("freematch", {"momentum": 0.999, "fairness": 0.001, "usual_ratio": 7}),
+        ("softmatch", {"momentum": 0.999, "sharpness": 2.0, "usual_ratio": 7}),
+    ],
+)
+def test_what_is_not_given_is_as_published(name: str, published: dict[str, float]) -> None:
+    method = make(name)
+    assert {key: getattr(method, key) for key in published} == published
+
+
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])
 def test_a_round_is_as_long_as_it_says(labeled_batch_size: int) -> None:
     method = make("fixmatch", steps=None, epochs=4, batch_size=3, labeled_batch_size=labeled_batch_size)
