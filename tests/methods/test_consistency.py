@@ -214,6 +214,8 @@ def test_the_others_say_that_they_do_not(name: str) -> None:
         ("mean-teacher", {"parameters": {"ratio": 0}}, "ratio"),
         ("mean-teacher", {"parameters": {"weight": -1}}, r"'weight' .* a number in \[0, 1e\+06\]. Got -1"),
         ("teacher-match", {"parameters": {"views": 0}}, "views"),
+        ("fixmatch", {"parameters": {"threshold": True}}, "must be a number in .* Got True"),
+        ("fixmatch", {"parameters": {"ratio": True}}, "must be a whole number of at least 1. Got True"),
         ("flexmatch", {"parameters": {"num_labeled": 3}}, "It takes weight, ratio, ramp, threshold"),
     ],
 )
