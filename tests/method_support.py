@@ -22,7 +22,7 @@ SEVERAL_LABELS = [name for name in NAMES if name not in MATCHING]
 LABELED, POOL, CLASSES = 4, 6, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3)
 FEW = AUGMENT.replace(operations=0, jitter=0.0)
-"""Quickly compiled; that all of an augmentation can be is tested where it is defined."""
+"""Without RandAugment and jitter."""
 PROGRESS = 0.1
 
 

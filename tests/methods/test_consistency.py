@@ -27,6 +27,7 @@ from method_support import (
 from sklearn.linear_model import LogisticRegression
 from small_runs import LEARNER, difference, small_settings
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
@@ -40,6 +41,9 @@ from surelabel.engine.train import Trainer
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.session import resume, start
 from surelabel.uncertainty.compiled import with_code_of_its_own
+
+KEEPING = ["flexmatch", "freematch", "softmatch", "teacher-match"]
+"""Those with tensors of their own."""
 
 
 @pytest.mark.gpu
@@ -115,22 +119,41 @@ def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name:
     assert not torch.allclose(students[0]["3.weight"], students[2]["3.weight"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> None:
-    rows = training_set(selected=True, pictures=True)
-    method = make(name, augment=FEW).for_round(rows, shared=True)
-    teacher = network(True, 1) if method.teacher else None
+@pytest.mark.parametrize(
+    ("name", "pictures"), [*((name, True) for name in NAMES), *((name, False) for name in KEEPING)]
+)
+def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str, pictures: bool) -> None:
+    rows = training_set(selected=True, pictures=pictures)
+    # That all of an augmentation can be compiled, which takes long, is tested where it is defined.
+    flipped = AugmentSettings(flip=True, mean=AUGMENT.mean, std=AUGMENT.std)
+    method = make(name, augment=flipped if pictures else None).for_round(rows, shared=True)
+    teacher = network(pictures, 1) if method.teacher else None
     given, same = batch(method, rows), batch(method, rows)
     drawn = torch.tensor(5), torch.arange(len(rows.y)) * 7919, torch.zeros(len(rows.y), dtype=torch.int64)
     parts = {field: getattr(same, field) for field in Batch._fields if field != "draws"}
-    # Only what changes a method's own tensors in place needs to be traced through autograd too, which takes long.
-    backend = "aot_eager" if method.tensors(*rows.y.shape) else "eager"
+    # Nor do methods that change tensors of their own need pictures, to be traced with their gradients.
+    backend = "eager" if pictures else "aot_eager"
     compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend=backend)
-    student = network(True, 0)
-    value = compiled(student, teacher, method, False, drawn, parts)
-    torch.testing.assert_close(value, method.loss(student, given, teacher))
-    for key, expected in given.state.items():
-        torch.testing.assert_close(same.state[key], expected)
+    student = network(pictures, 0)
+    value, expected = compiled(student, teacher, method, False, drawn, parts), method.loss(student, given, teacher)
+    torch.testing.assert_close(value, expected)
+    weights = list(student.parameters())
+    gradients = [torch.autograd.grad(one, weights) for one in (value, expected)]
+    for mine, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, plain)
+    for key, kept in given.state.items():
+        torch.testing.assert_close(same.state[key], kept)
+
+
+@pytest.mark.parametrize("pictures", [False, True], ids=["tables", "pictures"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_never_looks_at_values_so_that_its_step_can_be_captured(name: str, pictures: bool) -> None:
+    """The compiler takes `.item()` and boolean indexing; a CUDA graph and tensors without values do not."""
+    rows = training_set(selected=True, pictures=pictures)
+    method = make(name, augment=AUGMENT if pictures else None).for_round(rows, shared=True)
+    given, student, teacher = batch(method, rows), network(pictures, 0), network(pictures, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert method.loss(student, given, teacher if method.teacher else None).shape == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
