@@ -35,9 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         alone, member = (Bench(device, options.steps, options.batch, 1.0, Path(folder)) for _ in range(2))
         taken = [alone.without() for _ in range(1 + half)][1:]  # the first one compiles
-        dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1
-        )
+        backend, store = "nccl" if device.type == "cuda" else "gloo", dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
         try:
             in_group = statistics.median([member.without() for _ in range(1 + options.repeats)][1:])
         finally:

@@ -106,10 +106,12 @@ def norm() -> nn.Module:
     return nn.BatchNorm1d(12)
 
 
+OF_METHODS = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
+
+
 def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
     """Return what a method finds; `synchronized`: by a network with BatchNorm over all processes."""
-    training = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
-    training = training.replace(sync_batchnorm=synchronized)
+    training = OF_METHODS.replace(sync_batchnorm=synchronized)
     method = TorchLearnerSettings(method=name, training=training).make_method()
     one = learner(training, *([norm] if synchronized else []), method=method, **rest)
     return rounds_of(one, CONFIG.replace(max_rounds=1), rest.get("task", "single"))
@@ -118,6 +120,15 @@ def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
 def statistics() -> Results:
     """Return BatchNorm's mean after one step, to which all rows of a batch count alike, in whichever process."""
     one = learner(TRAINING.replace(steps=1, ema_decay=0), norm)
+    rounds_of(one, CONFIG.replace(max_rounds=0))
+    return {"mean": one.network.layers[1].running_mean.numpy()}
+
+
+def statistics_of_a_teacher() -> Results:
+    """The same of a teacher that normalizes by its own batches."""
+    training = OF_METHODS.replace(steps=1)
+    method = TorchLearnerSettings(method="mean-teacher", training=training).make_method()
+    one = learner(training, norm, method=method)
     rounds_of(one, CONFIG.replace(max_rounds=0))
     return {"mean": one.network.layers[1].running_mean.numpy()}
 
@@ -159,6 +170,7 @@ CASES: dict[str, Callable[[], Results]] = {
     "statistics": statistics,
     "synchronized batch norm": lambda: rounds_of(learner(TRAINING.replace(sync_batchnorm=True), norm)),
     **{f"synchronized batch norm, {name}": lambda name=name: of_method(name, True) for name in OTHERS},
+    "statistics of a teacher": statistics_of_a_teacher,
     "mean-teacher, several labels": lambda: of_method("mean-teacher", task="multi"),
     **{name: lambda name=name: of_method(name) for name in OTHERS},
 }

@@ -59,7 +59,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
         method: how a network learns within a round: "ups", "pi-model", "mean-teacher", "ict", "mixmatch", "fixmatch",
-            "flexmatch", "freematch", "softmatch" (docs/methods.md), or "file.py:Class", a
+            "flexmatch", "freematch", "softmatch", "teacher-match" (docs/methods.md), or "file.py:Class", a
             `surelabel.engine.method.Method`. All but "ups" average the weights, with an `ema_decay` of 0.99.
         method_parameters: what the method alone is made with, such as {"threshold": 0.9} for "fixmatch".
         negative_weight: the weight of the negative learning term, of UPS's learning rule.
@@ -207,6 +207,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             raise InvalidInputError("Give either 'estimator' or 'model', not both.")
         require_count("passes", self.passes, 2, MOST_PASSES, remedy="a single one has no spread, 10 is the default")
         if self.estimator is not None:
+            if self.method != FitDefaults.method or self.method_parameters:
+                warnings.warn("Ignored: method, because a scikit-learn classifier has its own.", stacklevel=3)
             return SklearnLearner(self.estimator, members=self.passes, temperature=self.temperature, task=encoded.task)
         settings = self.settings().network(encoded.task)
         return settings.build(encoded.task, make=self.model, layers=tuple(self.stochastic_layers))

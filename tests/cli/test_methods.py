@@ -1,5 +1,6 @@
 """`surelabel fit --method`: each method on tables, pictures and sounds, in rounds and without, and what is refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -93,11 +94,24 @@ def test_a_method_has_parameters(command):
         ("threshold", "must be NAME=VALUE"),
         ("thresold=0.9", "thresold"),
         ("threshold=x", "thresh"),
+        ("threshold=NaN", "The 'threshold' argument must be a number in [0, 1]. Got 'NaN'"),
+        ("threshold=[1]", "The 'threshold' argument must be a number in [0, 1]. Got '[1]'"),
+        ("threshold=1e999", "it must be a finite number, true, false, a text or nothing. Got inf."),
     ):
         result = command(*options[:7], "other", *options[8:], "--method-parameter", given)
         assert result.code != 0
         assert message in result.err
+        assert result.err.count("\n") == 1
         assert not Path("other").exists()
+    two = ("--method-parameter", "threshold=0.9", "--method-parameter", "threshold=0.8")
+    twice = command(*options[:7], "other", *options[8:], *two)
+    assert "--method-parameter sets 'threshold' twice; leave one of them out." in twice.err
+
+
+def test_the_help_names_every_method(command):
+    words = " ".join(command("fit", "--help").out.replace("│", " ").split())
+    asked = words.split("How a network learns within a round:")[1].split("FILE.py:CLASS")[0]
+    assert set(re.findall("[a-z-]+", asked)) - {"or"} == set(METHODS)
 
 
 def test_a_method_that_takes_one_label_refuses_several_before_it_begins(command):

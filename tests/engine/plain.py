@@ -18,8 +18,7 @@ from surelabel.engine.method import PARTS, Batch, Method, Stream, counted, sizes
 from surelabel.engine.optimizer import learning_rate, parameter_groups
 from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
-from surelabel.engine.step import copied, update_average
-from surelabel.engine.train import averaging_weight
+from surelabel.engine.step import copied
 
 
 def train_plainly(
@@ -77,7 +76,19 @@ def train_plainly(
         if settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(network.parameters(), settings.gradient_clip)
         optimizer.step()
-        update_average(teacher, network, torch.tensor(averaging_weight(settings, step), device=device))
+        _average(teacher, network, settings, step)
+
+
+@torch.no_grad()
+def _average(teacher: nn.Module, network: nn.Module, settings: TrainingSettings, step: int) -> None:
+    """Take the mean of the weights of all steps so far, or of the last ones; integers are copied."""
+    share = max(1 - settings.ema_decay, 1 / (settings.ema_share * step + 1))
+    pairs = list(zip(teacher.parameters(), network.parameters(), strict=True))
+    for mine, new in zip(teacher.modules(), network.modules(), strict=True):
+        if not (isinstance(mine, nn.modules.batchnorm._BatchNorm) and mine.training):  # which keeps its own
+            pairs += zip(mine.buffers(recurse=False), new.buffers(recurse=False), strict=True)
+    for mine, new in pairs:
+        mine.copy_((1 - share) * mine + share * new if new.is_floating_point() else new)
 
 
 def _rows(stream: Stream, keys: np.ndarray, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:

@@ -195,6 +195,7 @@ class Watcher(OwnMethod):
         self.sizes: set[tuple[int, ...]] = set()
         self.progress: list[float] = []
         self.modes: set[bool] = set()
+        self.learning: set[bool] = set()
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
         return self._streams
@@ -204,6 +205,7 @@ class Watcher(OwnMethod):
         self.sizes.add(batch.sizes)
         self.progress.append(batch.progress.item())
         self.modes.add(teacher.training)
+        self.learning.update(weights.requires_grad for weights in teacher.parameters())
         if self._asks:
             teacher(batch.samples + 100)
         first = batch.sizes[0]
@@ -233,6 +235,7 @@ def test_asking_the_teacher_changes_nothing() -> None:
     watchers = [Watcher(LABELED, OTHERS, asks=asks) for asks in (False, True)]
     states = [[module.state_dict() for module in train_watched(watcher)] for watcher in watchers]
     assert watchers[1].modes == {False}
+    assert watchers[1].learning == {False}, "its passes would be kept for a gradient"
     for untouched, asked in zip(*states, strict=True):
         assert all(torch.equal(untouched[name], asked[name]) for name in untouched)
 

@@ -1,7 +1,6 @@
-"""The consistency methods: each loss beside a reference that is written row by row, and what all of them promise."""
+"""What all consistency methods promise: parity, the same bits, resuming, parameters, and what they refuse."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,353 +8,42 @@ import numpy as np
 import pytest
 import torch
 from engine.plain import train_plainly
+from method_support import (
+    AUGMENT,
+    CLASSES,
+    CPU,
+    FEW,
+    LABELED,
+    MATCHING,
+    NAMES,
+    POOL,
+    SEVERAL_LABELS,
+    batch,
+    make,
+    network,
+    samples,
+    training_set,
+)
+from sklearn.linear_model import LogisticRegression
 from small_runs import LEARNER, difference, small_settings
-from torch import Tensor, nn
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import surelabel as sl
-from surelabel.augment.chain import Augment
-from surelabel.augment.draws import Draws
-from surelabel.augment.mixup import mixup_coefficients
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.labels import Task
-from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
-from surelabel.data.training_set import TrainingSet, make_problem
-from surelabel.engine.method import Batch, Method
+from surelabel.data.training_set import make_problem
+from surelabel.engine.method import Batch
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import batch_loss
 from surelabel.engine.train import Trainer
-from surelabel.learners.settings import METHODS, TorchLearnerSettings
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.session import resume, start
 from surelabel.uncertainty.compiled import with_code_of_its_own
 
-CPU = torch.device("cpu")
-NAMES = [name for name in METHODS if name != "ups"]
-MATCHING = ["fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match"]
-SEVERAL_LABELS = [name for name in NAMES if name not in MATCHING]
-LABELED, POOL, CLASSES = 4, 6, 3
-AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3)
-FEW = AUGMENT.replace(operations=0, jitter=0.0)
-"""Quickly compiled; that all of an augmentation can be is tested where it is defined."""
-PROGRESS = 0.1
-
-
-def make(name: str, task: Task = "single", augment: AugmentSettings | None = None, **changes: Any) -> Any:
-    """A method by its name, for batches of the pool of 6 rows."""
-    parameters = changes.pop("parameters", {})
-    training = TrainingSettings(
-        **{"batch_size": POOL, "steps": 8, "ema_decay": 0.9, "augment": augment, "learning_rate": 0.05, **changes}
-    )
-    settings = TorchLearnerSettings(method=name, method_parameters=parameters, training=training)
-    return settings.make_method()(task, training)
-
-
-def samples(pictures: bool) -> np.ndarray:
-    generator = np.random.default_rng(3)
-    if pictures:
-        return generator.integers(0, 256, size=(LABELED + POOL, 3, 6, 6)).astype(np.uint8)
-    return generator.normal(size=(LABELED + POOL, 5)).astype(np.float32)
-
-
-def training_set(task: Task = "single", selected: bool = False, pictures: bool = False) -> TrainingSet:
-    """Four labels; if asked, a selected positive in row 5, a negative in row 6, and all as negatives in row 7."""
-    x = samples(pictures)
-    y = np.arange(LABELED) % CLASSES
-    several = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]])
-    positive, negative = np.zeros((2, POOL, CLASSES), dtype=bool)
-    if selected:
-        positive[1, 2] = negative[2, 0] = True
-        negative[3] = True
-    problem = make_problem((x[:LABELED], y if task == "single" else several), x[LABELED:], task, CLASSES)
-    return problem.training_set(Selection(positive, negative) if selected else None)
-
-
-def batch(method: Method, rows: TrainingSet) -> Batch:
-    """All rows in order, as the engine would give them."""
-    count = len(rows.y)
-    draws = Draws(torch.tensor(5), torch.arange(count) * 7919, torch.zeros(count, dtype=torch.int64))
-    state = {name: value.clone() for name, value in method.tensors(*rows.y.shape).items()}
-    state["parts"] = torch.zeros(len(method.parts))
-    x, y, g = torch.from_numpy(rows.source[np.arange(count)]), *(torch.from_numpy(part[:]) for part in (rows.y, rows.g))
-    return Batch(x, y, g, draws, torch.tensor(PROGRESS), (LABELED, POOL), torch.arange(count), state)
-
-
-def network(pictures: bool, seed: int) -> nn.Module:
-    """Without dropout and BatchNorm, so that a row's answer does not depend on its batch."""
-    torch.manual_seed(seed)
-    made = nn.Sequential(nn.Flatten(), nn.Linear(108 if pictures else 5, 8), nn.Tanh(), nn.Linear(8, CLASSES))
-    with torch.no_grad():
-        made[3].weight.mul_(6)  # sure of some answers, and not of all
-    return made
-
-
-class Reference:
-    """One row after another, from the equations."""
-
-    def __init__(self, method: Any, given: Batch, student: nn.Module, teacher: nn.Module, task: Task) -> None:
-        self.method, self.batch, self.student, self.teacher, self.task = method, given, student, teacher, task
-        self.known, self.pool = range(LABELED), range(LABELED, LABELED + POOL)
-        self.draws = given.draws
-
-    def view(self, strong: bool, name: str) -> Tensor:
-        augment = self.method.settings.augment
-        if augment is None:
-            return self.batch.samples
-        weak = AugmentSettings(flip=True, crop=1, mean=augment.mean, std=augment.std)
-        return Augment(augment if strong else weak)(self.batch.samples, self.draws.named(name))
-
-    def p(self, by: nn.Module, x: Tensor) -> Tensor:
-        logits = by(x[None])[0]
-        return torch.sigmoid(logits) if self.task == "multi" else torch.exp(logits) / torch.exp(logits).sum()
-
-    def entropy(self, wanted: Tensor, p: Tensor) -> Tensor:
-        if self.task == "multi":
-            return -(wanted * p.log() + (1 - wanted) * (1 - p).log()).mean()
-        return -(wanted * p.log()).sum()
-
-    def replaced(self, row: int, q: Tensor) -> Tensor:
-        """What was selected in place of an answer, one class after another."""
-        y, g = self.batch.y[row], self.batch.g[row]
-        if self.task == "multi":
-            return torch.stack([y[c].float() if g[c] else q[c] for c in range(CLASSES)])
-        if any(y[c] and g[c] for c in range(CLASSES)):
-            return (y & g).float()
-        if all(g):
-            return q
-        left = torch.stack([q[c] * 0 if g[c] else q[c] for c in range(CLASSES)])
-        return left / left.sum()
-
-    def squares(self, first: Tensor, second: Tensor) -> Tensor:
-        return sum(((first[c] - second[c]) ** 2 for c in range(CLASSES)), start=torch.tensor(0.0)) / CLASSES
-
-    def sigmoid_ramp(self) -> float:
-        return math.exp(-5 * (1 - PROGRESS / self.method.ramp) ** 2) if self.method.ramp else 1.0
-
-    def labeled(self, view: Tensor) -> Tensor:
-        losses = [self.entropy(self.batch.y[row].float(), self.p(self.student, view[row])) for row in self.known]
-        return torch.stack(losses).mean()
-
-    def agreement(self, first: Tensor, answers: Callable[[int], Tensor]) -> Tensor:
-        terms = []
-        for row in (*self.known, *self.pool):
-            q = answers(row)
-            wanted = self.replaced(row, q) if row in self.pool else q
-            terms.append(self.squares(self.p(self.student, first[row]), wanted))
-        return self.labeled(first) + self.method._weight * self.sigmoid_ramp() * torch.stack(terms).mean()
-
-    def pi_model(self) -> Tensor:
-        second = self.view(False, "second")
-        return self.agreement(self.view(False, "first"), lambda row: self.p(self.student, second[row]))
-
-    def mean_teacher(self) -> Tensor:
-        second = self.view(False, "second")
-        return self.agreement(self.view(False, "first"), lambda row: self.p(self.teacher, second[row]).detach())
-
-    def ict(self) -> Tensor:
-        view, labeled, unlabeled = self.view(False, "weak"), [], []
-        shares = mixup_coefficients(self.draws, self.method.alpha)
-        for rows, terms in ((self.known, labeled), (self.pool, unlabeled)):
-            for row in rows:
-                other, share = (row + 1 if row + 1 in rows else rows[0]), shares[row]
-                p = self.p(self.student, share * view[row] + (1 - share) * view[other])
-                if rows is self.known:
-                    y = share * self.batch.y[row].float() + (1 - share) * self.batch.y[other].float()
-                    terms.append(self.entropy(y, p))
-                else:
-                    mine, its = (self.replaced(one, self.p(self.teacher, view[one]).detach()) for one in (row, other))
-                    terms.append(self.squares(p, share * mine + (1 - share) * its))
-        weight = self.method._weight * self.sigmoid_ramp()
-        return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
-
-    def mixmatch(self) -> Tensor:
-        views = [self.view(False, name) for name in ("first", "second")]
-        everything: list[tuple[Tensor, Tensor]] = [(views[0][row], self.batch.y[row].float()) for row in self.known]
-        guesses = {}
-        for row in self.pool:
-            q = (self.p(self.student, views[0][row]) + self.p(self.student, views[1][row])).detach() / 2
-            if self.task == "single":
-                q = q ** (1 / self.method.temperature)
-                q = q / q.sum()
-            guesses[row] = self.replaced(row, q)
-        everything += [(view[row], guesses[row]) for view in views for row in self.pool]
-        parts = [self.draws.rows(slice(0, LABELED))]
-        parts += [self.draws.rows(slice(LABELED, None)).named(name) for name in ("first", "second")]
-        bits = [bit for part in parts for bit in part.bits("partner").tolist()]
-        shares = [share for part in parts for share in mixup_coefficients(part, self.method.alpha)]
-        order = sorted(range(len(bits)), key=lambda place: bits[place])
-        labeled, unlabeled = [], []
-        for place, (x, y) in enumerate(everything):
-            other_x, other_y = everything[order[place]]
-            share = max(shares[place], 1 - shares[place])
-            p = self.p(self.student, share * x + (1 - share) * other_x)
-            wanted = share * y + (1 - share) * other_y
-            if place < LABELED:
-                labeled.append(self.entropy(wanted, p))
-            else:
-                unlabeled.append(self.squares(p, wanted))
-        weight = self.method._weight * min(PROGRESS / self.method.ramp, 1)
-        return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
-
-    def matching(self, judged: Callable[[list[Tensor]], list[float]]) -> Tensor:
-        weak, strong = self.view(False, "weak"), self.view(True, "strong")
-        by = self.teacher if self.method.settings.augment is None else self.student
-        answers = []
-        for row in self.pool:
-            q = self.p(by, weak[row]).detach()
-            positive = (self.batch.y[row] & self.batch.g[row]).any()
-            answers.append(q if positive else self.replaced(row, q))
-        shares = judged(answers)
-        terms, self.taken = [], []
-        for row, q, share in zip(self.pool, answers, shares, strict=True):
-            positive = (self.batch.y[row] & self.batch.g[row]).tolist()
-            label = positive.index(True) if any(positive) else int(q.argmax())
-            share = 1.0 if any(positive) else share
-            p = self.p(self.student, strong[row])
-            terms.append(-share * p[label].log())
-            self.taken.append((label, share, p))
-        weight = self.method._weight * self.sigmoid_ramp()
-        return self.labeled(weak) + weight * (torch.stack(terms).mean() + self.fairness())
-
-    def fairness(self) -> Tensor:
-        return torch.tensor(0.0)
-
-    def fixmatch(self) -> Tensor:
-        return self.matching(lambda answers: [float(max(q) >= self.method.threshold) for q in answers])
-
-    def flexmatch(self) -> Tensor:
-        """In a state in which three samples were sure once: two of class 0, one of class 1, and three never."""
-        least = [self.method.threshold * b / (2 - b) for b in (2 / 3, 1 / 3, 0.0)]
-        return self.matching(lambda answers: [float(max(q) >= least[int(q.argmax())]) for q in answers])
-
-    def freematch(self) -> Tensor:
-        """In the second step of a round; the averages are then halfway between those of the first and these."""
-
-        def judged(answers: list[Tensor]) -> list[float]:
-            t = (0.6 + float(torch.stack([max(q) for q in answers]).mean())) / 2
-            self.mean = (torch.tensor([0.5, 0.3, 0.2]) + torch.stack(answers).mean(dim=0)) / 2
-            labels = [int(q.argmax()) for q in answers]
-            now = torch.tensor([labels.count(c) / POOL for c in range(CLASSES)])
-            self.histogram = (torch.tensor([0.25, 0.25, 0.5]) + now) / 2
-            return [float(max(q) >= t * self.mean[int(q.argmax())] / max(self.mean)) for q in answers]
-
-        def fairness() -> Tensor:
-            taken = [p for _, share, p in self.taken if share]
-            if not taken:
-                return torch.tensor(0.0)
-            mean = torch.stack(taken).mean(dim=0)
-            of_class = [sum(int(p.argmax()) == c for p in taken) / len(taken) for c in range(CLASSES)]
-            a = torch.stack([self.mean[c] / self.histogram[c] for c in range(CLASSES)])
-            b = torch.stack([mean[c] / of_class[c] if of_class[c] else 0 * mean[c] for c in range(CLASSES)])
-            return self.method.fairness * (a / a.sum() * (b / b.sum() + 1e-12).log()).sum()
-
-        self.fairness = fairness  # type: ignore[method-assign]
-        return self.matching(judged)
-
-    def softmatch(self) -> Tensor:
-        def judged(answers: list[Tensor]) -> list[float]:
-            classes = (torch.tensor([0.5, 0.3, 0.2]) + torch.stack(answers).mean(dim=0)) / 2
-            sure = [float(max(q / classes) / (q / classes).sum()) for q in answers]
-            mean = (0.6 + np.mean(sure)) / 2
-            variance = (0.04 + np.var(sure, ddof=1)) / 2
-            return [math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4)) for c in sure]
-
-        return self.matching(judged)
-
-    def teacher_match(self) -> Tensor:
-        """In the state of SoftMatch; each label is learned on two views."""
-        terms, old = [], torch.tensor([0.5, 0.3, 0.2])
-        answers = [self.p(self.teacher, self.view(False, "weak")[row]).detach() for row in self.pool]
-        replaced = []
-        for row, q in zip(self.pool, answers, strict=True):
-            positive = (self.batch.y[row] & self.batch.g[row]).any()
-            replaced.append(q if positive else self.replaced(row, q))
-        classes = (old + torch.stack(replaced).mean(dim=0)) / 2
-        aligned = [(q / classes) / (q / classes).sum() for q in replaced]
-        sure = [float(max(q)) for q in aligned]
-        mean, variance = (0.6 + np.mean(sure)) / 2, (0.04 + np.var(sure, ddof=1)) / 2
-        for name in ("strong 0", "strong 1"):
-            strong = self.view(True, name)
-            for row, q, c in zip(self.pool, aligned, sure, strict=True):
-                positive = (self.batch.y[row] & self.batch.g[row]).tolist()
-                label = positive.index(True) if any(positive) else int(q.argmax())
-                share = 1.0 if any(positive) else math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
-                terms.append(-share * self.p(self.student, strong[row])[label].log())
-        return self.labeled(self.view(False, "weak")) + self.method._weight * torch.stack(terms).mean()
-
-
-STATES: dict[str, dict[str, Tensor]] = {
-    "flexmatch": {"last": torch.tensor([3, 3, 3, 3, 0, -1, 0, -1, 1, -1])},
-    "freematch": {
-        "threshold": torch.tensor(0.6),
-        "mean": torch.tensor([0.5, 0.3, 0.2]),
-        "histogram": torch.tensor([0.25, 0.25, 0.5]),
-        "batches": torch.tensor(1.0),
-    },
-    "softmatch": {
-        "classes": torch.tensor([0.5, 0.3, 0.2]),
-        "mean": torch.tensor(0.6),
-        "variance": torch.tensor(0.04),
-        "batches": torch.tensor(1.0),
-    },
-}
-STATES["teacher-match"] = STATES["softmatch"]
-
-
-@pytest.mark.parametrize("selected", [False, True], ids=["alone", "in a round"])
-@pytest.mark.parametrize("pictures", [False, True], ids=["tables", "pictures"])
-@pytest.mark.parametrize(
-    ("name", "task"), [*((name, "single") for name in NAMES), *((name, "multi") for name in SEVERAL_LABELS)]
-)
-def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool, selected: bool) -> None:
-    loose = {"threshold": 0.7} if name in ("fixmatch", "flexmatch") else {}
-    loose |= {"fairness": 0.5} if name == "freematch" else {}
-    rows = training_set(task, selected, pictures)
-    method = make(name, task, AUGMENT if pictures else None, parameters=loose).for_round(rows, shared=False)
-    given, values, gradients = batch(method, rows), [], []
-    assert set(STATES.get(name, {})) <= set(given.state)
-    given.state.update({key: value.clone() for key, value in STATES.get(name, {}).items()})  # type: ignore[attr-defined]
-    teacher = network(pictures, 1)
-    for by in ("method", "reference"):
-        student = network(pictures, 0)
-        if by == "method":
-            value = method.loss(student, given, teacher if method.teacher else None)
-        else:
-            value = getattr(Reference(method, given, student, teacher, task), name.replace("-", "_"))()
-        value.backward()
-        values.append(value.detach())
-        gradients.append([weights.grad for weights in student.parameters()])
-    torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
-    for mine, reference in zip(*gradients, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
-    assert all(weights.grad is None for weights in teacher.parameters())
-    labeled, unlabeled, *_ = given.state["parts"].tolist()
-    assert labeled > 0
-    assert unlabeled != 0
-
-
-def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
-    """Where these differ: all labels are class 0, and the strong views are taken for classes 1 and 2."""
-    method, rows = make("freematch", parameters={"fairness": 1.0}), training_set()
-    given = batch(method, rows).stream(1)
-    strong = torch.log(torch.tensor([[0.1, 0.8, 0.1]] * 4 + [[0.2, 0.2, 0.6]] * 2))
-    label, share = torch.zeros(POOL, dtype=torch.int64), torch.ones(POOL)
-    a = given.state["mean"] / given.state["histogram"]
-    b = torch.tensor([0.0, (4 * 0.8 + 2 * 0.2) / 4, (4 * 0.1 + 2 * 0.6) / 2])
-    cross = -(4 * math.log(0.1) + 2 * math.log(0.2)) / 6
-    expected = cross + (a / a.sum() * (b / b.sum() + 1e-12).log()).sum()
-    torch.testing.assert_close(method.unlabeled(strong, label, share, given), expected)
-
-
-def test_flexmatch_remembers_the_last_sure_answer_of_each_sample() -> None:
-    method = make("flexmatch", parameters={"threshold": 0.7}).for_round(training_set(), shared=False)
-    given = batch(method, training_set())
-    assert given.state["last"].tolist() == [CLASSES] * LABELED + [-1] * POOL
-    teacher = network(False, 1)
-    method.loss(network(False, 0), given, teacher)
-    top, label = teacher(given.samples[LABELED:]).softmax(dim=1).max(dim=1)
-    expected = torch.where(top >= 0.7, label, -1)
-    assert given.state["last"].tolist() == [CLASSES] * LABELED + expected.tolist()
-    assert set(expected.tolist()) > {-1}
+KEEPING = ["flexmatch", "freematch", "softmatch", "teacher-match"]
+"""Those with tensors of their own."""
 
 
 @pytest.mark.gpu
@@ -396,10 +84,29 @@ def test_the_engine_trains_as_the_plain_loop_does_and_to_the_same_bits_again(nam
     assert not torch.equal(first["1.weight"], network(pictures, 0).state_dict()["1.weight"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_that_takes_the_last_ones_step_begins_anew(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: with a fresh teacher, and the method's own tensors as they were at first."""
+    monkeypatch.setattr(Trainer, "shares", True)
+    rows = training_set(selected=True)
+    method = make(name, batch_size=4).for_round(rows, shared=True)
+    weights = []
+    for seeds in ((3,), (2, 3)):
+        trainer = Trainer(method.settings, CPU)
+        for seed in seeds:
+            trainer.train(network(False, seed), rows, method, seed=seed)
+        assert trainer._step is not None
+        weights.append([value.clone() for value in (*trainer._step.tensors().values(),)])
+    for first, later in zip(*weights, strict=True):
+        assert torch.equal(first, later)
+
+
 @pytest.mark.parametrize("name", ["mean-teacher", "ict", "teacher-match"])
 def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name: str) -> None:
     method, rows, students = make(name, augment=AUGMENT, batch_size=4), training_set(pictures=True), []
-    for plainly in (False, True):
+    for plainly in (False, True, False):
+        if len(students) == 2:  # once more, with the network's: another lesson
+            object.__setattr__(method, "own_statistics", False)
         torch.manual_seed(0)
         student = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, CLASSES))
         if plainly:
@@ -409,22 +116,44 @@ def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name:
         students.append(student.state_dict())
     for key, weights in students[0].items():
         torch.testing.assert_close(weights, students[1][key])
+    assert not torch.allclose(students[0]["3.weight"], students[2]["3.weight"], rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str) -> None:
-    rows = training_set(selected=True, pictures=True)
-    method = make(name, augment=FEW).for_round(rows, shared=True)
-    teacher = network(True, 1) if method.teacher else None
+@pytest.mark.parametrize(
+    ("name", "pictures"), [*((name, True) for name in NAMES), *((name, False) for name in KEEPING)]
+)
+def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str, pictures: bool) -> None:
+    rows = training_set(selected=True, pictures=pictures)
+    # That all of an augmentation can be compiled, which takes long, is tested where it is defined.
+    flipped = AugmentSettings(flip=True, mean=AUGMENT.mean, std=AUGMENT.std)
+    method = make(name, augment=flipped if pictures else None).for_round(rows, shared=True)
+    teacher = network(pictures, 1) if method.teacher else None
     given, same = batch(method, rows), batch(method, rows)
     drawn = torch.tensor(5), torch.arange(len(rows.y)) * 7919, torch.zeros(len(rows.y), dtype=torch.int64)
     parts = {field: getattr(same, field) for field in Batch._fields if field != "draws"}
-    compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend="aot_eager")
-    student = network(True, 0)
-    value = compiled(student, teacher, method, False, drawn, parts)
-    torch.testing.assert_close(value, method.loss(student, given, teacher))
-    for key, expected in given.state.items():
-        torch.testing.assert_close(same.state[key], expected)
+    # Nor do methods that change tensors of their own need pictures, to be traced with their gradients.
+    backend = "eager" if pictures else "aot_eager"
+    compiled = torch.compile(with_code_of_its_own(batch_loss), fullgraph=True, backend=backend)
+    student = network(pictures, 0)
+    value, expected = compiled(student, teacher, method, False, drawn, parts), method.loss(student, given, teacher)
+    torch.testing.assert_close(value, expected)
+    weights = list(student.parameters())
+    gradients = [torch.autograd.grad(one, weights) for one in (value, expected)]
+    for mine, plain in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, plain)
+    for key, kept in given.state.items():
+        torch.testing.assert_close(same.state[key], kept)
+
+
+@pytest.mark.parametrize("pictures", [False, True], ids=["tables", "pictures"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loss_never_looks_at_values_so_that_its_step_can_be_captured(name: str, pictures: bool) -> None:
+    """The compiler takes `.item()` and boolean indexing; a CUDA graph and tensors without values do not."""
+    rows = training_set(selected=True, pictures=pictures)
+    method = make(name, augment=AUGMENT if pictures else None).for_round(rows, shared=True)
+    given, student, teacher = batch(method, rows), network(pictures, 0), network(pictures, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert method.loss(student, given, teacher if method.teacher else None).shape == ()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -468,7 +197,12 @@ def test_a_classifier_hands_parameters_to_its_method() -> None:
         for threshold in (1.0, 0.0)
     )
     assert not np.array_equal(never.predict_proba(x), always.predict_proba(x))
-    for parameters, message in (({"threshold": 2.0}, "threshold"), ({"sharpness": 2.0}, "sharpness")):
+    not_a_number = "^Invalid value for 'method_parameters.threshold': it must be a finite number, [^;]* Got nan.$"
+    for parameters, message in (
+        ({"threshold": 2.0}, "threshold"),
+        ({"sharpness": 2.0}, "sharpness"),
+        ({"threshold": math.nan}, not_a_number),
+    ):
         with pytest.raises(ValueError, match=message):
             sl.UPSClassifier(method="fixmatch", method_parameters=parameters).fit(x, labels)
 
@@ -501,11 +235,34 @@ def test_the_others_say_that_they_do_not(name: str) -> None:
         ("freematch", {"parameters": {"momentum": 1}}, "momentum"),
         ("ict", {"parameters": {"sharpness": 1}}, "sharpness"),
         ("mean-teacher", {"parameters": {"ratio": 0}}, "ratio"),
+        ("mean-teacher", {"parameters": {"weight": -1}}, r"'weight' .* a number in \[0, 1e\+06\]. Got -1"),
+        ("teacher-match", {"parameters": {"views": 0}}, "views"),
+        ("fixmatch", {"parameters": {"threshold": True}}, "must be a number in .* Got True"),
+        ("fixmatch", {"parameters": {"ratio": True}}, "must be a whole number of at least 1. Got True"),
+        ("flexmatch", {"parameters": {"num_labeled": 3}}, "It takes weight, ratio, ramp, threshold"),
     ],
 )
 def test_what_makes_no_sense_is_refused(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make(name, **changes)
+
+
+@pytest.mark.parametrize("name", ["ict", "teacher-match"])
+def test_a_teacher_that_would_normalize_one_row_says_so(name: str) -> None:
+    method = make(name, batch_size=1)
+    student = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Linear(4, CLASSES))
+    with pytest.raises(ValueError, match="BatchNorm cannot normalize a mini-batch of one row, .* batch_size above 1"):
+        Trainer(method.settings, CPU).train(student, training_set(), method, seed=0)
+
+
+def test_settings_that_a_method_does_not_use_are_told_of() -> None:
+    training = TrainingSettings(negative_batch_size=8, ema_decay=0.9)
+    with pytest.warns(UserWarning, match="Ignored: negative_batch_size, because method='fixmatch' is not UPS's"):
+        TorchLearnerSettings(method="fixmatch", training=training).build("single")
+    x, y = np.random.default_rng(0).normal(size=(30, 2)), np.where(np.arange(30) < 20, np.arange(30) % 2, -1)
+    with pytest.warns(UserWarning, match="Ignored: method, because a scikit-learn classifier") as told:
+        sl.UPSClassifier(LogisticRegression(), method="fixmatch", max_rounds=0).fit(x, y)
+    assert told[0].filename == __file__
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -529,6 +286,22 @@ def test_pictures_as_stored_need_an_augmentation_that_normalizes_them(name: str)
     rows, method = training_set(pictures=True), make(name)
     with pytest.raises(ValueError, match=r"got torch.uint8: give|stored as torch.uint8: .* Give float32, such as"):
         Trainer(method.settings, CPU).train(network(True, 0), rows, method, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("ict", {"alpha": 1.0}),
+        ("mixmatch", {"alpha": 0.75, "temperature": 0.5}),
+        ("fixmatch", {"threshold": 0.95, "ramp": 0.0, "usual_ratio": 7}),
+        ("flexmatch", {"threshold": 0.95, "usual_ratio": 7}),
+        ("freematch", {"momentum": 0.999, "fairness": 0.001, "usual_ratio": 7}),
+        ("softmatch", {"momentum": 0.999, "sharpness": 2.0, "usual_ratio": 7}),
+    ],
+)
+def test_what_is_not_given_is_as_published(name: str, published: dict[str, float]) -> None:
+    method = make(name)
+    assert {key: getattr(method, key) for key in published} == published
 
 
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])

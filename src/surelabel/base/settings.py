@@ -6,9 +6,19 @@ And the limits that settings share with the arguments of functions, so that a ty
 import difflib
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 MOST_PASSES = 10_000
 """Stochastic passes, or members of an ensemble."""
@@ -38,8 +48,17 @@ def check_device(name: str) -> str:
     return name
 
 
+def _plain(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Return a plain value as pydantic does; its own error would name each kind of value on a line."""
+    try:
+        return check(value)
+    except ValidationError as error:
+        raise ValueError("it must be a finite number, true, false, a text or nothing") from error
+
+
 Device = Annotated[str, AfterValidator(check_device)]
 Seed = Annotated[int, Field(ge=0, lt=2**128)]
+JSONScalar: TypeAlias = Annotated[bool | int | FiniteFloat | str | None, WrapValidator(_plain)]
 
 
 class Settings(BaseModel):

@@ -1,10 +1,11 @@
 """`surelabel fit`: train on a table or a folder of files that are labeled in part, and keep the run in a folder."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -160,7 +161,7 @@ def command(
     ),
     method: str | None = _model(
         "How a network learns within a round: ups, pi-model, mean-teacher, ict, mixmatch, fixmatch, flexmatch, "
-        "freematch or softmatch; FILE.py:CLASS names one of yours.",
+        "freematch, softmatch or teacher-match; FILE.py:CLASS names one of yours.",
         default=_DEFAULTS.method,
     ),
     method_parameter: list[str] | None = _model(
@@ -354,7 +355,7 @@ def run_settings(
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:
         values["hidden"] = tuple(given["hidden"].split(","))
-    values["method_parameters"] = dict(map(_parameter, given.get("method_parameter", ())))
+    values["method_parameters"] = _parameters(given.get("method_parameter", ()))
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
@@ -384,12 +385,17 @@ def run_settings(
         return settings.limited(None, given.get("max_minutes"), minutes_before)
 
 
-def _parameter(text: str) -> tuple[str, Any]:
-    """Return the name and the value of NAME=VALUE; a value is a number, true, false, null, or else a word."""
-    name, given, value = text.partition("=")
-    if not (name and given):
-        raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+def _parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the values of NAME=VALUE by their names: numbers, true, false and null, or else words."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
+        if name in found:
+            raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
+        found[name] = value
+        with contextlib.suppress(json.JSONDecodeError):
+            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are no JSON
+            found[name] = value if isinstance(parsed, dict | list) else parsed
+    return found

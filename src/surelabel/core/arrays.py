@@ -147,7 +147,7 @@ def require_number(
 ) -> float:
     """Return `value` as a float when it is a number from `low` to `high`; `ends` are the brackets."""
     is_number = isinstance(value, Real) or (getattr(value, "ndim", None) == 0 and value.dtype != object)
-    number = float(value) if is_number else math.nan
+    number = float(value) if is_number and not _is_truth(value) else math.nan
     above = number >= low if ends[0] == "[" else number > low
     below = number <= high if ends[1] == "]" else number < high
     if above and below:
@@ -158,13 +158,18 @@ def require_number(
 def require_count(name: str, value: Any, low: int, high: int | None = None, *, remedy: str = "choose one") -> int:
     """Return `value` as an int when it is a whole number of at least `low`, and at most `high`."""
     try:
-        count = operator.index(value)
+        count = low - 1 if _is_truth(value) else operator.index(value)
     except TypeError:
         count = low - 1
     if count < low or (high is not None and count > high):
         limits = f"at least {low}" if high is None or count < low else f"at most {high}"
         raise bad_argument(name, f"be a whole number of {limits}", repr(value), remedy)
     return count
+
+
+def _is_truth(value: Any) -> bool:
+    """Whether this is true or false, which Python counts as 1 and 0."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

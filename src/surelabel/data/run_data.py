@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field, FiniteFloat, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from surelabel.base.references import (
     changed_file,
@@ -19,7 +19,7 @@ from surelabel.base.references import (
     pin,
     resolve,
 )
-from surelabel.base.settings import Seed, Settings
+from surelabel.base.settings import JSONScalar, Seed, Settings
 from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
@@ -32,7 +32,6 @@ from surelabel.data.tables import Table, content_hash, read_table
 from surelabel.errors import DataError, InvalidInputError
 
 Codes: TypeAlias = npt.NDArray[np.integer[Any]]
-JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
 
 _FILES = {
     "path": "sha256",

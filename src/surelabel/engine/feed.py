@@ -32,6 +32,8 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _OF_KINDS = re.compile("dtype|scalar type|input type|result type|type promot|not implemented for", re.IGNORECASE)
 """What torch's errors about a wrong dtype have in common."""
 
+_ONE_ROW = "Expected more than 1 value per channel"
+
 
 def as_tensor(batch: Any, exact: bool = False) -> Tensor:
     """Return samples as one tensor: sparse rows become dense, floats become float32, integers keep their type.
@@ -150,10 +152,14 @@ def autocast(settings: TrainingSettings, device: torch.device) -> torch.autocast
 
 @contextlib.contextmanager
 def kind_named(samples: Tensor, settings: TrainingSettings) -> Iterator[None]:
-    """Say what to do if a network takes floats and the samples are stored as integers."""
+    """Say what to do if a network takes floats and the samples are integers, or if it cannot normalize one row."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
+        if _ONE_ROW in str(error):
+            problem = "BatchNorm cannot normalize a mini-batch of one row"
+            remedy = "set a batch_size above 1, give more samples, or use a network without it"
+            raise InvalidInputError(f"{problem}, in training; {remedy}.") from error
         normalized = samples.is_floating_point() or settings.augment is not None
         if normalized or isinstance(error, InvalidInputError) or not _OF_KINDS.search(str(error)):
             raise

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from surelabel.base import settings as limits
 from surelabel.base import trust
 from surelabel.base.defaults import MAX_COPIES, PREDICT_BATCH_SIZE, FitDefaults
 from surelabel.base.references import call, changed_file, check_call, failing, file_hash, pin, resolve
-from surelabel.base.settings import Device, Settings
+from surelabel.base.settings import Device, JSONScalar, Settings
 from surelabel.base.system import Progress
 from surelabel.base.text import MAX_BYTES, SUFFIXES, most_bytes
 from surelabel.base.trust import Reference
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from surelabel.learners.sklearn import SklearnLearner
     from surelabel.uncertainty import UncertaintyEstimator
 
-JSONScalar: TypeAlias = bool | int | FiniteFloat | str | None
 JSONValue: TypeAlias = JSONScalar | tuple[int, ...]
 Units = Annotated[int, Field(ge=1, le=limits.MOST_UNITS)]
 Passes = Annotated[int, Field(ge=2, le=limits.MOST_PASSES)]
@@ -335,7 +334,10 @@ class TorchLearnerSettings(CodeSettings):
         if self.model is not None:
             warn_of_changed(self, OF_TABLES, f"model={self.model!r} is a network of your own")
         if self.method != "ups":
-            warn_of_changed(self, ["negative_weight"], f"method={self.method!r} is not UPS's learning rule")
+            why = f"method={self.method!r} is not UPS's learning rule"
+            warn_of_changed(self, ["negative_weight"], why)
+            if self.method in METHODS:
+                warn_of_changed(self.training, ["negative_batch_size"], why)
         takes = inspect.signature(estimator).parameters
         ignored = [name for name in _OF_ALL_ESTIMATORS if name not in takes]
         warn_of_changed(self, ignored, f"uncertainty={self.uncertainty!r} does without")

@@ -135,9 +135,8 @@ class ConsistencyMethod(Method):
     def check_mixable(self, x: Tensor) -> None:
         """Refuse samples that cannot be mixed: a mean of two codes of words stands for nothing."""
         if not x.is_floating_point():
-            remedy = (
-                "give float32, such as x / 255, or set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
-            )
+            pictures = "set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
+            remedy = f'give float32, such as x / 255, or {pictures}; for codes of words choose "mean-teacher"'
             raise InvalidInputError(f"{type(self).__name__} mixes samples of floats; got {x.dtype}: {remedy}.")
 
     def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
@@ -212,6 +211,10 @@ def averaging_share(state: Mapping[str, Tensor], momentum: float) -> Tensor:
     """Return how far the moving averages go towards a batch's values, and count the batch in `state["batches"]`.
 
     At first an average is the mean of all batches so far: a short round would not get away from where it began.
+
+    >>> state = {"batches": torch.tensor(0.0)}
+    >>> [round(averaging_share(state, 0.7).item(), 4) for _ in range(5)]
+    [1.0, 0.5, 0.3333, 0.3, 0.3]
     """
     share = (1 / (state["batches"] + 1)).clamp(min=1 - momentum)
     state["batches"].add_(1)

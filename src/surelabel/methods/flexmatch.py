@@ -1,7 +1,8 @@
 """FlexMatch (Zhang et al., "FlexMatch: boosting semi-supervised learning with curriculum pseudo labeling", 2021)."""
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -31,15 +32,17 @@ class FlexMatch(FixMatch):
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
         ramp: the share of the round in which the weight rises from 0.
         threshold: the least confidence of a sure answer.
-        num_labeled: how many rows are not the pool's; each round sets it.
     """
 
     ramp: float = 0.4
-    num_labeled: int = 0
+    num_labeled: int = field(init=False, default=0)
+    """How many rows are not the pool's."""
 
     def for_round(self, training_set: TrainingSet, shared: bool) -> "FlexMatch":
-        """Return the method for a training set with this many labels."""
-        return replace(self, num_labeled=training_set.num_labeled)
+        """Return the method for a training set with this many labels; where all have one, they are the pool."""
+        number, made = training_set.num_labeled, copy.copy(self)
+        object.__setattr__(made, "num_labeled", number if number < len(training_set.source) else 0)
+        return made
 
     def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
         """Return the class of each row's last sure answer; labeled rows, which get none, have one class more."""

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.settings import JSONScalar
 from surelabel.engine.settings import TrainingSettings
-from surelabel.learners.settings import JSONScalar
 from surelabel.reproduce.entries import DataSet
 from surelabel.settings import RunSettings, UPSConfig
 

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
 from surelabel.base.references import resolve
-from surelabel.base.settings import mistakes
-from surelabel.data.run_data import FunctionData, JSONScalar
+from surelabel.base.settings import JSONScalar, mistakes
+from surelabel.data.run_data import FunctionData
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.learners.settings import TorchLearnerSettings

@@ -17,8 +17,8 @@ without a method (its own runs), table 1 for the others (which cites them).
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from surelabel.base.settings import JSONScalar
 from surelabel.data.run_data import FunctionData
-from surelabel.learners.settings import JSONScalar
 from surelabel.reproduce import variants
 from surelabel.reproduce.cifar import CIFAR10
 from surelabel.reproduce.entries import Experiment, rows, table

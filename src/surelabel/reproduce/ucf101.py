@@ -1,9 +1,9 @@
 """Two complete recipes for UCF-101, clips of actions: the paper's, and a fast one that departs from it."""
 
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.settings import JSONScalar
 from surelabel.data.video import ClipSettings
 from surelabel.engine.settings import TrainingSettings
-from surelabel.learners.settings import JSONScalar
 from surelabel.reproduce.entries import DataSet
 from surelabel.settings import RunSettings, UPSConfig
 
