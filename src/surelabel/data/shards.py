@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from surelabel.data.source import Source
 from surelabel.errors import DataError
 
 FORMS = (".parquet", ".tar")
@@ -35,6 +36,16 @@ class Shard(NamedTuple):
 
     name: str
     size: int
+
+
+class BlockReader(Protocol):
+    """Reads the samples of shards, block by block; it can be pickled, for other processes."""
+
+    def blocks(self, shard: Shard) -> list[int]:
+        """Return how many rows each block of a shard has; none where the shard has no rows. It reads little."""
+
+    def read(self, shard: Shard, block: int) -> Source:
+        """Return the samples of a block, with their ids; what cannot be read may be left out of it."""
 
 
 @dataclass(frozen=True)
