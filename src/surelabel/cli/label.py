@@ -18,8 +18,6 @@ EXAMPLES = (
     "surelabel label runs/photos photos/ --format label-studio --out tasks.json",
 )
 
-_OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
-
 
 def command(
     run: Path = options.RUN,
@@ -66,6 +64,7 @@ def command(
     present, a negative is a class taken to be absent, and given is 1, 0 or empty.
     """
     from surelabel.report.held_out import selected_lines
+    from surelabel.runs.label_columns import label_columns, together
 
     for_people = format == "label-studio"
     if for_people:
@@ -87,7 +86,7 @@ def command(
         assert out is not None
         write_label_studio(folder, file, pool, {"round": rounds, **own}, out, prefix)
     else:
-        columns = _samples.together(label_columns(pool, folder.settings, entries), {"round": rounds})
+        columns = together(label_columns(pool, folder.settings, entries), {"round": rounds})
         if "given" in columns:
             warn("the file's own labels are left out: a class is called 'given'.")
             own = {}
@@ -96,27 +95,6 @@ def command(
     what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
     for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
         err.print(line, markup=False, soft_wrap=True)
-
-
-def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = False) -> dict[str, Any]:
-    """Return the columns of the table of labels.
-
-    Args:
-        pool: the samples as the run's network labels them.
-        settings: the run's.
-        entries: several labels a sample: whether each sample and class has a row.
-    """
-    from surelabel.runs.tables import to_tables
-
-    multi = settings.config.task == "multi"
-    if multi and not entries:
-        labels = _samples.present_columns("label", pool.label == 1, settings)
-        parts = zip(("selected", "ruled_out"), pool.selection, strict=True)
-        selected = {name: _samples.name_cells(part, settings) for name, part in parts}
-        return _samples.together({"id": pool.ids}, labels, selected)
-    table, _ = to_tables(pool, settings.classes)
-    columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
-    return columns if multi else {**columns, "ruled_out": _samples.name_cells(pool.selection.negative, settings)}
 
 
 def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:
@@ -171,6 +149,7 @@ def write_label_studio(
     from surelabel.kinds.folder import FolderData
     from surelabel.runs import label_studio
     from surelabel.runs.files import write_files
+    from surelabel.runs.label_columns import label_columns
 
     settings, task = folder.settings, folder.settings.config.task
     kind = settings.data.of if isinstance(settings.data, FolderData) else None
