@@ -68,6 +68,13 @@ SAMPLES: Any = typer.Argument(
     metavar="INPUT",
     help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files.",
 )
+POOL: Any = typer.Argument(
+    metavar="INPUT",
+    help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files. "
+    "With a folder as --out also a folder of Parquet files or of tar files with pictures, a pattern, 'pool/*.parquet', "
+    "or an address, s3://bucket/pool/.",
+    show_default=False,
+)
 ON_ERROR = option("What to do about a file that cannot be read: stop, or skip it.", default="stop")
 ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
 OUT = option("A .csv or .parquet file; left out, CSV is printed.")

@@ -37,9 +37,14 @@ def checked_run(
     if excel_safe and out is not None and out.suffix.lower() == ".parquet":
         raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
     folder = open_run(run, trust_code)
+    check_entries(folder, entries)
+    return folder
+
+
+def check_entries(folder: "RunFolder", entries: bool) -> None:
+    """Refuse a row for each class where a sample has one."""
     if entries and folder.settings.config.task == "single":
         raise WrongUse("--entries has no effect: the run has one label a sample; leave it out.")
-    return folder
 
 
 def read_samples(

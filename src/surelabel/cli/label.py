@@ -1,14 +1,16 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from surelabel.cli import _label_pool, _samples
 from surelabel.cli import _options as options
-from surelabel.cli import _samples
 from surelabel.cli._console import err, warn
 from surelabel.cli._errors import WrongUse
 
 if TYPE_CHECKING:
+    from surelabel.data.decoding import OnError
     from surelabel.data.pool import PoolLabels
     from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
@@ -16,13 +18,24 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "surelabel label runs/iris pool.csv --out labels.csv",
     "surelabel label runs/photos photos/ --format label-studio --out tasks.json",
+    "surelabel label runs/iris 'pool/*.parquet' --workers 8 --out labels/",
+    "surelabel label runs/photos s3://bucket/pool/ --engine ray --out s3://bucket/labels/",
 )
 
 
 def command(
     run: Path = options.RUN,
-    file: Path = options.SAMPLES,
-    out: Path | None = options.OUT,
+    samples: str = options.POOL,
+    out: str | None = options.option(
+        "A .csv or .parquet file; left out, CSV is printed. Or a folder, labels/ or s3://bucket/labels/: it gets a "
+        "Parquet file of labels for each file of INPUT."
+    ),
+    workers: int | None = options.option(
+        "With a folder as --out: how many files are labeled at once.", default="1; of a Ray cluster, all it has", min=1
+    ),
+    engine: Literal["local", "ray"] | None = options.option(
+        "With a folder as --out: whether workers are processes of this machine or Ray's.", default="local"
+    ),
     format: Literal["table", "label-studio"] = options.option(
         "A table, or tasks for Label Studio: a .json file, and its labeling .xml beside it.", value="table"
     ),
@@ -62,39 +75,77 @@ def command(
     cat|?dog. With --entries there is a row for each sample and class: its label
     is 1 (present) or 0, the confidence is the probability that the class is
     present, a negative is a class taken to be absent, and given is 1, 0 or empty.
+
+    A pool of any size is labeled into a folder: --out labels/. Each Parquet file
+    of INPUT, each tar file of pictures, and every few thousand other files get a
+    file there, without the columns round and given, when all of it is labeled. If
+    the command is ended, by whatever, the same command labels what is missing.
     """
     from surelabel.report.held_out import selected_lines
-    from surelabel.runs.label_columns import label_columns, together
 
-    for_people = format == "label-studio"
+    stop_or_skip, trusted = on_error or "stop", tuple(trust or ())
+    if _label_pool.names_folder(out) and format == "table":
+        assert out is not None
+        _label_pool.check_options({"--prefix": prefix is not None, "--force": force, "--excel-safe": excel_safe})
+        folder = options.open_run(run, trust_code)
+        _samples.check_entries(folder, entries)
+        checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
+        how = _label_pool.How(entries, id, stop_or_skip, trusted)
+        _label_pool.label_pool(folder, samples, out, how, engine or "local", workers)
+        _tell(checked)
+        return
+    _label_pool.check_one_file(samples, engine, workers)
+    file, for_people, table = Path(samples), format == "label-studio", None if out is None else Path(out)
     if for_people:
-        check_label_studio(out, force, {"--entries": entries, "--excel-safe": excel_safe})
-    table = None if for_people else out
+        check_label_studio(table, force, {"--entries": entries, "--excel-safe": excel_safe})
     folder = _samples.checked_run(
-        run, file, table, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe
+        run,
+        file,
+        None if for_people else table,
+        entries=entries,
+        trust_code=trust_code,
+        force=force,
+        excel_safe=excel_safe,
     )
     check_prefix(prefix, folder.settings, for_people)
-    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
-    learner = folder.learner(trusted=tuple(trust or ()))
+    checked = selected_lines(folder)
+    pool, columns = _labeled(folder, file, id, entries, stop_or_skip, trusted)
+    if for_people:
+        assert table is not None
+        write_label_studio(folder, file, pool, columns, table, prefix)
+    else:
+        _samples.write(_all_columns(folder, pool, columns, entries), table, force, excel_safe)
+    number = pool.num_samples_selected
+    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
+    _tell([f"{number:,} of {len(pool):,} {what}.", *checked])
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        err.print(line, markup=False, soft_wrap=True)
+
+
+def _labeled(
+    folder: "RunFolder", file: Path, id: str | None, entries: bool, on_error: "OnError", trusted: tuple[str, ...]
+) -> "tuple[PoolLabels, dict[str, Any]]":
+    """Return the labels of a file's samples, and the columns that are known beside them."""
+    learner = folder.learner(trusted=trusted)
     samples, given = _samples.read_samples(
-        folder.settings, file, id, with_labels=True, on_error=on_error or "stop", texts=folder.texts()
+        folder.settings, file, id, with_labels=True, on_error=on_error, texts=folder.texts()
     )
     pool = folder.label(learner, samples)
     rounds = round_cells(folder, pool.ids, file, id, entries)
-    own = _samples.given_column(given, folder.settings, entries)
-    if for_people:
-        assert out is not None
-        write_label_studio(folder, file, pool, {"round": rounds, **own}, out, prefix)
-    else:
-        columns = together(label_columns(pool, folder.settings, entries), {"round": rounds})
-        if "given" in columns:
-            warn("the file's own labels are left out: a class is called 'given'.")
-            own = {}
-        _samples.write({**columns, **own}, out, force, excel_safe)
-    number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
-    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
-    for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
-        err.print(line, markup=False, soft_wrap=True)
+    return pool, {"round": rounds, **_samples.given_column(given, folder.settings, entries)}
+
+
+def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any], entries: bool) -> dict[str, Any]:
+    """Return all columns of the table; those that are the file's own give way to a class of their name."""
+    from surelabel.runs.label_columns import label_columns, together
+
+    columns = together(label_columns(pool, folder.settings, entries), {"round": known["round"]})
+    if "given" in columns and "given" in known:
+        warn("the file's own labels are left out: a class is called 'given'.")
+    return {**columns, **{name: cells for name, cells in known.items() if name not in columns}}
 
 
 def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:

@@ -30,12 +30,14 @@ class RayError(SurelabelError):
     """Ray is not installed, cannot be started or reached, or has given a task up."""
 
 
-def in_ray(job: Any, tasks: Iterable[Task], workers: int) -> Generator[tuple[Task, Any], None, None]:
+def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tuple[Task, Any], None, None]:
     """Do what `surelabel.cluster.workers.in_workers` does, with Ray."""
     ray = _imported()
     with _cluster(ray, workers), _faults_named(ray):
-        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
-        options = {"num_gpus": 1} if has_gpus else {"num_cpus": 1}
+        there = ray.cluster_resources()
+        unit = "GPU" if there.get("GPU", 0) >= 1 else "CPU"
+        workers = workers or max(1, int(there.get(unit, 1)))
+        options = {"num_gpus": 1} if unit == "GPU" else {"num_cpus": 1}
         # In a list, Ray hands on the reference and not, for each task, the job.
         sent = [ray.put(job)]
         call = ray.remote(_call).options(max_retries=RETRIES, retry_exceptions=False, **options)
@@ -51,14 +53,6 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int) -> Generator[tuple[Tas
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
-
-
-def workers_of_cluster() -> int:
-    """Return how many tasks a cluster does at once: as many as it has GPUs, or else cores."""
-    ray = _imported()
-    with _cluster(ray, None), _faults_named(ray):
-        resources = ray.cluster_resources()
-        return max(1, int(resources.get("GPU", 0)) or int(resources.get("CPU", 1)))
 
 
 def _call(sent: list[Any], task: Any) -> Any:

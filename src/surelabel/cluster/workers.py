@@ -23,7 +23,7 @@ TRIES = 3
 
 
 def in_workers(
-    job: Job[Task, Result], tasks: Iterable[Task], engine: Engine = "local", workers: int = 1
+    job: Job[Task, Result], tasks: Iterable[Task], engine: Engine = "local", workers: int | None = None
 ) -> Generator[tuple[Task, Result], None, None]:
     """Call a job for each task; yield the tasks with their results, in any order.
 
@@ -35,13 +35,13 @@ def in_workers(
         tasks: each is sent to one worker.
         engine: "local": processes of this machine; one alone is this process. "ray": tasks of Ray, each with a GPU
             where the cluster has some, else with a core.
-        workers: how many tasks are done at once.
+        workers: how many tasks are done at once; None: one, and of a Ray cluster as many as it has GPUs or cores.
     """
     if engine == "ray":
         from surelabel.cluster.ray_engine import in_ray
 
         yield from in_ray(job, tasks, workers)
-    elif workers > 1:
+    elif workers is not None and workers > 1:
         yield from _in_processes(job, list(tasks), workers)
     else:
         yield from ((task, job(task)) for task in tasks)

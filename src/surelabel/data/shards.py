@@ -27,15 +27,17 @@ _TEMPORARY = ".writing"
 
 
 class Shard(NamedTuple):
-    """A file of a pool.
+    """A file of a pool, or several files that are read as one.
 
     Attributes:
         name: its path below the place, with / between folders.
         size: in bytes.
+        files: the files, where there are several.
     """
 
     name: str
     size: int
+    files: "tuple[Shard, ...]" = ()
 
 
 class BlockReader(Protocol):
@@ -116,11 +118,20 @@ class Place:
                 raise
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address, "s3://bucket/pool/", and not a path.
+
+    >>> is_address("s3://bucket/pool/"), is_address("pool/")
+    (True, False)
+    """
+    return _ADDRESS.match(text) is not None
+
+
 def place_of(text: str) -> Place:
     """Return the folder that a path or an address names; it need not exist yet."""
     from pyarrow import ArrowException, fs
 
-    if not _ADDRESS.match(text):
+    if not is_address(text):
         return Place(text, fs.LocalFileSystem(), str(Path(text).absolute()))
     try:
         system, root = fs.FileSystem.from_uri(text)
@@ -137,7 +148,7 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
         text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet".
         forms: how the names of files end that are taken from a folder.
     """
-    address, mark, query = text.partition("?") if _ADDRESS.match(text) else (text, "", "")
+    address, mark, query = text.partition("?") if is_address(text) else (text, "", "")
     steps = address.split("/")
     depth = next((number for number, step in enumerate(steps) if _MAGIC.search(step)), len(steps))
     pattern = "/".join(steps[depth:])
@@ -152,10 +163,17 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
     if not shards:
         kinds = " or ".join(f"*{form}" for form in forms)
         raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
-    empty = [shard.name for shard in shards if not shard.size]
-    if empty:
-        raise DataError(f"The shard '{empty[0]}' in '{text}' is empty; remove it, or write it again.")
     return place, shards
+
+
+def cut_into_shards(files: Sequence[Shard], size: int) -> list[Shard]:
+    """Return shards of so many files each, in their order.
+
+    >>> [(shard.name, shard.size) for shard in cut_into_shards([Shard("a", 2), Shard("b", 3), Shard("c", 4)], 2)]
+    [('files-000000', 5), ('files-000001', 4)]
+    """
+    parts = [tuple(files[start : start + size]) for start in range(0, len(files), size)]
+    return [Shard(f"files-{number:06d}", sum(file.size for file in part), part) for number, part in enumerate(parts)]
 
 
 def _matches(name: str, pattern: str, forms: Sequence[str]) -> bool:

@@ -2,7 +2,10 @@
 
 | a shard | its blocks |
 |---|---|
-| a Parquet file | its groups of rows, of which only the columns that are needed are read |
+| a Parquet file of a table | its groups of rows, of which only the columns that are needed are read |
+| a Parquet file with a column of pictures | its groups of rows |
+| a tar file of pictures | runs of pictures, in the order of the file |
+| some thousand files in a folder | runs of files, in the order of their names |
 """
 
 from collections import OrderedDict
@@ -13,14 +16,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from surelabel.base.text import listed
 from surelabel.data._arrow_files import open_row_groups
 from surelabel.data.decoding import OnError
 from surelabel.data.run_data import TableData
-from surelabel.data.shards import Place, Shard
-from surelabel.data.source import Source
-from surelabel.data.tables import RowGroup, Table, read_table
+from surelabel.data.shards import FORMS, Place, Shard, cut_into_shards, find_shards
+from surelabel.data.source import ArraySource, Source
+from surelabel.data.table_encoding import words_of
+from surelabel.data.tables import RowGroup, read_table
 from surelabel.errors import DataError
+from surelabel.kinds import KINDS
+from surelabel.kinds.folder import FolderData
+from surelabel.kinds.packed import PackedData
+from surelabel.kinds.shard_files import Decoder, FilesShard, PackedTable, TarShard, backbone_features
+from surelabel.kinds.texts import TextData
 
+FILES_OF_A_SHARD = 4096
+"""How many files of a folder are read as one shard. Another number would give them other labels."""
 _OPEN_AT_ONCE = 8
 
 
@@ -50,6 +62,17 @@ class Reading:
         own = getattr(self.data, "id_column", None)
         return (own if self.id_column is None else self.id_column) or None
 
+    @property
+    def kind(self) -> str:
+        """What the run learned from: "tables", or the files' kind in `KINDS`."""
+        return str(self.data.of) if isinstance(self.data, FolderData | PackedData) else "tables"
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How the names of files end that the run can read."""
+        packed = {"tables": (".parquet",), "pictures": FORMS}.get(self.kind, ())
+        return packed if self.kind == "tables" else (*packed, *KINDS[self.kind].endings)
+
 
 class OpenShard(Protocol):
     """A shard whose blocks are known.
@@ -77,6 +100,7 @@ class ShardReader:
 
     def __init__(self, place: Place, reading: Reading) -> None:
         self.place, self.reading = place, reading
+        self._decoder: Decoder | None = None
         self._open: OrderedDict[Shard, OpenShard] = OrderedDict()
 
     def blocks(self, shard: Shard) -> list[int]:
@@ -84,8 +108,12 @@ class ShardReader:
         return self._opened(shard).rows
 
     def read(self, shard: Shard, block: int) -> Source:
-        """Return the samples of a block, with their ids."""
-        return self._opened(shard).read(block)
+        """Return the samples of a block, with their ids; fewer than `blocks` says where some are skipped."""
+        samples, expected = self._opened(shard).read(block), self.reading.sample_shape
+        if samples.sample_shape != expected:
+            shapes = f"samples of shape {samples.sample_shape}, and the run learned from {expected}"
+            raise DataError(f"File '{self.place.path(shard.name)}' has {shapes}; give samples of that shape.")
+        return samples
 
     def close(self) -> None:
         """Let go of the shards that are open."""
@@ -93,8 +121,8 @@ class ShardReader:
             self._open.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the open shards, which belong to this process."""
-        return {**self.__dict__, "_open": OrderedDict()}
+        """Return all but what belongs to this process: open shards and networks."""
+        return {**self.__dict__, "_open": OrderedDict(), "_decoder": None}
 
     def _opened(self, shard: Shard) -> OpenShard:
         """Return a shard, open; the last few stay so."""
@@ -107,9 +135,16 @@ class ShardReader:
         return found
 
     def _open_anew(self, shard: Shard) -> OpenShard:
-        if not shard.name.lower().endswith(".parquet"):
-            raise DataError(f"The run learned from a table, and '{shard.name}' is none; give .parquet files.")
-        return TableShard(self.place, shard, self.reading)
+        if self.reading.kind == "tables":
+            return TableShard(self.place, shard, self.reading)
+        data = self.reading.data
+        self._decoder = self._decoder or Decoder(data.reading, data.backbones, self.reading.on_error)
+        if shard.files:
+            return FilesShard(self.place, shard, self._decoder)
+        if shard.name.lower().endswith(".tar"):
+            return TarShard(self.place, shard, self._decoder)
+        label = data.labels[0] if isinstance(data, PackedData) and data.labels else None
+        return PackedTable(self.place, shard, self._decoder, self.reading.named_by, label)
 
 
 class TableShard:
@@ -117,9 +152,6 @@ class TableShard:
 
     def __init__(self, place: Place, shard: Shard, reading: Reading) -> None:
         self._path, self._reading = Path(place.path(shard.name)), reading
-        data, names = reading.data if isinstance(reading.data, TableData) else None, reading.feature_names
-        self._drop = data.drop if data is not None and names is not None else ()
-        self._encoder = None if data is None else data.encoder(reading.texts)
         self._file = open_row_groups(self._path, place.open(shard.name))
         metadata = self._file.metadata
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -129,18 +161,47 @@ class TableShard:
 
     def read(self, block: int) -> Source:
         """Return the samples of a group of rows."""
-        samples = self._table(self._groups[block]).samples(slice(None))
-        if samples.sample_shape != self._reading.sample_shape:
-            shapes = f"samples of shape {samples.sample_shape}, and the run learned from {self._reading.sample_shape}"
-            raise DataError(f"File '{self._path}' has {shapes}; give samples of that shape.")
-        return samples
+        data, names = self._reading.data, self._reading.feature_names
+        drop = data.drop if isinstance(data, TableData) and names is not None else ()
+        options: dict[str, Any] = {"id_column": self._reading.named_by, "drop": drop, "part": self._groups[block]}
+        if isinstance(data, TextData):
+            return self._texts(data, options)
+        encoder = data.encoder(self._reading.texts) if isinstance(data, TableData) else None
+        if encoder is None:
+            return read_table(self._path, features=names, **options).samples(slice(None))
+        return encoder.read(self._path, **options).samples(slice(None))
 
     def close(self) -> None:
         """Close the file."""
         self._file.close(force=True)
 
-    def _table(self, group: RowGroup) -> Table:
-        options: dict[str, Any] = {"id_column": self._reading.named_by, "drop": self._drop, "part": group}
-        if self._encoder is None:
-            return read_table(self._path, features=self._reading.feature_names, **options)
-        return self._encoder.read(self._path, **options)
+    def _texts(self, data: TextData, options: dict[str, Any]) -> Source:
+        """Return the features of texts, of which nothing is kept on the disk."""
+        assert data.columns is not None
+        name = data.columns[0].name
+        table = read_table(self._path, features=[name], words=[name], **options)
+        cells = words_of(table, name)
+        texts = [cells.texts[code] or "" for code in cells.codes.tolist()]
+        return ArraySource(backbone_features(data.backbones, "texts", lambda _: texts), ids=table.ids)
+
+
+def find_pool(text: str, reading: Reading) -> tuple[ShardReader, list[Shard]]:
+    """Return what reads the shards that a path, a pattern or an address names, and these, sorted by name.
+
+    Files of a folder that are no shards themselves, such as pictures, are put together to shards.
+
+    Args:
+        text: as for `find_shards`.
+        reading: how the run reads samples.
+    """
+    place, found = find_shards(text, reading.forms)
+    others = [shard.name for shard in found if not shard.name.lower().endswith(reading.forms)]
+    if others:
+        wanted = f"the run learned from {reading.kind}, and reads {', '.join(reading.forms)}"
+        raise DataError(f"'{text}' names {listed(others, 3)}; {wanted}. Name such files.")
+    packed = [shard for shard in found if shard.name.lower().endswith(FORMS)]
+    if packed and len(packed) < len(found):
+        lone = next(shard.name for shard in found if shard not in packed)
+        both = f"has shards, such as '{packed[0].name}', and files beside them, such as '{lone}'"
+        raise DataError(f"'{text}' {both}; name the one or the other: '*{Path(packed[0].name).suffix}'.")
+    return ShardReader(place, reading), packed or cut_into_shards(found, FILES_OF_A_SHARD)
