@@ -55,6 +55,12 @@ def test_groups_of_rows_are_read_as_the_whole_file_is(pool: Path, data: TableDat
     assert [name for block in blocks for name in block.ids] == COLUMNS["id"]
 
 
+def test_ids_of_a_column_of_numbers_are_numbers(pool: Path, data: TableData) -> None:
+    pq.write_table(pa.table({**COLUMNS, "id": [7, 8, 9, 10, 11]}), pool / "a.parquet", row_group_size=2)
+    place, (shard,) = find_shards(str(pool))
+    assert ShardReader(place, reading(data)).read(shard, 1).ids.tolist() == [9, 10]
+
+
 def test_rows_are_numbered_within_their_shard(pool: Path, data: TableData) -> None:
     place, (shard,) = find_shards(str(pool))
     reader = ShardReader(place, reading(data, id_column=""))

@@ -48,6 +48,12 @@ class RowGroup:
     number: int
     before: int
 
+    def has_integers(self, name: str) -> bool:
+        """Whether a column of the file holds whole numbers, by its type."""
+        from pyarrow import types
+
+        return bool(types.is_integer(self.file.schema_arrow.field(name).type))
+
 
 @dataclass(frozen=True)
 class Request:
@@ -239,8 +245,9 @@ def build_table(
         raise rows_differ(path, rows, done)
     row_ids = np.arange(before, before + rows)
     if columns.id is not None:
-        # Whether all ids of a file are numbers, a part of it cannot tell.
-        row_ids = ids_in(Place(path, columns.names[columns.id], before), ids, parse=group is None)
+        name = columns.names[columns.id]
+        # Whether all texts of a file say numbers, a part of it cannot tell.
+        row_ids = ids_in(Place(path, name, before), ids, parse=group is None or group.has_integers(name))
     several = num_labels > 0 and marks.separator is not None
     kept = [position for position, name in enumerate(columns.named(columns.features)) if name not in no_numbers]
     names = columns.named(columns.features[position] for position in kept), columns.named(columns.labels)
