@@ -1,16 +1,21 @@
-"""Work for many things as tasks of Ray: on the cluster that there is, or on one of this machine alone.
+"""Work for many things as tasks of Ray: on the cluster that RAY_ADDRESS names, or on one of this machine alone.
 
 Ray sends tasks to its workers, and does those again whose worker has ended. Here only as many tasks are in flight as
 there are workers, so that neither tasks nor results pile up.
 """
 
 import contextlib
-import itertools
 import logging
 import os
+import pickle
+import signal
+import socket
+import threading
 from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeVar
 
+from surelabel._version import __version__
 from surelabel.errors import SurelabelError
 
 Task = TypeVar("Task")
@@ -20,6 +25,7 @@ RETRIES = 10
 _OBJECT_STORE = 1 << 29
 """Bytes of memory that a cluster of this machine alone keeps for what is sent between its processes; Ray's own share
 would be a third of the memory, and a job and its results are small."""
+_SECONDS_TO_ANSWER = 10.0
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
 _jobs: dict[str, Any] = {}
@@ -38,32 +44,39 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tu
         unit = "GPU" if there.get("GPU", 0) >= 1 else "CPU"
         workers = workers or max(1, int(there.get(unit, 1)))
         options = {"num_gpus": 1} if unit == "GPU" else {"num_cpus": 1}
+        remote = ray.remote(_call).options(max_retries=RETRIES, retry_exceptions=False, **options)
         # In a list, Ray hands on the reference and not, for each task, the job.
-        sent = [ray.put(job)]
-        call = ray.remote(_call).options(max_retries=RETRIES, retry_exceptions=False, **options)
+        sent = [ray.put(pickle.dumps(job))]
         todo = iter(tasks)
-        waiting = {call.remote(sent, task): task for task in itertools.islice(todo, workers)}
+
+        def begun(number: int) -> dict[Any, Task]:
+            """Send the next tasks, by the references to their results."""
+            return {remote.remote(__version__, sent, pickle.dumps(task)): task for task in islice(todo, number)}
+
+        waiting = begun(workers)
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1)
-                task = waiting.pop(done[0])
-                result = ray.get(done[0])
-                waiting |= {call.remote(sent, another): another for another in itertools.islice(todo, 1)}
+                task, result = waiting.pop(done[0]), ray.get(done[0])
+                waiting |= begun(1)
                 yield task, result
         finally:
             for reference in waiting:
                 ray.cancel(reference, force=True)
 
 
-def _call(sent: list[Any], task: Any) -> Any:
+def _call(version: str, sent: list[Any], task: bytes) -> Any:
     """Do a task in a worker, with the job that it keeps for all tasks of the same command."""
     import ray
 
+    if version != __version__:
+        both = f"{__version__} is installed where Ray's workers are, and {version} where they are started"
+        raise RayError(f"surelabel {both}; install the same version.")
     key = sent[0].hex()
     if key not in _jobs:
         _jobs.clear()
-        _jobs[key] = ray.get(sent[0])
-    return _jobs[key](task)
+        _jobs[key] = pickle.loads(ray.get(sent[0]))  # noqa: S301 - sent by the command that has started this worker
+    return _jobs[key](pickle.loads(task))  # noqa: S301
 
 
 def _imported() -> Any:
@@ -78,28 +91,39 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    """Connect to the cluster that RAY_ADDRESS names or that runs here, or start one; leave it as it was."""
+    """Connect to the cluster that RAY_ADDRESS names, else start one on this machine; leave it as it was.
+
+    A cluster that merely runs here is not taken: it may be one that another command has started, and will stop.
+    """
     if ray.is_initialized():
         yield
         return
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+    address = os.environ.get("RAY_ADDRESS")
+    here = {"object_store_memory": _OBJECT_STORE, "include_dashboard": False, "num_cpus": workers}
+    before = signal.getsignal(signal.SIGTERM)
     try:
-        try:
-            ray.init(address="auto", **quiet)
-        except ConnectionError:
-            if "RAY_ADDRESS" in os.environ:
-                raise
-            here = {"object_store_memory": _OBJECT_STORE, "include_dashboard": False}
-            ray.init(address="local", num_cpus=workers, **here, **quiet)
+        if address:
+            _check_reached(address)
+        more = {"address": address} if address else {"address": "local", **here}
+        ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # whatever a start of several servers can meet
         problem = " ".join(str(error).split())[:300] or type(error).__name__
-        where = os.environ.get("RAY_ADDRESS")
-        what = f"The Ray cluster at '{where}' cannot be reached" if where else "Ray cannot be started"
-        raise RayError(f"{what} ({problem}); check 'ray status', or use --workers without --engine ray.") from error
+        what = f"The Ray cluster at '{address}' cannot be reached" if address else "Ray cannot be started"
+        remedy = "check 'ray status' and RAY_ADDRESS" if address else "try again, or use --workers without --engine ray"
+        raise RayError(f"{what} ({problem}); {remedy}.") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # Ray has put its own there
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reached(address: str) -> None:
+    """Raise OSError where nothing answers at an address, which Ray would take minutes to find out."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
 @contextlib.contextmanager
@@ -107,8 +131,9 @@ def _faults_named(ray: Any) -> Iterator[None]:
     """Raise what a job has raised as it was, and what befell Ray itself in one line."""
     try:
         yield
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
     except ray.exceptions.RayError as error:
-        problem = " ".join(str(error).split())[:300]
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
+            raise cause from error
+        problem = " ".join(str(cause or error).split())[:300]
         raise RayError(f"Ray has given up ({problem}); check 'ray status' and the workers' memory.") from error
