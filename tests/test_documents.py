@@ -10,7 +10,7 @@ from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
-from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, scale, updated
+from update_documents import beside_alone, figure_is_stale, labels_at_scale, main, reliability, rerun, scale, updated
 
 from benchmarks import pool_at_scale
 from benchmarks import results as bench
@@ -158,6 +158,8 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         {"what": "label", "seconds": 4, "peak_mib": 700, **big},
         {"what": "targets", "seconds": 0.02, "peak_mib": 1800, "kept_bytes": 4, **big},
     ]
+    # What is measured of pools in shards is in another table.
+    rows.append({"what": "label, 1 process", "seconds": 9, "pool": ""})
     append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
     assert scale(tmp_path).splitlines() == [
         "| step | 2,000, in memory | 10,000, in a file |",
@@ -170,6 +172,24 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         "",
         "`results/scale.csv`, commit abcdefg: 1000 classes, EPYC, 2 cores, one of them used, Python 3.11.7, "
         "numpy 2.4.6.",
+    ]
+
+
+def test_the_speed_of_each_way_to_label_a_pool_is_that_of_its_last_measurement(tmp_path: Path) -> None:
+    assert labels_at_scale(tmp_path) == "Not run."
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"samples": 9000, "classes": 10, "machine": "EPYC, 2 cores"}
+    row |= {"python": "3.11.7", "commit": "abcdefghij"}
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | {"what": "targets", "pool": "memory"}])
+    assert labels_at_scale(tmp_path).startswith("Not run yet: `python -m benchmarks.labels_at_scale ")
+    one = {"what": "label, 1 process", "seconds": 9, "per_second": 1000, "peak_mib": 1200}
+    ray = {"what": "label, Ray, 2 workers", "seconds": 6.4, "per_second": 1406}
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in ({**one, "seconds": 99}, one, ray)])
+    assert labels_at_scale(tmp_path).splitlines()[2:] == [
+        "| 1 process | 9,000 | 9 | 1,000 | 1,200 MiB |",
+        "| Ray, 2 workers | 9,000 | 6 | 1,406 |  |",
+        "",
+        "`results/scale.csv`, commit abcdefg: 10 classes, 64 features, ten passes, EPYC, 2 cores, Python 3.11.7. "
+        "Whole commands, start and all.",
     ]
 
 

@@ -13,9 +13,18 @@ from surelabel.data.run_data import TableData
 from surelabel.data.shards import find_shards
 from surelabel.data.tables import read_table
 from surelabel.errors import DataError
+from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.shard_reading import Reading, ShardReader
+from surelabel.kinds.texts import TextData
 
 COLUMNS: dict[str, Any] = {"id": ["1", "2", "x", "4", "5"], "size": [1, 2, 3, 4, None], "pet": list("abaab")}
+
+COUNTS = """
+import torch
+
+def net():
+    return lambda texts: torch.tensor([[len(text), text.count("a")] for text in texts])
+"""
 
 
 @pytest.fixture
@@ -99,3 +108,22 @@ def test_a_file_without_rows_has_no_blocks(tmp_path: Path) -> None:
     assert ShardReader(place, Reading(None, (1,), ("size",))).blocks(shard) == []
     with pytest.raises(DataError, match="no rows"):
         read_table(tmp_path / "empty.parquet")
+
+
+def test_texts_are_shown_to_backbones_and_nothing_of_them_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))
+    (tmp_path / "nets.py").write_text(COUNTS)
+    texts = ["a cat", "", "banana", "a dog ran", "ham"]
+    pq.write_table(pa.table({"note": texts, "label": list("yn") + [None] * 3}), tmp_path / "own.parquet")
+    backbone = BackboneSettings(reference=f"{tmp_path / 'nets.py'}:net")
+    data = TextData(path=tmp_path / "own.parquet", labels=("label",), use=("note=text",), backbones=(backbone,))
+    data = data.pinned().replace(**data.pinned().load().learned)
+    pq.write_table(pa.table({"note": ["aa", None, "b a"]}), tmp_path / "pool.parquet", row_group_size=2)
+    before = sorted((tmp_path / "cache").rglob("*"))
+    place, (shard,) = find_shards(str(tmp_path / "pool.parquet"))
+    reader = ShardReader(place, Reading(data, (2,), ("note",)))
+    blocks = [reader.read(shard, block)[np.arange(rows)].tolist() for block, rows in enumerate(reader.blocks(shard))]
+    assert blocks == [[[2, 2], [0, 0]], [[3, 1]]]
+    assert sorted((tmp_path / "cache").rglob("*")) == before
