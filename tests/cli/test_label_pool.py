@@ -203,6 +203,8 @@ def test_options_that_do_not_go_together(command: Command, home: Path, words: tu
 
 
 def test_what_is_no_pool_of_the_run_is_named(command: Command, home: Path) -> None:
+    one = command.fails(1, "label", "net", "pets.csv", "--out", "labels/")
+    assert one == "'pets.csv' names 'pets.csv'; the run learned from tables, and reads .parquet. Name such files."
     assert "No shard is in 'nowhere/' (*.parquet)" in command.fails(1, "label", "net", "nowhere/", "--out", "labels/")
     others = command.fails(1, "label", "net", "*.csv", "--out", "labels/")
     assert others == ("'*.csv' names 'pets.csv'; the run learned from tables, and reads .parquet. Name such files.")

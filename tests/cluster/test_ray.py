@@ -15,6 +15,7 @@ import pytest
 from cli_support import QUICK, Command, blobs, write_blobs
 
 from surelabel.cli import main
+from surelabel.cluster.ray_engine import RayError, _call
 
 pytest.importorskip("ray", reason="make test-cluster installs Ray")
 pytestmark = pytest.mark.ray
@@ -171,6 +172,11 @@ def test_a_cluster_that_cannot_be_reached_is_named(home: Path) -> None:
     code, said = ended("pool/", "--out", "nowhere/", RAY_ADDRESS="127.0.0.1:9")
     assert (code, len(said.splitlines())) == (1, 1), said
     assert said.startswith("error: The Ray cluster at '127.0.0.1:9' cannot be reached (")
+
+
+def test_workers_with_another_version_are_refused() -> None:
+    with pytest.raises(RayError, match=r"surelabel \S+ is installed where Ray's workers are, and 9\.9 where they are"):
+        _call("9.9", [], b"")
 
 
 @pytest.fixture

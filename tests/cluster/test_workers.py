@@ -1,12 +1,14 @@
 """The same work in this process and in others: what is sent, what happens when a worker ends, and errors."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from cluster_support import Square, crash
 
 from surelabel.base.processes import WorkerCrashedError
+from surelabel.cluster.ray_engine import RayError
 from surelabel.cluster.workers import in_workers
 
 
@@ -18,7 +20,8 @@ def test_one_worker_is_this_process() -> None:
 def test_a_job_is_kept_by_a_worker_and_what_a_killed_one_had_is_done_again(tmp_path: Path) -> None:
     killer = tmp_path / "killer"
     killer.touch()
-    found = dict(in_workers(Square(killer), range(8), workers=2))
+    with pytest.warns(UserWarning, match="a worker process has crashed; what it had is done again"):
+        found = dict(in_workers(Square(killer), range(8), workers=2))
     assert [found[task][0] for task in range(8)] == [task**2 for task in range(8)]
     assert not killer.exists()
     assert os.getpid() not in {process for _, process, _ in found.values()}
@@ -32,5 +35,12 @@ def test_an_error_of_the_job_is_raised_here() -> None:
 
 
 def test_what_crashes_every_worker_is_given_up() -> None:
-    with pytest.raises(WorkerCrashedError, match=r"The workers that had '5' have ended 3 times .* look above"):
+    given_up = pytest.raises(WorkerCrashedError, match=r"crashed 3 times at '5' .* look above")
+    with pytest.warns(UserWarning, match="has crashed"), given_up:
         list(in_workers(crash, [5], workers=2))
+
+
+def test_without_ray_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(RayError, match=r"--engine ray needs the package ray; pip install 'surelabel\[ray\]'\."):
+        list(in_workers(Square(), [1], "ray"))

@@ -89,8 +89,9 @@ def read_samples(
         with shown_decoding(quiet=False):
             return settings.data.read(path, on_error), None
     if path.is_dir():
+        remedy = ", or a folder for the labels of all its Parquet files: --out labels/" if with_labels else ""
         raise WrongUse(
-            f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file."
+            f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file{remedy}."
         )
     data, features = settings.data if isinstance(settings.data, TableData) else None, settings.feature_names
     if data is not None and id_column is None:

@@ -39,7 +39,7 @@ class RayError(SurelabelError):
 def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tuple[Task, Any], None, None]:
     """Do what `surelabel.cluster.workers.in_workers` does, with Ray."""
     ray = _imported()
-    with _cluster(ray, workers), _faults_named(ray):
+    with _cluster(ray, workers):
         there = ray.cluster_resources()
         unit = "GPU" if there.get("GPU", 0) >= 1 else "CPU"
         workers = workers or max(1, int(there.get(unit, 1)))
@@ -57,7 +57,8 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tu
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting), num_returns=1)
-                task, result = waiting.pop(done[0]), ray.get(done[0])
+                task = waiting.pop(done[0])
+                result = _result(ray, done[0], task)
                 waiting |= begun(1)
                 yield task, result
         finally:
@@ -126,14 +127,14 @@ def _check_reached(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
 
 
-@contextlib.contextmanager
-def _faults_named(ray: Any) -> Iterator[None]:
-    """Raise what a job has raised as it was, and what befell Ray itself in one line."""
+def _result(ray: Any, reference: Any, task: object) -> Any:
+    """Return a result, or raise what the job has raised, as it was; what befell Ray itself is told in one line."""
     try:
-        yield
+        return ray.get(reference)
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):
             raise cause from error
         problem = " ".join(str(cause or error).split())[:300]
-        raise RayError(f"Ray has given up ({problem}); check 'ray status' and the workers' memory.") from error
+        name = getattr(task, "name", task)
+        raise RayError(f"Ray has given '{name}' up ({problem}); check 'ray status' and the workers' memory.") from error

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import pickle
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
@@ -64,14 +65,12 @@ def _in_processes(
             except WorkerCrashedError as error:
                 crashes += 1
                 if crashes == TRIES:
-                    raise given_up(left[0], error) from error
-
-
-def given_up(task: object, error: Exception) -> WorkerCrashedError:
-    """The error for a task whose workers have ended each time that it was tried."""
-    name = getattr(task, "name", task)
-    remedy = "look above for their last words, and whether the memory was full"
-    return WorkerCrashedError(f"The workers that had '{name}' have ended {TRIES} times ({error}); {remedy}.")
+                    problem = (
+                        f"Workers have crashed {TRIES} times at '{getattr(left[0], 'name', left[0])}' or behind it"
+                    )
+                    remedy = "look above for their last words, and whether the memory is full"
+                    raise WorkerCrashedError(f"{problem}; {remedy}.") from error
+                warnings.warn("a worker process has crashed; what it had is done again.", stacklevel=2)
 
 
 def _call(path: Path, task: Any) -> Any:

@@ -153,7 +153,7 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
     depth = next((number for number, step in enumerate(steps) if _MAGIC.search(step)), len(steps))
     pattern = "/".join(steps[depth:])
     place = place_of(("/".join(steps[:depth]) or ("/" if depth and not steps[0] else ".")) + mark + query)
-    if not pattern and address.lower().endswith(tuple(forms)) and not (place.is_local and Path(place.root).is_dir()):
+    if not pattern and _is_file(place, address, forms):
         folder, pattern = place.root.rsplit("/", 1)
         place = Place(text, place.system, folder)
         shards = [shard for shard in place.files() if shard.name == pattern]
@@ -164,6 +164,13 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
         kinds = " or ".join(f"*{form}" for form in forms)
         raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
     return place, shards
+
+
+def _is_file(place: Place, address: str, forms: Sequence[str]) -> bool:
+    """Whether a place without a pattern is one file; elsewhere than here its name has to say so."""
+    if place.is_local and Path(place.root).exists():
+        return Path(place.root).is_file()
+    return address.lower().endswith(tuple(forms))
 
 
 def cut_into_shards(files: Sequence[Shard], size: int) -> list[Shard]:

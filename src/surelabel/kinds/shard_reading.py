@@ -151,7 +151,8 @@ class TableShard:
     """A Parquet file with the columns that a run has learned from."""
 
     def __init__(self, place: Place, shard: Shard, reading: Reading) -> None:
-        self._path, self._reading = Path(place.path(shard.name)), reading
+        self._path, self._reading, data = Path(place.path(shard.name)), reading, reading.data
+        self._encoder = data.encoder(reading.texts) if isinstance(data, TableData) else None
         self._file = open_row_groups(self._path, place.open(shard.name))
         metadata = self._file.metadata
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -161,12 +162,11 @@ class TableShard:
 
     def read(self, block: int) -> Source:
         """Return the samples of a group of rows."""
-        data, names = self._reading.data, self._reading.feature_names
+        data, names, encoder = self._reading.data, self._reading.feature_names, self._encoder
         drop = data.drop if isinstance(data, TableData) and names is not None else ()
         options: dict[str, Any] = {"id_column": self._reading.named_by, "drop": drop, "part": self._groups[block]}
         if isinstance(data, TextData):
             return self._texts(data, options)
-        encoder = data.encoder(self._reading.texts) if isinstance(data, TableData) else None
         if encoder is None:
             return read_table(self._path, features=names, **options).samples(slice(None))
         return encoder.read(self._path, **options).samples(slice(None))

@@ -147,7 +147,9 @@ class Parts:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
         except (pa.ArrowException, OSError, ValueError):
             return None
-        return note if isinstance(note, dict) and isinstance(note.get("made_with"), dict) else None
+        kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}
+        whole = isinstance(note, dict) and all(isinstance(note.get(key), kind) for key, kind in kinds.items())
+        return note if whole else None
 
     def _check_made_with(self, name: str, theirs: Mapping[str, Any]) -> None:
         for what, ours in self.made_with.items():
@@ -160,10 +162,10 @@ class Parts:
         where = f"'{name}' in '{self.place.text}'"
         if note is None:
             raise DataError(f"{where} is no part that surelabel wrote; name another folder with --out, or remove it.")
-        if note.get("of") != _identity(shard):
-            both = f"{_short(note.get('of'))}, and it has {_identity(shard)} now"
+        if note["of"] != _identity(shard):
+            both = f"{_short(note['of'])}, and it has {_identity(shard)} now"
             raise DataError(f"{where} is of another shard '{shard.name}' ({both}); remove it to label the new one.")
-        return Part(shard.name, int(note["rows"]), int(note["selected"]), int(note["left_out"]))
+        return Part(shard.name, note["rows"], note["selected"], note["left_out"])
 
 
 def part_name(shard: str) -> str:
