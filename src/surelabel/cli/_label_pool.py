@@ -1,5 +1,6 @@
 """`surelabel label` for a pool of any size: a part with labels for each shard, by as many workers as are asked for."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -106,10 +107,12 @@ def _label(
     """Return the parts that were made, and why other shards cannot be read, by their names."""
     from surelabel.cluster.workers import in_workers
 
-    made, faults = [], {}
-    with shown_work("shards") as show:
+    made, faults = list["Part"](), dict[str, str]()
+    if not shards:
+        return made, faults
+    with shown_work("shards") as show, contextlib.closing(in_workers(job, shards, engine, workers)) as results:
         show("labeling", 0, len(shards))
-        for shard, result in in_workers(job, shards, engine, workers) if shards else ():
+        for shard, result in results:
             if isinstance(result, str):
                 faults[shard.name] = result
             else:
@@ -134,7 +137,7 @@ def _tell(parts: "list[Part]", before: int, faults: dict[str, str], out: str, se
 def _parts(folder: "RunFolder", place: "Place", reading: "Reading", entries: bool) -> "Parts":
     from surelabel.runs.parts import Parts
 
-    thresholds = ", ".join(f"{name} {value:g}" for name, value in folder.label_thresholds().items())
+    thresholds = ", ".join(f"{name} {value}" for name, value in folder.label_thresholds().items())
     made_with = {
         "model": folder.model_hash,
         "thresholds": thresholds,
