@@ -50,56 +50,54 @@ class Decoder:
 
     def samples(self, ids: Ids, read: Read) -> Source:
         """Return the samples that can be read, with their ids."""
-        kept = np.arange(len(ids))
+        starts = range(0, max(1, len(ids)), FILES_OF_A_BLOCK)
+        runs = [self._run(range(start, min(start + FILES_OF_A_BLOCK, len(ids))), read) for start in starts]
+        kept = np.array([place for places, _ in runs for place in places], dtype=np.int64)
+        return ArraySource(np.concatenate([x for _, x in runs]), ids=ids[kept])
+
+    def _run(self, places: Sequence[int], read: Read) -> tuple[list[int], npt.NDArray[Any]]:
+        """Return those of some places that can be read, and their samples."""
         if not self.backbones:
             assert self.settings is not None
-            kept, decoded = self._decoded(kept, self.settings, read)
-            x = np.stack(decoded) if decoded else np.empty((0, *self.settings.shape), dtype=np.uint8)
-            return ArraySource(x, ids=ids[kept])
-
-        def shown(backbone: BackboneSettings) -> list[npt.NDArray[np.uint8]]:
-            nonlocal kept
+            found = self._decoded(places, self.settings, read)
+            empty = np.empty((0, *self.settings.shape), dtype=np.uint8)
+            return list(found), np.stack(list(found.values())) if found else empty
+        shown = []
+        for backbone in self.backbones:
             assert backbone.shown is not None
             settings = PictureSettings(side=backbone.shown.side, fit=backbone.shown.fit)
-            kept, decoded = self._decoded(kept, settings, read)
-            return decoded
+            shown.append(self._decoded(places, settings, read))
+        kept = [place for place in places if all(place in found for found in shown)]
+        return kept, backbone_features(
+            self.backbones, "pictures", [[found[place] for place in kept] for found in shown]
+        )
 
-        if self.on_error == "skip" and len(self.backbones) > 1:
-            for backbone in self.backbones:  # first, so that all are shown the same pictures
-                shown(backbone)
-        features = backbone_features(self.backbones, "pictures", shown)
-        return ArraySource(features, ids=ids[kept])
-
-    def _decoded(
-        self, places: npt.NDArray[np.int64], settings: DecodeSettings, read: Read
-    ) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.uint8]]]:
-        """Return the places that can be read, and what is there."""
-        kept, decoded = [], []
-        for place in places.tolist():
+    def _decoded(self, places: Sequence[int], settings: DecodeSettings, read: Read) -> dict[int, npt.NDArray[np.uint8]]:
+        """Return what is at the places that can be read."""
+        decoded = {}
+        for place in places:
             try:
-                decoded.append(read(place, settings))
+                decoded[place] = read(place, settings)
             except DataError:
                 if self.on_error == "stop":
                     raise
-            else:
-                kept.append(place)
-        return np.array(kept, dtype=np.int64), decoded
+        return decoded
 
 
 def backbone_features(
-    backbones: Sequence[BackboneSettings], takes: Takes, shown: Callable[[BackboneSettings], Sequence[Any]]
+    backbones: Sequence[BackboneSettings], takes: Takes, samples: Sequence[Sequence[Any]]
 ) -> Features:
     """Return the features of samples by backbones, side by side, (N, F); nothing of them is kept on the disk.
 
     Args:
         backbones: as a run has learned them.
         takes: what the samples are.
-        shown: returns all samples as a backbone takes them.
+        samples: N of them for each backbone, as it takes them.
     """
     parts = []
-    for backbone in backbones:
-        frozen, samples = _opened(backbone, takes), shown(backbone)
-        batches = [frozen.compute(samples[start : start + _BATCH]) for start in range(0, len(samples), _BATCH)]
+    for backbone, shown in zip(backbones, samples, strict=True):
+        frozen = _opened(backbone, takes)
+        batches = [frozen.compute(shown[start : start + _BATCH]) for start in range(0, len(shown), _BATCH)]
         parts.append(np.concatenate(batches) if batches else np.empty((0, backbone.width or 0), dtype=np.float32))
     return np.concatenate(parts, axis=1)
 

@@ -182,7 +182,7 @@ class TableShard:
         table = read_table(self._path, features=[name], words=[name], **options)
         cells = words_of(table, name)
         texts = [cells.texts[code] or "" for code in cells.codes.tolist()]
-        return ArraySource(backbone_features(data.backbones, "texts", lambda _: texts), ids=table.ids)
+        return ArraySource(backbone_features(data.backbones, "texts", [texts] * len(data.backbones)), ids=table.ids)
 
 
 def find_pool(text: str, reading: Reading) -> tuple[ShardReader, list[Shard]]:
