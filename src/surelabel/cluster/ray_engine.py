@@ -109,9 +109,10 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
         ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # whatever a start of several servers can meet
         problem = " ".join(str(error).split())[:300] or type(error).__name__
-        what = f"The Ray cluster at '{address}' cannot be reached" if address else "Ray cannot be started"
-        remedy = "check 'ray status' and RAY_ADDRESS" if address else "try again, or use --workers without --engine ray"
-        raise RayError(f"{what} ({problem}); {remedy}.") from error
+        if address:
+            remedy = "check RAY_ADDRESS, and set RAY_AUTH_MODE=token if it asks for a token"
+            raise RayError(f"The Ray cluster at '{address}' cannot be reached ({problem}); {remedy}.") from error
+        raise RayError(f"Ray cannot be started ({problem}); try again, or leave --engine ray out.") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # Ray has put its own there
     try:
