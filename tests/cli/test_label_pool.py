@@ -13,7 +13,8 @@ from cli_support import LOGISTIC, QUICK, Command, blobs, write_blobs
 
 from surelabel.cli import main
 from surelabel.cluster.labeling import LabelJob
-from surelabel.data.shards import Shard
+from surelabel.data.shards import Place, Shard
+from surelabel.errors import DataError
 from surelabel.runs import RunFolder
 from surelabel.runs.parts import part_name
 
@@ -135,6 +136,19 @@ def test_parts_of_something_else_are_refused_before_anything_is_labeled(command:
     foreign = command.fails(1, "label", "net", "pool/", "--out", "labels/")
     assert foreign.startswith("'a.parquet' in 'labels/' is no part that surelabel wrote; name another folder")
     assert list(content("labels")) == ["a.parquet"]
+
+
+def test_parts_that_cannot_be_reached_are_not_taken_for_others(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("label", "net", "pool/", "--out", "labels/")
+    assert command(*words).code == 0
+
+    def lost(place: Place, name: str) -> None:
+        raise DataError(f"'{place.text}' cannot be reached.")
+
+    monkeypatch.setattr(Place, "open", lost)
+    assert command.fails(1, *words) == "'labels/' cannot be reached."
 
 
 def test_a_corrupt_shard_is_named_or_left_out_and_tried_again(command: Command, home: Path) -> None:

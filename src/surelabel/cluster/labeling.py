@@ -42,6 +42,7 @@ class LabelJob:
 
     def __call__(self, shard: Shard) -> Part | str:
         """Label a shard; return what its part says of itself, or why the shard cannot be read."""
+        _ = self._learner  # what is wrong with the model is no fault of the shard
         try:
             expected = sum(self.reader.blocks(shard))
             part, content = self.parts.content(shard, self._labels(shard), expected)

@@ -142,11 +142,11 @@ class Parts:
 
     def _note(self, name: str) -> dict[str, Any] | None:
         """Return what a file says of itself; None: surelabel did not write it as a part."""
-        try:
-            with self.place.open(name) as stream:
+        with self.place.open(name) as stream:
+            try:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
-        except (pa.ArrowException, OSError, ValueError):
-            return None
+            except (pa.ArrowException, OSError, ValueError):
+                return None
         kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}
         whole = isinstance(note, dict) and all(isinstance(note.get(key), kind) for key, kind in kinds.items())
         return note if whole else None
