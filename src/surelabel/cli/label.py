@@ -19,7 +19,7 @@ EXAMPLES = (
     "surelabel label runs/iris pool.csv --out labels.csv",
     "surelabel label runs/photos photos/ --format label-studio --out tasks.json",
     "surelabel label runs/iris 'pool/*.parquet' --workers 8 --out labels/",
-    "surelabel label runs/photos s3://bucket/pool/ --engine ray --out s3://bucket/labels/",
+    "surelabel label runs/photos s3://b/pool/ --engine ray --out s3://b/labels/",
 )
 
 
