@@ -63,7 +63,7 @@ def content(folder: str) -> dict[str, bytes]:
 def test_each_shard_has_a_part_with_the_labels_that_a_file_of_it_would_have(command: Command, home: Path) -> None:
     result = command("label", "logistic", "pool/", "--out", "labels/")
     assert (result.code, result.out) == (0, "")
-    assert "3 shards with 33 samples are in 'labels/'" in result.err
+    assert "3 shards with 33 samples are labeled and " in result.err
     assert list(content("labels")) == ["a.parquet", "b/c.parquet", "d.parquet"]
     for name in ("a", "b/c"):
         assert command("label", "logistic", f"pool/{name}.parquet", "--out", "one.parquet", "--force").code == 0
@@ -98,10 +98,10 @@ def test_the_same_command_makes_only_what_is_missing(command: Command, home: Pat
     assert command(*words).code == 0
     whole, kept = content("labels"), os.stat("labels/a.parquet").st_mtime_ns
     Path("labels/b/c.parquet").unlink()
-    assert "3 shards with 33 samples are in 'labels/' (2 of them were there before" in command(*words).err
+    assert "3 shards with 33 samples are labeled, 2 of them before, and " in command(*words).err
     assert content("labels") == whole
     assert os.stat("labels/a.parquet").st_mtime_ns == kept
-    assert "(3 of them were there before" in command(*words).err
+    assert "labeled, 3 of them before, and" in command(*words).err
 
 
 def test_ctrl_c_says_what_stays_and_how_to_go_on(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_workers_that_are_killed_change_nothing(home: Path) -> None:
         Path(f"kill-{number}").touch()
     code, said = ended("pool/", "--out", "killed/", "--workers", "2")
     assert (code, list(home.glob("kill-*"))) == (0, []), said
-    assert f"{SHARDS} shards with 240 samples are in 'killed/'" in said
+    assert f"{SHARDS} shards with 240 samples are labeled and " in said
     assert content("killed") == content("alone")
 
 
@@ -143,7 +143,7 @@ def test_a_killed_driver_leaves_no_workers_behind_and_its_command_goes_on(home: 
     kept = {path: path.stat().st_mtime_ns for path in parts}
     code, said = ended("pool/", "--out", "driver/", "--workers", "2")
     assert code == 0, said
-    assert "of them were there before" in said
+    assert " of them before, and " in said
     assert {path: path.stat().st_mtime_ns for path in parts} == kept
     assert content("driver") == content("alone")
 
@@ -209,7 +209,7 @@ def test_a_pool_in_an_object_store_is_labeled_into_it(home: Path, bucket: str, c
 
     words = ("label", "run", f"{bucket}/pool/", "--engine", engine, "--out", f"{bucket}/labels/")
     there = place_of(f"{bucket}/labels/")
-    for told in ("6 shards with 240 samples are in 's3://bucket/labels/' (", "6 of them were there before"):
+    for told in ("6 shards with 240 samples are labeled and ", "6 of them before, and "):
         process = subprocess.run(
             [sys.executable, "-m", "surelabel", *words], capture_output=True, text=True, check=False
         )

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surelabel.base.text import listed
-from surelabel.cli._console import err, warn
+from surelabel.cli._console import warn
 from surelabel.cli._errors import Interrupted, WrongUse
+from surelabel.cli._options import open_run
 from surelabel.cli._rounds import shown_work
+from surelabel.cli._samples import check_entries
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,45 +51,42 @@ def check_one_file(samples: str, engine: str | None, workers: int | None) -> Non
         raise WrongUse(f"{problem}; name a folder for the labels: --out labels/.")
 
 
-def check_options(without_effect: dict[str, bool]) -> None:
-    """Refuse options that have no effect where a folder gets the labels."""
-    for flag in (flag for flag, given in without_effect.items() if given):
-        raise WrongUse(f"{flag} has no effect with a folder as --out; leave it out, or name a file.")
-
-
 class How(NamedTuple):
-    """How a pool is labeled, as options say.
+    """How samples are labeled and written, as options say.
 
     Attributes:
         entries: several labels a sample: whether each sample and class has a row.
         id_column: the column that names each row; None: as in the run; "": rows are numbered.
         on_error: whether what cannot be read is skipped.
         trusted: types in a scikit-learn model that are known to be safe.
+        trust_code: whether all code that the run names may be run.
+        force: whether a file may be replaced.
+        excel_safe: whether text that a spreadsheet would take as a formula gets an apostrophe.
+        prefix: of files in Label Studio.
     """
 
     entries: bool
     id_column: str | None
     on_error: "OnError"
     trusted: tuple[str, ...]
+    trust_code: bool
+    force: bool
+    excel_safe: bool
+    prefix: str | None
 
 
-def label_pool(folder: "RunFolder", samples: str, out: str, how: How, engine: "Engine", workers: int | None) -> None:
-    """Label the shards that have no part yet, and tell what the folder has then."""
-    from surelabel.cluster.labeling import LabelJob
-    from surelabel.data.shards import place_of
-    from surelabel.kinds.shard_reading import Reading, find_pool
+def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", workers: int | None) -> list[str]:
+    """Label the shards that have no part yet; return what to tell of the folder's labels."""
+    from surelabel.report.held_out import selected_lines
 
-    settings, started = folder.settings, time.monotonic()
-    learned = settings.sample_shape, settings.feature_names, folder.texts()
-    reading = Reading(settings.data, *learned, how.id_column, how.on_error)
-    reader, shards = find_pool(samples, reading)
-    if how.id_column is not None and not any(_is_table(shard) for shard in shards):
-        raise WrongUse("--id has no effect: pictures in tar shards and files in folders have names; leave it out.")
-    parts = _parts(folder, place_of(out), reading, how.entries)
-    _check_outside(parts.place, reader.place, samples, shards)
-    model = folder.kept_model(how.trusted)
-    found = parts.finished(shards)
-    job = LabelJob(model, folder.labeling(), reader, parts, how.entries, how.on_error == "skip")
+    without_effect = {"--prefix": how.prefix is not None, "--force": how.force, "--excel-safe": how.excel_safe}
+    for flag in (flag for flag, given in without_effect.items() if given):
+        raise WrongUse(f"{flag} has no effect with a folder as --out; leave it out, or name a file.")
+    folder, started = open_run(run, how.trust_code), time.monotonic()
+    check_entries(folder, how.entries)
+    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled
+    job, shards = _job(folder, samples, out, how)
+    found = job.parts.finished(shards)
     there = {part.shard for part in found}
     try:
         made, faults = _label(job, [shard for shard in shards if shard.name not in there], engine, workers)
@@ -96,9 +95,28 @@ def label_pool(folder: "RunFolder", samples: str, out: str, how: How, engine: "E
         raise Interrupted(f"{kept}.") from None
     if faults and not (made or found):
         raise DataError(f"None of the {len(shards)} shards can be read. {next(iter(faults.values()))}")
-    _tell([*found, *made], len(found), faults, out, time.monotonic() - started)
-    if reading.named_by is not None or any(shard.name.lower().endswith(".tar") for shard in shards):
-        parts.check_ids([*found, *made])
+    summary = _summary([*found, *made], len(found), faults)
+    if job.reader.reading.named_by is not None or any(shard.name.lower().endswith(".tar") for shard in shards):
+        job.parts.check_ids([*found, *made])
+    return [f"{summary} They are in '{out}', after {time.monotonic() - started:.0f} s.", *checked]
+
+
+def _job(folder: "RunFolder", samples: str, out: str, how: How) -> "tuple[LabelJob, list[Shard]]":
+    """Return what labels a shard, and all shards."""
+    from surelabel.cluster.labeling import LabelJob
+    from surelabel.data.shards import place_of
+    from surelabel.kinds.shard_reading import Reading, find_pool
+
+    settings = folder.settings
+    learned = settings.sample_shape, settings.feature_names, folder.texts()
+    reading = Reading(settings.data, *learned, how.id_column, how.on_error)
+    reader, shards = find_pool(samples, reading)
+    if how.id_column is not None and not any(shard.name.lower().endswith(".parquet") for shard in shards):
+        raise WrongUse("--id has no effect: pictures in tar shards and files in folders have names; leave it out.")
+    parts = _parts(folder, place_of(out), reading, how.entries)
+    _check_outside(parts.place, reader.place, samples, shards)
+    model, skip = folder.kept_model(how.trusted), how.on_error == "skip"
+    return LabelJob(model, folder.labeling(), reader, parts, how.entries, skip), shards
 
 
 def _label(
@@ -121,7 +139,8 @@ def _label(
     return made, faults
 
 
-def _tell(parts: "list[Part]", before: int, faults: dict[str, str], out: str, seconds: float) -> None:
+def _summary(parts: "list[Part]", before: int, faults: dict[str, str]) -> str:
+    """Return how much is labeled; warn of what could not be read."""
     rows, selected = sum(part.rows for part in parts), sum(part.selected for part in parts)
     left_out = sum(part.left_out for part in parts)
     if faults:
@@ -129,9 +148,8 @@ def _tell(parts: "list[Part]", before: int, faults: dict[str, str], out: str, se
         warn(f"{number} cannot be read and are left out: {listed(list(faults), 3)}. {next(iter(faults.values()))}")
     if left_out:
         warn(f"{left_out:,} of {rows + left_out:,} samples cannot be read and are left out.")
-    skipped = f"{before} of them were there before, " if before else ""
-    what = f"{len(parts):,} shards with {rows:,} samples are in '{out}' ({skipped}{seconds:.0f} s)"
-    err.print(f"{what}; {selected:,} have a selected label.", markup=False, soft_wrap=True)
+    skipped = f", {before:,} of them before," if before else ""
+    return f"{len(parts):,} shards with {rows:,} samples are labeled{skipped} and {selected:,} have a selected label."
 
 
 def _parts(folder: "RunFolder", place: "Place", reading: "Reading", entries: bool) -> "Parts":
@@ -163,7 +181,3 @@ def _check_outside(out: "Place", pool: "Place", samples: str, shards: "list[Shar
 
 def _real(place: "Place") -> str:
     return os.path.realpath(place.root) if place.is_local else place.root.rstrip("/")
-
-
-def _is_table(shard: "Shard") -> bool:
-    return shard.name.lower().endswith(".parquet")

@@ -78,6 +78,14 @@ POOL: Any = typer.Argument(
 ON_ERROR = option("What to do about a file that cannot be read: stop, or skip it.", default="stop")
 ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
 OUT = option("A .csv or .parquet file; left out, CSV is printed.")
+OUT_OR_FOLDER = option(
+    "A .csv or .parquet file; left out, CSV is printed. Or a folder, labels/ or s3://bucket/labels/: it gets a Parquet "
+    "file of labels for each file of INPUT."
+)
+WORKERS = option(
+    "With a folder as --out: how many files are labeled at once.", default="1; of a Ray cluster, all it has", min=1
+)
+ENGINE = option("With a folder as --out: whether workers are processes of this machine or Ray's.", default="local")
 ENTRIES = option(
     "With several labels a sample: a row for each sample and class, with all that is known of it.",
     "--entries",

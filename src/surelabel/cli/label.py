@@ -1,16 +1,15 @@
 """`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from surelabel.cli import _label_pool, _samples
 from surelabel.cli import _options as options
+from surelabel.cli import _samples
 from surelabel.cli._console import err, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._label_pool import How, check_one_file, label_pool, names_folder
 
 if TYPE_CHECKING:
-    from surelabel.data.decoding import OnError
     from surelabel.data.pool import PoolLabels
     from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
@@ -26,16 +25,9 @@ EXAMPLES = (
 def command(
     run: Path = options.RUN,
     samples: str = options.POOL,
-    out: str | None = options.option(
-        "A .csv or .parquet file; left out, CSV is printed. Or a folder, labels/ or s3://bucket/labels/: it gets a "
-        "Parquet file of labels for each file of INPUT."
-    ),
-    workers: int | None = options.option(
-        "With a folder as --out: how many files are labeled at once.", default="1; of a Ray cluster, all it has", min=1
-    ),
-    engine: Literal["local", "ray"] | None = options.option(
-        "With a folder as --out: whether workers are processes of this machine or Ray's.", default="local"
-    ),
+    out: str | None = options.OUT_OR_FOLDER,
+    workers: int | None = options.WORKERS,
+    engine: Literal["local", "ray"] | None = options.ENGINE,
     format: Literal["table", "label-studio"] = options.option(
         "A table, or tasks for Label Studio: a .json file, and its labeling .xml beside it.", value="table"
     ),
@@ -81,61 +73,53 @@ def command(
     file there, without the columns round and given, when all of it is labeled. If
     the command is ended, by whatever, the same command labels what is missing.
     """
-    from surelabel.report.held_out import selected_lines
-
-    stop_or_skip, trusted = on_error or "stop", tuple(trust or ())
-    if _label_pool.names_folder(out) and format == "table":
-        assert out is not None
-        _label_pool.check_options({"--prefix": prefix is not None, "--force": force, "--excel-safe": excel_safe})
-        folder = options.open_run(run, trust_code)
-        _samples.check_entries(folder, entries)
-        checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
-        how = _label_pool.How(entries, id, stop_or_skip, trusted)
-        _label_pool.label_pool(folder, samples, out, how, engine or "local", workers)
-        _tell(checked)
-        return
-    _label_pool.check_one_file(samples, engine, workers)
-    file, for_people, table = Path(samples), format == "label-studio", None if out is None else Path(out)
-    if for_people:
-        check_label_studio(table, force, {"--entries": entries, "--excel-safe": excel_safe})
-    folder = _samples.checked_run(
-        run,
-        file,
-        None if for_people else table,
-        entries=entries,
-        trust_code=trust_code,
-        force=force,
-        excel_safe=excel_safe,
-    )
-    check_prefix(prefix, folder.settings, for_people)
-    checked = selected_lines(folder)
-    pool, columns = _labeled(folder, file, id, entries, stop_or_skip, trusted)
-    if for_people:
-        assert table is not None
-        write_label_studio(folder, file, pool, columns, table, prefix)
+    how = How(entries, id, on_error or "stop", tuple(trust or ()), trust_code, force, excel_safe, prefix)
+    if names_folder(out) and format == "table":
+        lines = label_pool(run, samples, str(out), how, engine or "local", workers)
     else:
-        _samples.write(_all_columns(folder, pool, columns, entries), table, force, excel_safe)
-    number = pool.num_samples_selected
-    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
-    _tell([f"{number:,} of {len(pool):,} {what}.", *checked])
-
-
-def _tell(lines: Sequence[str]) -> None:
+        check_one_file(samples, engine, workers)
+        table = None if out is None else Path(out)
+        lines = label_file(run, Path(samples), table, how, for_people=format == "label-studio")
     for line in lines:
         err.print(line, markup=False, soft_wrap=True)
 
 
-def _labeled(
-    folder: "RunFolder", file: Path, id: str | None, entries: bool, on_error: "OnError", trusted: tuple[str, ...]
-) -> "tuple[PoolLabels, dict[str, Any]]":
+def label_file(run: Path, file: Path, out: Path | None, how: How, *, for_people: bool) -> list[str]:
+    """Label the samples of one file, or of a folder of files, into one file; return what to tell of it."""
+    from surelabel.report.held_out import selected_lines
+
+    if for_people:
+        check_label_studio(out, how.force, {"--entries": how.entries, "--excel-safe": how.excel_safe})
+    folder = _samples.checked_run(
+        run,
+        file,
+        None if for_people else out,
+        entries=how.entries,
+        trust_code=how.trust_code,
+        force=how.force,
+        excel_safe=how.excel_safe,
+    )
+    check_prefix(how.prefix, folder.settings, for_people)
+    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
+    pool, columns = _labeled(folder, file, how)
+    if for_people:
+        assert out is not None
+        write_label_studio(folder, file, pool, columns, out, how.prefix)
+    else:
+        _samples.write(_all_columns(folder, pool, columns, how.entries), out, how.force, how.excel_safe)
+    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
+    return [f"{pool.num_samples_selected:,} of {len(pool):,} {what}.", *checked]
+
+
+def _labeled(folder: "RunFolder", file: Path, how: How) -> "tuple[PoolLabels, dict[str, Any]]":
     """Return the labels of a file's samples, and the columns that are known beside them."""
-    learner = folder.learner(trusted=trusted)
+    learner = folder.learner(trusted=how.trusted)
     samples, given = _samples.read_samples(
-        folder.settings, file, id, with_labels=True, on_error=on_error, texts=folder.texts()
+        folder.settings, file, how.id_column, with_labels=True, on_error=how.on_error, texts=folder.texts()
     )
     pool = folder.label(learner, samples)
-    rounds = round_cells(folder, pool.ids, file, id, entries)
-    return pool, {"round": rounds, **_samples.given_column(given, folder.settings, entries)}
+    rounds = round_cells(folder, pool.ids, file, how.id_column, how.entries)
+    return pool, {"round": rounds, **_samples.given_column(given, folder.settings, how.entries)}
 
 
 def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any], entries: bool) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from surelabel.data._values import (
     text_in,
     words_in,
 )
+from surelabel.data.row_groups import RowGroup
 from surelabel.data.source import ArraySource, Index, Source
 from surelabel.errors import DataError
 
@@ -32,27 +32,6 @@ from surelabel.errors import DataError
 _LEAST_ROWS = 10
 # Up to here 32 bits hold every whole number.
 _EXACT = 1 << 24
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """Rows of a Parquet file that lie together, and are read alone.
-
-    Attributes:
-        file: the open `pyarrow.parquet.ParquetFile`, here or in an object store.
-        number: of the group.
-        before: how many rows of the file come before it.
-    """
-
-    file: Any
-    number: int
-    before: int
-
-    def has_integers(self, name: str) -> bool:
-        """Whether a column of the file holds whole numbers, by its type."""
-        from pyarrow import types
-
-        return bool(types.is_integer(self.file.schema_arrow.field(name).type))
 
 
 @dataclass(frozen=True)
@@ -243,11 +222,7 @@ def build_table(
         )
     if done != rows:
         raise rows_differ(path, rows, done)
-    row_ids = np.arange(before, before + rows)
-    if columns.id is not None:
-        name = columns.names[columns.id]
-        # Whether all texts of a file say numbers, a part of it cannot tell.
-        row_ids = ids_in(Place(path, name, before), ids, parse=group is None or group.has_integers(name))
+    row_ids = np.arange(before, before + rows) if columns.id is None else _ids(path, columns, ids, group)
     several = num_labels > 0 and marks.separator is not None
     kept = [position for position, name in enumerate(columns.named(columns.features)) if name not in no_numbers]
     names = columns.named(columns.features[position] for position in kept), columns.named(columns.labels)
@@ -267,6 +242,13 @@ def build_table(
         {name: _encoded_parts(part) for name, part in zip(columns.named(columns.words), words, strict=True)},
         no_numbers,
     )
+
+
+def _ids(path: Path, columns: Columns, cells: Sequence[Cells], group: RowGroup | None) -> Array:
+    assert columns.id is not None
+    name, before = columns.names[columns.id], 0 if group is None else group.before
+    # Whether all texts of a file say numbers, a part of it cannot tell.
+    return ids_in(Place(path, name, before), cells, parse=group is None or group.has_integers(name))
 
 
 def _fill_numbers(

@@ -16,8 +16,9 @@ from surelabel.base.text import check_file, damage_named, shown
 from surelabel.core.arrays import to_numpy
 from surelabel.data._arrow_files import read_csv, read_parquet, text_batches
 from surelabel.data._numpy_files import read_npy, read_npz
-from surelabel.data._table import Request, RowGroup, Table
+from surelabel.data._table import Request, Table
 from surelabel.data._values import LabelMarks
+from surelabel.data.row_groups import RowGroup
 from surelabel.errors import DataError, InvalidInputError
 
 __all__ = ["RowGroup", "Table", "content_hash", "read_cells", "read_labels", "read_table", "write_table"]
