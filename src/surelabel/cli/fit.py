@@ -15,7 +15,7 @@ from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
 from surelabel.cli._found import check_data, tell_found
 from surelabel.cli._rounds import follow, shown_decoding
-from surelabel.cli._sources import backbones, kind_name, packed_reference, table_reference
+from surelabel.cli._sources import KIND_NAMES, TABLE_KINDS, data_reference
 from surelabel.cluster.torchrun import number, rank, restarted
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ EXAMPLES = (
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
 )
 
-KIND_NAMES = ("pictures", "sounds", "video")
-"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
-TABLE_KINDS = ("tables", "texts")
-"""What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
 _OF_NETWORKS = (
     "model backbone pretrained method method_parameter hidden dropout noise epochs learning_rate device "
@@ -278,48 +274,6 @@ def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
     for file in pretrained:
         if file != "none" or "backbone" not in given:
             options.check_pretrained(Path(file))
-
-
-def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedData":
-    """Return the reference to the files that the options name."""
-    from surelabel.data.packed import is_packed
-    from surelabel.data.run_data import TableData
-    from surelabel.kinds.folder import FolderData
-
-    if is_packed(given["data"]):
-        return packed_reference(given)
-    is_folder = given["data"].is_dir()
-    options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("on_error",)
-    for name in (name for name in without if name in given):
-        raise WrongUse(
-            f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
-        )
-    fields = (FolderData if is_folder else TableData).model_fields
-    values = options.settings_given([name for name in fields if name != "kind"], given)
-    held_out = given.get("validation", "0")
-    try:
-        float(held_out)
-        values.pop("validation_path", None)
-    except ValueError:  # it names a file or a folder
-        values |= {"validation": 0.0, "validation_path": Path(held_out)}
-    if is_folder:
-        values["of"] = kind_name(given["data"], given.get("kind"))
-        values["backbones"] = backbones(given)
-    elif given.get("kind", "tables") not in TABLE_KINDS:
-        raise WrongUse(
-            f"Invalid value for '--kind': '{given['data']}' is a file, so it must be one of {', '.join(TABLE_KINDS)}; "
-            f"got {given['kind']!r}."
-        )
-    elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
-        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
-    for name in ("labels_path", "test_path", "validation_path"):
-        if name in values:
-            (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
-    if not is_folder:
-        return table_reference(values, given)
-    with options.settings_from_options():
-        return FolderData(**values)
 
 
 def run_settings(
