@@ -107,6 +107,15 @@ TRACK = option(
     "Tell TensorBoard or MLflow of each round, on this machine; may be given for both.", metavar="tensorboard or mlflow"
 )
 TRACK_DIR = option("The folder that --track writes to.", default="tracking in the run's folder")
+POOL_WORKERS = option(
+    "With --pool: how many shards are labeled at once.",
+    default="1; of a Ray cluster, all it has",
+    min=1,
+    rich_help_panel="Run",
+)
+POOL_ENGINE = option(
+    "With --pool: whether workers are processes of this machine or Ray's.", default="local", rich_help_panel="Run"
+)
 QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
 
 

@@ -30,7 +30,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
         return packed_reference(given)
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("on_error",)
+    without = ("id", "drop", "use") if is_folder else () if "pool" in given else ("on_error",)
     for name in (name for name in without if name in given):
         raise WrongUse(
             f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."

@@ -14,6 +14,7 @@ from surelabel.base.defaults import FitDefaults
 from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
 from surelabel.cli._found import check_data, tell_found
+from surelabel.cli._pool import check_pool_options, find_pool, pool_reference, pool_workers, tell_pool
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.cli._sources import KIND_NAMES, TABLE_KINDS, data_reference
 from surelabel.cluster.torchrun import number, rank, restarted
@@ -37,6 +38,7 @@ EXAMPLES = (
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
     "surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a",
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
+    "surelabel fit iris.csv --label species --pool 'pool/*.parquet' --out runs/a",
 )
 
 _DEFAULTS = FitDefaults()
@@ -90,6 +92,11 @@ def command(
         "The column that says which rows belong together, such as those of one speaker: they stay on one side of every "
         "split.",
         metavar="COLUMN",
+    ),
+    pool: str | None = _data(
+        "Samples to label that fit in no memory: a folder, a pattern of names or an address of .parquet files or .tar "
+        "shards, such as 'pool/*.parquet' or s3://bucket/pool/. DATA then has the labeled samples alone.",
+        metavar="PLACE",
     ),
     on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     id: str | None = _data("The column that names each row.", metavar="COLUMN"),
@@ -174,6 +181,8 @@ def command(
     passes: int | None = _model(
         "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
     ),
+    workers: int | None = options.POOL_WORKERS,
+    engine: Literal["local", "ray"] | None = options.POOL_ENGINE,
     batch_per_process: bool = _run(
         "Under torchrun: the batch sizes and the learning rate count for each process, and grow with their number.",
         "--batch-per-process",
@@ -194,6 +203,7 @@ def command(
     started = time.monotonic()
     goes_on = restarted() and (out / "run.json").exists()
     check_options(given, goes_on)
+    in_workers = pool_workers(engine, workers)
     options.check_track(track or (), track_dir)
     from surelabel.runs.tracking import trackers
 
@@ -207,6 +217,7 @@ def command(
     check_data(loaded, data, given)
     reading = (time.monotonic() - started) / 60
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
+    loaded = find_pool(settings, loaded, quiet)
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -219,12 +230,14 @@ def command(
 
     def begin(**progress: Any) -> "Iterator[RoundRecord]":
         told = trackers(track or (), out, settings, track_dir, done) if rank() == 0 else []
+        more = {"callbacks": told, "in_workers": in_workers, **progress}
         if goes_on:
-            records = resume(own_run(out, settings, loaded), callbacks=told, **progress)
+            records = resume(own_run(out, settings, loaded), **more)
         else:
-            records = start(out, settings, data=loaded, callbacks=told, **progress)
+            records = start(out, settings, data=loaded, **more)
         if not quiet:  # only now is nothing left that could be refused
             tell_found(reference, loaded)
+            tell_pool(settings, loaded, told_of_comparison="no_compare" not in given)
         return records
 
     minutes = (time.monotonic() - started) / 60
@@ -258,6 +271,7 @@ def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
     found = [(options.flag(one), options.flag(other)) for one, other in conflicts if other in given]
     if found:
         raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
+    check_pool_options(given)
     if "balance_rounds" in given and given.get("balance", "none") == "none":
         raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
     if "max_label_error" in given and "validation" not in given:
@@ -326,10 +340,11 @@ def run_settings(
         linear = fit.ensemble(linear_for(columns) if kind is None else kind.linear)
         comparison = (
             None
-            if "no_compare" in given
+            if "no_compare" in given or ("pool" in given and "validation" not in given)
             else ComparisonSettings(linear=linear, **options.settings_given(["max_label_error"], given))
         )
-        settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
+        shards = pool_reference(given)
+        settings = RunSettings(config=config, learner=learner, data=data, pool=shards, comparison=comparison, **own)
         return settings.limited(None, given.get("max_minutes"), minutes_before)
 
 

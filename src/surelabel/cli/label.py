@@ -146,7 +146,8 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
         of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
         named = [bool(column) or of_pool.dtype.kind not in "iu"]
         named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
-        own = getattr(data, "is_own", None)  # data that a function makes are in no file
+        # Data that a function makes are in no file, and a pool in shards is not in the file of the labels.
+        own = getattr(data, "is_own", None) if folder.settings.pool is None else None
         same = named[0] == named[1] and (named[0] or (own is not None and own(file)))
         place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
         rows = np.array([place.get(str(name), -1) for name in np.asarray(ids).tolist()], dtype=np.int64)

@@ -49,8 +49,8 @@ class Request:
     drop: tuple[str, ...]
     features: tuple[str, ...] | None
     marks: LabelMarks
-    labels_if_there: bool
-    labels_path: Path | None
+    labels_if_there: bool = False
+    labels_path: Path | None = None
     group: str | None = None
     words: tuple[str, ...] | None = None
     tolerant: bool = False

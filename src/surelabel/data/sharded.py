@@ -9,11 +9,15 @@ one window has the very order that it would have in memory.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from surelabel.base.settings import Settings
+from surelabel.data.decoding import OnError
 from surelabel.data.draws import UInt64Array, draw
 from surelabel.data.shards import BlockReader, Shard
 from surelabel.data.source import Concatenation, Ids, Index, Source
@@ -22,6 +26,28 @@ from surelabel.errors import DataError
 _WINDOWS = 3
 """How many windows stay in memory: positives and negatives are drawn each at their own place, and one of them may just
 go over to its next window."""
+
+
+class PoolShards(Settings):
+    """The shards that a run's pool is in.
+
+    Attributes:
+        place: a folder, a pattern of names in it or an address, as `find_shards` takes them.
+        shards: the name, the bytes and the rows of each; learned when the run begins. A pool that differs is refused.
+        on_error: "stop" refuses a shard that cannot be read; "skip" leaves it out.
+        skipped: names of shards that could not be read when the run began.
+        window_mib: how much of the samples an epoch draws from at a time, see `Windows`.
+    """
+
+    place: str
+    shards: tuple[tuple[str, int, int], ...] = ()
+    on_error: OnError = "stop"
+    skipped: tuple[str, ...] = ()
+    window_mib: int = Field(256, ge=1, le=2**20)
+
+    def pinned(self) -> Self:
+        """Return the settings with an absolute path, where it is one of this machine's."""
+        return self if "://" in self.place else self.replace(place=str(Path.cwd() / self.place))
 
 
 class ShardedSource:

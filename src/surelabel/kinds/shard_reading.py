@@ -18,6 +18,8 @@ import numpy as np
 
 from surelabel.base.text import listed
 from surelabel.data._arrow_files import open_row_groups
+from surelabel.data._table import Request, choose_columns
+from surelabel.data._values import LabelMarks
 from surelabel.data.decoding import OnError
 from surelabel.data.run_data import TableData
 from surelabel.data.shards import FORMS, Place, Shard, cut_into_shards, find_shards
@@ -155,6 +157,7 @@ class TableShard:
         self._encoder = data.encoder(reading.texts) if isinstance(data, TableData) else None
         self._file = open_row_groups(self._path, place.open(shard.name))
         metadata = self._file.metadata
+        self._check_columns([one.name for one in metadata.schema.to_arrow_schema()])
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         before = np.cumsum([0, *rows]).tolist()
         self._groups = [RowGroup(self._file, number, before[number]) for number, some in enumerate(rows) if some]
@@ -174,6 +177,13 @@ class TableShard:
     def close(self) -> None:
         """Close the file."""
         self._file.close(force=True)
+
+    def _check_columns(self, there: Sequence[str]) -> None:
+        """Refuse a file without a column that is needed: its first rows may be read hours after it is opened."""
+        data, names = self._reading.data, self._reading.feature_names
+        if names is not None and isinstance(data, TableData):
+            needed = tuple(column.name for column in data.columns) if data.columns else tuple(names)
+            choose_columns(self._path, there, Request((), self._reading.named_by, (), needed, LabelMarks()))
 
     def _texts(self, data: TextData, options: dict[str, Any]) -> Source:
         """Return the features of texts, of which nothing is kept on the disk."""

@@ -28,6 +28,7 @@ from surelabel.runs.comparison import Candidate, Comparison
 from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
 from surelabel.runs.model import Model
+from surelabel.runs.pool import with_pool
 from surelabel.runs.tables import Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.settings import RunSettings, UPSConfig
 
@@ -306,7 +307,8 @@ class RunFolder:
     def load_data(self, settings: RunSettings) -> RunData:
         """Return the samples and labels that settings of the run name, made of files as the run learned to."""
         assert settings.data is not None
-        return settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
+        data = settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
+        return with_pool(settings, data)
 
     def texts(self) -> bytes | None:
         """Return the checked content of the file with what was learned of texts; None where there are none."""
