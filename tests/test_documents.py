@@ -157,6 +157,7 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         {"what": "targets", "seconds": 0.01, "peak_mib": 400, "kept_bytes": 4},
         {"what": "label", "seconds": 4, "peak_mib": 700, **big},
         {"what": "targets", "seconds": 0.02, "peak_mib": 1800, "kept_bytes": 4, **big},
+        {"what": "3 rounds over shards", "seconds": 60, "samples": 30_000, "pool": "", "kept_bytes": ""},
     ]
     # What is measured of pools in shards is in another table.
     rows.append({"what": "label, 1 process", "seconds": 9, "pool": ""})
