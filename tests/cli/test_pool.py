@@ -5,6 +5,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from cli_support import Command
 from shards_support import blobs, write_labeled, write_pool, write_shard
@@ -55,6 +56,15 @@ def test_labels_of_the_labeled_file_are_not_taken_for_rows_of_the_pool(command: 
     result = command("label", "run", "labeled.csv")
     head, *rows = (line.split(",") for line in result.out.splitlines())
     assert {row[head.index("round")] for row in rows} == {""}
+
+
+def test_label_says_of_the_pool_what_the_run_does(command: Command) -> None:
+    assert command(*FIT, *SHORT).code == 0
+    assert command("label", "run", "pool", "--out", "labels/").code == 0
+    parts = [pq.read_table(f"labels/{number}.parquet") for number in range(3)]
+    whole = pq.read_table("run/rounds/001/pool.parquet")
+    for name in ("label", "confidence", "uncertainty"):
+        assert [value for part in parts for value in part[name].to_pylist()] == whole[name].to_pylist()
 
 
 @pytest.mark.parametrize(
