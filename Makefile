@@ -5,7 +5,7 @@ BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 SEED ?= 0
 
-.PHONY: setup demo test pytest test-slow test-gpu soak bench lint format clean
+.PHONY: setup demo test pytest test-slow test-gpu test-cluster soak bench lint format clean
 
 setup: .venv/.installed
 
@@ -23,7 +23,7 @@ test: setup
 	$(MAKE) --jobs 2 lint pytest
 
 pytest: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu and not ray"
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -31,6 +31,17 @@ test-slow: setup
 # On a machine with a CUDA device; about two minutes.
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
+
+# Workers and drivers that are killed, by Ray and by torchrun, and an object store; under five minutes on two cores.
+test-cluster: .venv-cluster/.installed
+	.venv-cluster/bin/python -m pytest -m ray
+	.venv-cluster/bin/python -m pytest tests/cluster/test_torchrun.py -k killed
+
+.venv-cluster/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-cluster
+	.venv-cluster/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "pip>=25.1" torch hatchling
+	.venv-cluster/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[ray]" --group dev --group cluster
+	touch $@
 
 # Kills, generated inputs and damaged run folders, counted in results/reliability.csv; at most 40 minutes on two cores.
 soak: setup
@@ -51,4 +62,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-cluster .mypy_cache .pytest_cache .ruff_cache

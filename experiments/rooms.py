@@ -33,7 +33,7 @@ ROOMS = {
     "loop": "Algorithm 1",
     "runs": "a run's folder; `session` starts and resumes",
     "estimator": "`UPSClassifier`",
-    "cluster": "thin adapters to engines that start several processes: torchrun",
+    "cluster": "work by several processes: torchrun, Ray, processes of this machine",
     "report": "tables, figures and HTML from run folders; imports nothing that trains",
     "reproduce": "the paper's experiments: recipes, budgets, tables, the record of results",
     "cli": "the command line, one file per command",

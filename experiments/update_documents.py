@@ -376,8 +376,7 @@ def scale(results: Path) -> str:
     if not path.exists():
         return "Not run."
     with path.open(newline="") as file:
-        steps_of_pools = [row for row in csv.DictReader(file) if row["pool"]]
-    rows = {(row["samples"], row["pool"], row["what"]): row for row in steps_of_pools}
+        rows = {(row["samples"], row["pool"], row["what"]): row for row in csv.DictReader(file) if row["pool"]}
     sizes = sorted({key[:2] for key in rows}, key=lambda size: (int(size[0]), size[1]))
     steps = list(dict.fromkeys(row["what"] for row in rows.values()))
     heads = [f"{int(samples):,}, in {'a file' if pool == 'file' else pool}" for samples, pool in sizes]
@@ -397,6 +396,30 @@ def scale(results: Path) -> str:
     commits = ", ".join(sorted({row["commit"][:7] for row in last}))
     where = f"{last[0]['classes']} classes, {last[0]['machine']}, one of them used, Python {last[0]['python']}"
     return "\n".join([*lines, "", f"`results/scale.csv`, commit {commits}: {where}, numpy {last[0]['numpy']}."])
+
+
+def labels_at_scale(results: Path) -> str:
+    """Return how fast pools in shards are labeled, the newest measurement of each way and size."""
+    path = results / "scale.csv"
+    if not path.exists():
+        return "Not run."
+    with path.open(newline="") as file:
+        rows = {(row["what"], row["samples"]): row for row in csv.DictReader(file) if _labels_a_pool(row)}
+    if not rows:
+        return "Not run yet: `python -m benchmarks.labels_at_scale --samples 1000000 --ray --results results/`."
+    lines = ["| labeled by | samples | seconds | samples a second | largest process |", "|---|---|---|---|---|"]
+    for (what, samples), row in rows.items():
+        memory = f"{int(row['peak_mib']):,} MiB" if row["peak_mib"] else ""
+        speed = f"{float(row['seconds']):,.0f} | {float(row['per_second']):,.0f}"
+        lines.append(f"| {what.removeprefix('label, ')} | {int(samples):,} | {speed} | {memory} |")
+    last = list(rows.values())[-1]
+    commits = ", ".join(sorted({row["commit"][:7] for row in rows.values()}))
+    where = f"{last['classes']} classes, 64 features, ten passes, {last['machine']}, Python {last['python']}"
+    return "\n".join([*lines, "", f"`results/scale.csv`, commit {commits}: {where}. Whole commands, start and all."])
+
+
+def _labels_a_pool(row: Mapping[str, str]) -> bool:
+    return row["what"].startswith("label, ") and not row["pool"]
 
 
 def _seconds(row: Mapping[str, str]) -> str:
@@ -490,6 +513,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "reliability": reliability,
     "scale": scale,
     "communication": communication,
+    "labels-at-scale": labels_at_scale,
     "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

@@ -14,10 +14,12 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 import torch
+from sharded_support import sharded
 from torch import Tensor, nn
 
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
+from surelabel.data.sharded import ShardedSource
 from surelabel.engine import parallel
 from surelabel.engine.feed import Samples
 from surelabel.engine.settings import TrainingSettings
@@ -66,7 +68,9 @@ def pictures() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     return (noise + 60 * np.eye(3, dtype=int)[y][:, :, None, None]).astype(np.uint8), y
 
 
-def rounds_of(learner: Any, config: sl.UPSConfig = CONFIG, task: str = "single") -> Results:
+def rounds_of(
+    learner: Any, config: sl.UPSConfig = CONFIG, task: str = "single", pool_of: Callable[[Any], Any] = np.asarray
+) -> Results:
     """Return the weights and the pool's labels of every round."""
     x, y = pictures()
     config = config.replace(task=task)
@@ -76,7 +80,7 @@ def rounds_of(learner: Any, config: sl.UPSConfig = CONFIG, task: str = "single")
         known[::3, 0] = -1
         known[4:8] = -1  # rows that say nothing are not counted, and one process may have more of them
     found: Results = {}
-    for record in sl.self_train(learner, (x[:NUM_LABELED], known), x[NUM_LABELED:], config):
+    for record in sl.self_train(learner, (x[:NUM_LABELED], known), pool_of(x[NUM_LABELED:]), config):
         assert record.pool is not None
         name, pool = f"round {record.round}", record.pool
         tensors = [tensor.double().reshape(-1) for tensor in learner.network.state_dict().values()]
@@ -154,6 +158,11 @@ def samples_in_memory() -> Iterator[None]:
         yield
 
 
+def in_shards(x: Any) -> ShardedSource:
+    """Return the pool in two shards of blocks of five rows, of which a window has two or three."""
+    return sharded(x, [[5] * 6, [5] * 4 + [3]], window=10)
+
+
 def stored() -> Results:
     with samples_in_memory():
         return rounds_of(learner())
@@ -162,6 +171,7 @@ def stored() -> Results:
 CASES: dict[str, Callable[[], Results]] = {
     "ups": lambda: rounds_of(learner()),
     "ups in memory": stored,
+    "ups in shards": lambda: rounds_of(learner(), pool_of=in_shards),
     "deep ensemble": lambda: rounds_of(learner(uncertainty=DeepEnsemble(2))),
     "several labels": lambda: rounds_of(
         learner(TRAINING.replace(label_smoothing=0, negative_batch_size=None), task="multi"), task="multi"

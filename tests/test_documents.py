@@ -11,7 +11,7 @@ from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
-from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, scale, updated
+from update_documents import beside_alone, figure_is_stale, labels_at_scale, main, reliability, rerun, scale, updated
 
 from benchmarks import pool_at_scale
 from benchmarks import results as bench
@@ -158,7 +158,10 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         {"what": "targets", "seconds": 0.01, "peak_mib": 400, "kept_bytes": 4},
         {"what": "label", "seconds": 4, "peak_mib": 700, **big},
         {"what": "targets", "seconds": 0.02, "peak_mib": 1800, "kept_bytes": 4, **big},
+        {"what": "3 rounds over shards", "seconds": 60, "samples": 30_000, "pool": "", "kept_bytes": ""},
     ]
+    # What is measured of pools in shards is in another table.
+    rows.append({"what": "label, 1 process", "seconds": 9, "pool": ""})
     append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
     assert scale(tmp_path).splitlines() == [
         "| step | 2,000, in memory | 10,000, in a file |",
@@ -200,6 +203,24 @@ def test_what_is_measured_of_communication_stands_apart_from_what_is_computed(tm
     assert lines[6].count("(computed)") == 2
     assert lines[8] == "| cnn13, 512 | 6.20 ms | 12.5 MB | 0.10 ms | 98 % | 1.00 ms | 86 % |"
     assert lines[10].endswith("in `results/bench.csv`, commits 1234567.")
+
+
+def test_the_speed_of_each_way_to_label_a_pool_is_that_of_its_last_measurement(tmp_path: Path) -> None:
+    assert labels_at_scale(tmp_path) == "Not run."
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"samples": 9000, "classes": 10, "machine": "EPYC, 2 cores"}
+    row |= {"python": "3.11.7", "commit": "abcdefghij"}
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | {"what": "targets", "pool": "memory"}])
+    assert labels_at_scale(tmp_path).startswith("Not run yet: `python -m benchmarks.labels_at_scale ")
+    one = {"what": "label, 1 process", "seconds": 9, "per_second": 1000, "peak_mib": 1200}
+    ray = {"what": "label, Ray, 2 workers", "seconds": 6.4, "per_second": 1406}
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in ({**one, "seconds": 99}, one, ray)])
+    assert labels_at_scale(tmp_path).splitlines()[2:] == [
+        "| 1 process | 9,000 | 9 | 1,000 | 1,200 MiB |",
+        "| Ray, 2 workers | 9,000 | 6 | 1,406 |  |",
+        "",
+        "`results/scale.csv`, commit abcdefg: 10 classes, 64 features, ten passes, EPYC, 2 cores, Python 3.11.7. "
+        "Whole commands, start and all.",
+    ]
 
 
 def test_the_last_soak_is_shown_with_its_machine(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ from surelabel.settings import UPSConfig
 
 Callback = Callable[[RoundRecord], object]
 
+PoolLabeler = Callable[[Learner, Source, int, UPSConfig, int], Iterator[PoolLabels]]
+"""(learner, pool, C, config, number of the network) to the labels of the pool before balancing, chunk by chunk."""
+
 UNEVEN = 2.0
 """Labeled classes count as far from even when the largest has more than this many times the smallest."""
 
@@ -57,6 +60,7 @@ def self_train(
     truth: Any = None,
     resume_from: Sequence[RoundRecord] | None = None,
     callbacks: Sequence[Callback] = (),
+    label: PoolLabeler | None = None,
 ) -> Iterator[RoundRecord]:
     """Run Algorithm 1 and yield a record of each round as it ends; the learner then holds that round's model.
 
@@ -70,6 +74,7 @@ def self_train(
         truth: the pool's labels where known (-1 where not), for the records alone.
         resume_from: records of the rounds that are done, the last one with its `pool`.
         callbacks: called with each record; one that returns True ends the loop ("interrupted").
+        label: labels the pool as the learner would, such as in other processes; None: the learner does, here.
     """
     config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
@@ -84,7 +89,7 @@ def self_train(
         raise InvalidInputError("The 'resume_from' argument is of another pool: its ids are not those of 'unlabeled'.")
     pairs = {"validation": validation, "test": test}
     held_out = {name: part for name in pairs if (part := problem.held_out(name, pairs[name])) is not None}
-    return rounds(learner, problem, config, held_out, problem.pool_truth(truth), done, callbacks)
+    return rounds(learner, problem, config, held_out, problem.pool_truth(truth), done, callbacks, label)
 
 
 def rounds(
@@ -95,6 +100,7 @@ def rounds(
     truth: Truth | None = None,
     done: Sequence[RoundRecord] = (),
     callbacks: Sequence[Callback] = (),
+    label: PoolLabeler | None = None,
 ) -> Iterator[RoundRecord]:
     """Run Algorithm 1 on what `self_train` has checked; an empty pool ends it after round 0.
 
@@ -106,6 +112,7 @@ def rounds(
         truth: the pool's labels where known.
         done: records of the rounds that are done, the last one with its `pool`.
         callbacks: called with each record; one that returns True ends the loop.
+        label: labels the pool; None: the learner does.
     """
     _warn_when_uneven(problem, config)
     past = _Past(config, problem.num_classes, done)
@@ -116,7 +123,7 @@ def rounds(
             training_set = problem.training_set(None if pool is None else pool.selected, number)
             learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
             del training_set  # its targets would be kept while the pool is labeled
-            pool = label_pool(learner, problem, config, number + 1, truth)
+            pool = label_pool(learner, problem, config, number + 1, truth, label)
             judged = _judged(learner, problem, held_out or {}, config, number)
         record = describe(
             number,
@@ -180,13 +187,19 @@ def _judged(
         judged = scores(name, p, part.y, part.g, config.task)
         found |= {**judged, "scores": {**found["scores"], **judged["scores"]}}
     if "validation" in held_out:
-        labeled = _labels(learner, held_out["validation"].source, problem.num_classes, config, number)
+        source = held_out["validation"].source
+        labeled = _all_of(source, _labels(learner, source, problem.num_classes, config, number))
         found["validation"] = join(list(labeled))
     return found
 
 
 def label_pool(
-    learner: Learner, problem: Problem, config: UPSConfig, round: int, truth: Truth | None = None
+    learner: Learner,
+    problem: Problem,
+    config: UPSConfig,
+    round: int,
+    truth: Truth | None = None,
+    label: PoolLabeler | None = None,
 ) -> PoolLabels | None:
     """Label the whole pool and select what `round` will learn from; None when there is no pool."""
     if not len(problem.pool_rows):
@@ -196,7 +209,8 @@ def label_pool(
     # Selection by confidence alone (eq. 2) must not come to depend on u by way of the balance.
     balance = Balance(config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
     balances = round <= config.num_balanced_rounds(num_classes)
-    chunks = _labels(learner, source, num_classes, config, round - 1)
+    labels = _labels if label is None else label
+    chunks = _all_of(source, labels(learner, source, num_classes, config, round - 1))
     if not balances:
         chunks = _settled(chunks, truth)
     if config.task == "single" and len(source) > rows_in_memory():
@@ -234,12 +248,17 @@ def _labels(
     if share:
         parts = group.in_all(lambda: list(labeled()))
         chunks = (chunk for chunks in itertools.zip_longest(*parts) for chunk in chunks if chunk is not None)
+    yield from chunks
+
+
+def _all_of(source: Source, chunks: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
+    """Yield the chunks; refuse such as end before the source does."""
     number = 0
     for chunk in chunks:
         yield chunk
         number += len(chunk)
-    if number != len(ids):
-        raise InvalidInputError(f"The learner's predictions end after {number} of {len(ids)} samples.")
+    if number != len(source):
+        raise InvalidInputError(f"The learner's predictions end after {number} of {len(source)} samples.")
 
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:

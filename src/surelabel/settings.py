@@ -13,6 +13,7 @@ from surelabel.base.settings import Seed, Settings
 from surelabel.base.trust import Reference
 from surelabel.core.labels import Task
 from surelabel.data.run_data import FunctionData, TableData
+from surelabel.data.sharded import PoolShards
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.kinds.folder import FolderData
@@ -206,6 +207,7 @@ class RunSettings(Settings):
         config: thresholds, balance, stop rules and seed.
         learner: what learns; None: an object in memory.
         data: where the samples come from; None: objects in memory.
+        pool: the shards of a pool that fits in no memory; None: the unlabeled samples are among the data.
         classes: what the class indices stand for.
         sample_shape: the shape of one sample.
         feature_names: names of a table's columns.
@@ -223,6 +225,7 @@ class RunSettings(Settings):
     data: (
         Annotated[TableData | TextData | FolderData | PackedData | FunctionData, Field(discriminator="kind")] | None
     ) = None
+    pool: PoolShards | None = None
     classes: tuple[str, ...] = ()
     sample_shape: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = ()
     feature_names: tuple[str, ...] | None = None
@@ -288,14 +291,15 @@ class RunSettings(Settings):
         learner = None if self.learner is None else self.learner.pinned()
         data = None if self.data is None else self.data.pinned()
         comparison = self.comparison and self.comparison.replace(linear=self.comparison.linear.pinned())
-        pinned = self.replace(learner=learner, data=data, comparison=comparison)
+        pool = self.pool and self.pool.pinned()
+        pinned = self.replace(learner=learner, data=data, pool=pool, comparison=comparison)
         pinned.to_json()  # raises where a path is no text, before anything is trained
         return pinned
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; infinities are strings. Without a comparison they are those of earlier versions."""
+        """Return plain JSON values; infinities are strings. What came later and is not used is left out of them."""
         try:
-            left_out = {"comparison"} if self.comparison is None else None
+            left_out = {name for name in ("comparison", "pool") if getattr(self, name) is None}
             values: dict[str, Any] = json.loads(self.model_dump_json(exclude=left_out))
         except PydanticSerializationError as error:
             raise InvalidInputError(f"The settings hold a name that is not UTF-8; rename it ({error}).") from error

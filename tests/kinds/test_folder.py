@@ -11,7 +11,7 @@ from cli_support import Command, rows
 from folder_support import QUICK, write_folder, write_picture, write_sound
 from PIL import Image
 
-from surelabel.cli.fit import KIND_NAMES
+from surelabel.cli._sources import KIND_NAMES
 from surelabel.data import decoding
 from surelabel.data.pictures import PictureSettings
 from surelabel.kinds import KINDS, folder

@@ -480,7 +480,7 @@ class Memory:
     """A store of one checkpoint, in memory."""
 
     def __init__(self, data: bytes | None = None, minutes: float = 0.0) -> None:
-        self.data, self.minutes, self.writes = data, minutes, 0
+        self.data, self.minutes, self.at_end, self.writes = data, minutes, False, 0
 
     def read(self, round: int) -> bytes | None:
         return self.data

@@ -142,7 +142,7 @@ def test_a_chunk_counts_what_the_network_is_shown(
 ) -> None:
     learner = TorchLearner(training=TrainingSettings(augment=augment), device="cpu")
     samples = np.broadcast_to(np.zeros(1, dtype=np.uint8), (2, *shape))
-    assert learner._chunk_size(ArraySource(samples)) == expected
+    assert learner.chunk_size(ArraySource(samples)) == expected
 
 
 class _AllocatedError(Exception):

@@ -106,8 +106,11 @@ def excess(packed: int, size: int) -> str | None:
 
 
 def check_size(path: Path, size: int) -> None:
-    """Refuse content that is larger than allowed, before there is memory for it."""
-    problem = excess(path.stat().st_size, size)
+    """Refuse content that is larger than allowed, before there is memory for it.
+
+    What is not on this machine, and read in parts, has no size here that a larger content could be allowed by.
+    """
+    problem = excess(path.stat().st_size if path.exists() else 0, size)
     if problem is not None:
         raise DataError(f"File '{path}' {problem}.")
 

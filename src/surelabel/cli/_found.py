@@ -60,7 +60,7 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
     if value is not None:
         remedy = "sort them into ranges, or write them as words if each is a class"
         raise DataError(f"{where}: labels such as {value:g} measure something and name no class; {remedy}.")
-    if data.unlabeled is None and (codes >= 0).all():
+    if data.unlabeled is None and (codes >= 0).all() and "pool" not in given:
         what, remedy = "row", "leave some label cells empty, or say with --unlabeled which label means unlabeled"
         if is_packed(path):
             what, remedy = "picture", "add pictures without a label: an empty label, or no .cls file"

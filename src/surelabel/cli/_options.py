@@ -68,9 +68,24 @@ SAMPLES: Any = typer.Argument(
     metavar="INPUT",
     help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files.",
 )
+POOL: Any = typer.Argument(
+    metavar="INPUT",
+    help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files. "
+    "With a folder as --out also a folder of Parquet files or of tar files with pictures, a pattern, 'pool/*.parquet', "
+    "or an address, s3://bucket/pool/.",
+    show_default=False,
+)
 ON_ERROR = option("What to do about a file that cannot be read: stop, or skip it.", default="stop")
 ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
 OUT = option("A .csv or .parquet file; left out, CSV is printed.")
+OUT_OR_FOLDER = option(
+    "A .csv or .parquet file; left out, CSV is printed. Or a folder, labels/ or s3://bucket/labels/: it gets a Parquet "
+    "file of labels for each file of INPUT."
+)
+WORKERS = option(
+    "With a folder as --out: how many files are labeled at once.", default="1; of a Ray cluster, all it has", min=1
+)
+ENGINE = option("With a folder as --out: whether workers are processes of this machine or Ray's.", default="local")
 ENTRIES = option(
     "With several labels a sample: a row for each sample and class, with all that is known of it.",
     "--entries",
@@ -92,6 +107,15 @@ TRACK = option(
     "Tell TensorBoard or MLflow of each round, on this machine; may be given for both.", metavar="tensorboard or mlflow"
 )
 TRACK_DIR = option("The folder that --track writes to.", default="tracking in the run's folder")
+POOL_WORKERS = option(
+    "With --pool: how many shards are labeled at once.",
+    default="1; of a Ray cluster, all it has",
+    min=1,
+    rich_help_panel="Run",
+)
+POOL_ENGINE = option(
+    "With --pool: whether workers are processes of this machine or Ray's.", default="local", rich_help_panel="Run"
+)
 QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
 
 

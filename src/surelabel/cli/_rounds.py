@@ -86,6 +86,8 @@ def shown_decoding(quiet: bool = False) -> Iterator[None]:
 
 def _work(what: str) -> str:
     """Return what is done to samples before any round: they are decoded, or their features computed."""
+    if what == "shards":
+        return "looking through shards"
     return what if what.startswith("features") else f"decoding {what}"
 
 
@@ -263,10 +265,12 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
     for line in (*comparison_lines(run), *selected_lines(run)):
         say(line)
     say(f"The run is in {run.path}. Go on with:")
-    new, own = _inputs(getattr(run.settings.data, "path", None))
+    (new, own), labels = _inputs(getattr(run.settings.data, "path", None)), "labels.csv"
+    if run.settings.pool is not None:
+        own, labels = run.settings.pool.place.removeprefix(f"{Path.cwd()}/"), "labels/"
     for words in (
         ("predict", run.path, new, "--out", "predictions.csv"),
-        ("label", run.path, own, "--out", "labels.csv"),
+        ("label", run.path, own, "--out", labels),
         ("report", run.path, "--out", "report.html"),
     ):
         say(f"  {command_line(*words)}", style="cyan")

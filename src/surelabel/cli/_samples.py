@@ -37,9 +37,14 @@ def checked_run(
     if excel_safe and out is not None and out.suffix.lower() == ".parquet":
         raise WrongUse("--excel-safe has no effect: a .parquet file says itself what is text; leave it out.")
     folder = open_run(run, trust_code)
+    check_entries(folder, entries)
+    return folder
+
+
+def check_entries(folder: "RunFolder", entries: bool) -> None:
+    """Refuse a row for each class where a sample has one."""
     if entries and folder.settings.config.task == "single":
         raise WrongUse("--entries has no effect: the run has one label a sample; leave it out.")
-    return folder
 
 
 def read_samples(
@@ -84,8 +89,9 @@ def read_samples(
         with shown_decoding(quiet=False):
             return settings.data.read(path, on_error), None
     if path.is_dir():
+        remedy = ", or a folder for the labels of all its Parquet files: --out labels/" if with_labels else ""
         raise WrongUse(
-            f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file."
+            f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file{remedy}."
         )
     data, features = settings.data if isinstance(settings.data, TableData) else None, settings.feature_names
     if data is not None and id_column is None:
@@ -132,36 +138,6 @@ def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: b
         sys.stdout.write(copy.read_bytes().decode())
 
 
-def together(*parts: dict[str, Any]) -> dict[str, Any]:
-    """Return columns side by side; refuse a class with the name of another column."""
-    columns: dict[str, Any] = {}
-    for part in parts:
-        twice = sorted(part.keys() & columns.keys())
-        if twice:
-            raise DataError(f"The class {twice[0]!r} has the name of another column; give each a row with --entries.")
-        columns |= part
-    return columns
-
-
-def present_columns(name: str, present: Any, settings: "RunSettings") -> dict[str, Any]:
-    """Return the classes that are present: in one column of cells if the run's table has such, else one for each class.
-
-    Args:
-        name: of the one column.
-        present: whether a class is there, boolean, shape (N, C).
-        settings: the run's.
-    """
-    if _marks(settings)[0] is None:
-        return {class_name: present[:, code].astype("int8") for code, class_name in enumerate(settings.classes)}
-    return {name: name_cells(present, settings, mark_none=True)}
-
-
-def name_cells(marked: Any, settings: "RunSettings", *, mark_none: bool = False) -> list[str]:
-    """Return the names of each row's marked classes, shape (N, C), in one cell; `mark_none`: not empty without one."""
-    rows = ([settings.classes[code] for code in row.nonzero()[0]] for row in marked)
-    return [_cell(names, settings, mark_none) for names in rows]
-
-
 def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
     r"""Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
 
@@ -173,6 +149,8 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
         settings: the run's.
         entries: whether each sample and class has a row.
     """
+    from surelabel.runs.label_columns import cell
+
     if y is None:
         return {}
     if entries:
@@ -181,7 +159,7 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
     labels = y if y.ndim == 1 else [_named(codes, settings.classes) for codes in y.tolist()]
     nothing = set(_named([-1] * len(settings.classes), settings.classes))
     known = [None if isinstance(label, tuple) and set(label) == nothing else label for label in labels]
-    return {"given": [_cell(label, settings, True) if isinstance(label, tuple) else label for label in known]}
+    return {"given": [cell(label, settings, mark_none=True) if isinstance(label, tuple) else label for label in known]}
 
 
 def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
@@ -200,15 +178,3 @@ def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
 
     names = [f"\\{name}" if name.startswith(UNKNOWN) else name for name in classes]
     return tuple((UNKNOWN if code < 0 else "") + name for name, code in zip(names, codes, strict=True) if code)
-
-
-def _cell(names: Sequence[str], settings: "RunSettings", mark_none: bool) -> str:
-    """Return names in a cell; `mark_none`: none of them are a mark, as an empty cell would mean unlabeled."""
-    separator, none = _marks(settings)
-    text = "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
-    return text or ((none or separator or "|") if mark_none else "")
-
-
-def _marks(settings: "RunSettings") -> tuple[str | None, str | None]:
-    data = settings.data
-    return getattr(data, "separator", None), getattr(data, "none", None)

@@ -9,9 +9,57 @@ from surelabel.cli._errors import WrongUse
 if TYPE_CHECKING:
     from surelabel.data.run_data import TableData
     from surelabel.kinds.backbones import BackboneSettings
+    from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
 
+KIND_NAMES = ("pictures", "sounds", "video")
+"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
+TABLE_KINDS = ("tables", "texts")
+"""What the rows of a file may be."""
+
 _WITHOUT_EFFECT = ("separator", "none", "labels_file", "group", "drop", "use", "unlabeled")
+
+
+def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedData":
+    """Return the reference to the files that the options name."""
+    from surelabel.data.packed import is_packed
+    from surelabel.data.run_data import TableData
+    from surelabel.kinds.folder import FolderData
+
+    if is_packed(given["data"]):
+        return packed_reference(given)
+    is_folder = given["data"].is_dir()
+    options.check_path("DATA", given["data"])
+    without = ("id", "drop", "use") if is_folder else () if "pool" in given else ("on_error",)
+    for name in (name for name in without if name in given):
+        raise WrongUse(
+            f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
+        )
+    fields = (FolderData if is_folder else TableData).model_fields
+    values = options.settings_given([name for name in fields if name != "kind"], given)
+    held_out = given.get("validation", "0")
+    try:
+        float(held_out)
+        values.pop("validation_path", None)
+    except ValueError:  # it names a file or a folder
+        values |= {"validation": 0.0, "validation_path": Path(held_out)}
+    if is_folder:
+        values["of"] = kind_name(given["data"], given.get("kind"))
+        values["backbones"] = backbones(given)
+    elif given.get("kind", "tables") not in TABLE_KINDS:
+        raise WrongUse(
+            f"Invalid value for '--kind': '{given['data']}' is a file, so it must be one of {', '.join(TABLE_KINDS)}; "
+            f"got {given['kind']!r}."
+        )
+    elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
+        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
+    for name in ("labels_path", "test_path", "validation_path"):
+        if name in values:
+            (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
+    if not is_folder:
+        return table_reference(values, given)
+    with options.settings_from_options():
+        return FolderData(**values)
 
 
 def kind_name(path: Path, asked: str | None) -> str:

@@ -15,8 +15,9 @@ from surelabel.base.defaults import FitDefaults
 from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
 from surelabel.cli._found import check_data, tell_found
+from surelabel.cli._pool import check_pool_options, find_pool, pool_reference, pool_workers, tell_pool
 from surelabel.cli._rounds import follow, shown_decoding
-from surelabel.cli._sources import backbones, kind_name, packed_reference, table_reference
+from surelabel.cli._sources import KIND_NAMES, TABLE_KINDS, data_reference
 from surelabel.cluster.torchrun import number, rank, restarted
 
 if TYPE_CHECKING:
@@ -38,12 +39,9 @@ EXAMPLES = (
     "surelabel fit photos.csv --label tags --separator '|' --out runs/photos",
     "surelabel fit a.npz --model nets.py:make --pretrained net.pth --out runs/a",
     "surelabel fit iris.csv --label species --test test.csv --out runs/tested",
+    "surelabel fit iris.csv --label species --pool 'pool/*.parquet' --out runs/a",
 )
 
-KIND_NAMES = ("pictures", "sounds", "video")
-"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
-TABLE_KINDS = ("tables", "texts")
-"""What the rows of a file may be."""
 _DEFAULTS = FitDefaults()
 _OF_NETWORKS = (
     "model backbone pretrained method method_parameter hidden dropout noise epochs learning_rate device "
@@ -95,6 +93,11 @@ def command(
         "The column that says which rows belong together, such as those of one speaker: they stay on one side of every "
         "split.",
         metavar="COLUMN",
+    ),
+    pool: str | None = _data(
+        "Samples to label that fit in no memory: a folder, a pattern of names or an address of .parquet files or .tar "
+        "shards, such as 'pool/*.parquet' or s3://bucket/pool/. DATA then has the labeled samples alone.",
+        metavar="PLACE",
     ),
     on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     id: str | None = _data("The column that names each row.", metavar="COLUMN"),
@@ -179,6 +182,8 @@ def command(
     passes: int | None = _model(
         "Stochastic passes, or classifiers in the bootstrap ensemble.", default=_DEFAULTS.passes
     ),
+    workers: int | None = options.POOL_WORKERS,
+    engine: Literal["local", "ray"] | None = options.POOL_ENGINE,
     batch_per_process: bool = _run(
         "Under torchrun: the batch sizes and the learning rate count for each process, and grow with their number.",
         "--batch-per-process",
@@ -204,6 +209,7 @@ def command(
     started = time.monotonic()
     goes_on = restarted() and (out / "run.json").exists()
     check_options(given, goes_on)
+    in_workers = pool_workers(engine, workers)
     options.check_track(track or (), track_dir)
     from surelabel.runs.tracking import trackers
 
@@ -217,6 +223,7 @@ def command(
     check_data(loaded, data, given)
     reading = (time.monotonic() - started) / 60
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
+    loaded = find_pool(settings, loaded, quiet)
     if estimator is None:
         from surelabel.learners.preflight import try_network
 
@@ -229,12 +236,14 @@ def command(
 
     def begin(**progress: Any) -> "Iterator[RoundRecord]":
         told = trackers(track or (), out, settings, track_dir, done) if rank() == 0 else []
+        more = {"callbacks": told, "in_workers": in_workers, **progress}
         if goes_on:
-            records = resume(own_run(out, settings, loaded), callbacks=told, **progress)
+            records = resume(own_run(out, settings, loaded), **more)
         else:
-            records = start(out, settings, data=loaded, callbacks=told, **progress)
+            records = start(out, settings, data=loaded, **more)
         if not quiet:  # only now is nothing left that could be refused
             tell_found(reference, loaded)
+            tell_pool(settings, loaded, told_of_comparison="no_compare" not in given)
         return records
 
     minutes = (time.monotonic() - started) / 60
@@ -268,6 +277,7 @@ def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
     found = [(options.flag(one), options.flag(other)) for one, other in conflicts if other in given]
     if found:
         raise WrongUse(*(f"{other} has no effect together with {one}; leave one of them out." for one, other in found))
+    check_pool_options(given)
     if "balance_rounds" in given and given.get("balance", "none") == "none":
         raise WrongUse("--balance-rounds has no effect without --balance equal or prior; give one, or leave it out.")
     if "max_label_error" in given and "validation" not in given:
@@ -284,48 +294,6 @@ def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
     for file in pretrained:
         if file != "none" or "backbone" not in given:
             options.check_pretrained(Path(file))
-
-
-def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedData":
-    """Return the reference to the files that the options name."""
-    from surelabel.data.packed import is_packed
-    from surelabel.data.run_data import TableData
-    from surelabel.kinds.folder import FolderData
-
-    if is_packed(given["data"]):
-        return packed_reference(given)
-    is_folder = given["data"].is_dir()
-    options.check_path("DATA", given["data"])
-    without = ("id", "drop", "use") if is_folder else ("on_error",)
-    for name in (name for name in without if name in given):
-        raise WrongUse(
-            f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
-        )
-    fields = (FolderData if is_folder else TableData).model_fields
-    values = options.settings_given([name for name in fields if name != "kind"], given)
-    held_out = given.get("validation", "0")
-    try:
-        float(held_out)
-        values.pop("validation_path", None)
-    except ValueError:  # it names a file or a folder
-        values |= {"validation": 0.0, "validation_path": Path(held_out)}
-    if is_folder:
-        values["of"] = kind_name(given["data"], given.get("kind"))
-        values["backbones"] = backbones(given)
-    elif given.get("kind", "tables") not in TABLE_KINDS:
-        raise WrongUse(
-            f"Invalid value for '--kind': '{given['data']}' is a file, so it must be one of {', '.join(TABLE_KINDS)}; "
-            f"got {given['kind']!r}."
-        )
-    elif "labels" not in values and values["path"].suffix.lower() not in (".npz", ".npy"):
-        raise WrongUse("Missing option '--label'; name the column that holds the labels, such as --label species.")
-    for name in ("labels_path", "test_path", "validation_path"):
-        if name in values:
-            (options.check_path if is_folder else options.check_file)(options.flag(name), values[name])
-    if not is_folder:
-        return table_reference(values, given)
-    with options.settings_from_options():
-        return FolderData(**values)
 
 
 def run_settings(
@@ -378,10 +346,11 @@ def run_settings(
         linear = fit.ensemble(linear_for(columns) if kind is None else kind.linear)
         comparison = (
             None
-            if "no_compare" in given
+            if "no_compare" in given or ("pool" in given and "validation" not in given)
             else ComparisonSettings(linear=linear, **options.settings_given(["max_label_error"], given))
         )
-        settings = RunSettings(config=config, learner=learner, data=data, comparison=comparison, **own)
+        shards = pool_reference(given)
+        settings = RunSettings(config=config, learner=learner, data=data, pool=shards, comparison=comparison, **own)
         return settings.limited(None, given.get("max_minutes"), minutes_before)
 
 

@@ -7,6 +7,7 @@ from surelabel.cli import _options as options
 from surelabel.cli import _samples
 from surelabel.cli._console import err, warn
 from surelabel.cli._errors import WrongUse
+from surelabel.cli._label_pool import How, check_one_file, label_pool, names_folder
 
 if TYPE_CHECKING:
     from surelabel.data.pool import PoolLabels
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "surelabel label runs/iris pool.csv --out labels.csv",
     "surelabel label runs/photos photos/ --format label-studio --out tasks.json",
+    "surelabel label runs/iris 'pool/*.parquet' --workers 8 --out labels/",
+    "surelabel label runs/photos s3://b/pool/ --engine ray --out s3://b/labels/",
 )
-
-_OF_ENTRIES = ("id", "class", "label", "confidence", "uncertainty", "selected")
 
 
 def command(
     run: Path = options.RUN,
-    file: Path = options.SAMPLES,
-    out: Path | None = options.OUT,
+    samples: str = options.POOL,
+    out: str | None = options.OUT_OR_FOLDER,
+    workers: int | None = options.WORKERS,
+    engine: Literal["local", "ray"] | None = options.ENGINE,
     format: Literal["table", "label-studio"] = options.option(
         "A table, or tasks for Label Studio: a .json file, and its labeling .xml beside it.", value="table"
     ),
@@ -64,59 +67,69 @@ def command(
     cat|?dog. With --entries there is a row for each sample and class: its label
     is 1 (present) or 0, the confidence is the probability that the class is
     present, a negative is a class taken to be absent, and given is 1, 0 or empty.
-    """
-    from surelabel.report.held_out import selected_lines
 
-    for_people = format == "label-studio"
-    if for_people:
-        check_label_studio(out, force, {"--entries": entries, "--excel-safe": excel_safe})
-    table = None if for_people else out
-    folder = _samples.checked_run(
-        run, file, table, entries=entries, trust_code=trust_code, force=force, excel_safe=excel_safe
-    )
-    check_prefix(prefix, folder.settings, for_people)
-    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
-    learner = folder.learner(trusted=tuple(trust or ()))
-    samples, given = _samples.read_samples(
-        folder.settings, file, id, with_labels=True, on_error=on_error or "stop", texts=folder.texts()
-    )
-    pool = folder.label(learner, samples)
-    rounds = round_cells(folder, pool.ids, file, id, entries)
-    own = _samples.given_column(given, folder.settings, entries)
-    if for_people:
-        assert out is not None
-        write_label_studio(folder, file, pool, {"round": rounds, **own}, out, prefix)
+    A pool of any size is labeled into a folder: --out labels/. Each Parquet file
+    of INPUT, each tar file of pictures, and every few thousand other files get a
+    file there, without the columns round and given, when all of it is labeled. If
+    the command is ended, by whatever, the same command labels what is missing.
+    """
+    how = How(entries, id, on_error or "stop", tuple(trust or ()), trust_code, force, excel_safe, prefix)
+    if names_folder(out) and format == "table":
+        lines = label_pool(run, samples, str(out), how, engine or "local", workers)
     else:
-        columns = _samples.together(label_columns(pool, folder.settings, entries), {"round": rounds})
-        if "given" in columns:
-            warn("the file's own labels are left out: a class is called 'given'.")
-            own = {}
-        _samples.write({**columns, **own}, out, force, excel_safe)
-    number = int(pool.positive.reshape(len(pool), -1).any(axis=1).sum())
-    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
-    for line in (f"{number:,} of {len(pool):,} {what}.", *checked):
+        check_one_file(samples, engine, workers)
+        table = None if out is None else Path(out)
+        lines = label_file(run, Path(samples), table, how, for_people=format == "label-studio")
+    for line in lines:
         err.print(line, markup=False, soft_wrap=True)
 
 
-def label_columns(pool: "PoolLabels", settings: "RunSettings", entries: bool = False) -> dict[str, Any]:
-    """Return the columns of the table of labels.
+def label_file(run: Path, file: Path, out: Path | None, how: How, *, for_people: bool) -> list[str]:
+    """Label the samples of one file, or of a folder of files, into one file; return what to tell of it."""
+    from surelabel.report.held_out import selected_lines
 
-    Args:
-        pool: the samples as the run's network labels them.
-        settings: the run's.
-        entries: several labels a sample: whether each sample and class has a row.
-    """
-    from surelabel.runs.tables import to_tables
+    if for_people:
+        check_label_studio(out, how.force, {"--entries": how.entries, "--excel-safe": how.excel_safe})
+    folder = _samples.checked_run(
+        run,
+        file,
+        None if for_people else out,
+        entries=how.entries,
+        trust_code=how.trust_code,
+        force=how.force,
+        excel_safe=how.excel_safe,
+    )
+    check_prefix(how.prefix, folder.settings, for_people)
+    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
+    pool, columns = _labeled(folder, file, how)
+    if for_people:
+        assert out is not None
+        write_label_studio(folder, file, pool, columns, out, how.prefix)
+    else:
+        _samples.write(_all_columns(folder, pool, columns, how.entries), out, how.force, how.excel_safe)
+    what = "labels are selected" if pool.label.ndim == 1 else "samples have a selected label"
+    return [f"{pool.num_samples_selected:,} of {len(pool):,} {what}.", *checked]
 
-    multi = settings.config.task == "multi"
-    if multi and not entries:
-        labels = _samples.present_columns("label", pool.label == 1, settings)
-        parts = zip(("selected", "ruled_out"), pool.selection, strict=True)
-        selected = {name: _samples.name_cells(part, settings) for name, part in parts}
-        return _samples.together({"id": pool.ids}, labels, selected)
-    table, _ = to_tables(pool, settings.classes)
-    columns = {name: table[name].combine_chunks() for name in _OF_ENTRIES if name in table.column_names}
-    return columns if multi else {**columns, "ruled_out": _samples.name_cells(pool.selection.negative, settings)}
+
+def _labeled(folder: "RunFolder", file: Path, how: How) -> "tuple[PoolLabels, dict[str, Any]]":
+    """Return the labels of a file's samples, and the columns that are known beside them."""
+    learner = folder.learner(trusted=how.trusted)
+    samples, given = _samples.read_samples(
+        folder.settings, file, how.id_column, with_labels=True, on_error=how.on_error, texts=folder.texts()
+    )
+    pool = folder.label(learner, samples)
+    rounds = round_cells(folder, pool.ids, file, how.id_column, how.entries)
+    return pool, {"round": rounds, **_samples.given_column(given, folder.settings, how.entries)}
+
+
+def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any], entries: bool) -> dict[str, Any]:
+    """Return all columns of the table; those that are the file's own give way to a class of their name."""
+    from surelabel.runs.label_columns import label_columns, together
+
+    columns = together(label_columns(pool, folder.settings, entries), {"round": known["round"]})
+    if "given" in columns and "given" in known:
+        warn("the file's own labels are left out: a class is called 'given'.")
+    return {**columns, **{name: cells for name, cells in known.items() if name not in columns}}
 
 
 def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:
@@ -133,7 +146,8 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
         of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
         named = [bool(column) or of_pool.dtype.kind not in "iu"]
         named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
-        own = getattr(data, "is_own", None)  # data that a function makes are in no file
+        # Data that a function makes are in no file, and a pool in shards is not in the file of the labels.
+        own = getattr(data, "is_own", None) if folder.settings.pool is None else None
         same = named[0] == named[1] and (named[0] or (own is not None and own(file)))
         place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
         rows = np.array([place.get(str(name), -1) for name in np.asarray(ids).tolist()], dtype=np.int64)
@@ -171,6 +185,7 @@ def write_label_studio(
     from surelabel.kinds.folder import FolderData
     from surelabel.runs import label_studio
     from surelabel.runs.files import write_files
+    from surelabel.runs.label_columns import label_columns
 
     settings, task = folder.settings, folder.settings.config.task
     kind = settings.data.of if isinstance(settings.data, FolderData) else None

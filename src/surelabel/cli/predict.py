@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
-from surelabel.cli._samples import checked_run, present_columns, read_samples, together, write
+from surelabel.cli._samples import checked_run, read_samples, write
 
 if TYPE_CHECKING:
     from surelabel.settings import RunSettings
@@ -58,6 +58,8 @@ def predictions(
         entries: several labels a sample: whether each sample and class has a row.
     """
     import numpy as np
+
+    from surelabel.runs.label_columns import present_columns, together
 
     classes = np.asarray(settings.classes, dtype=object)
     present = p >= settings.config.gamma

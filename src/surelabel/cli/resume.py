@@ -2,10 +2,12 @@
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from surelabel.cli import _options as options
+from surelabel.cli._errors import WrongUse
 from surelabel.cli._options import option
+from surelabel.cli._pool import check_alone, pool_workers
 from surelabel.cli._rounds import follow
 from surelabel.cluster.torchrun import rank
 
@@ -13,6 +15,7 @@ EXAMPLES = (
     "surelabel resume runs/iris",
     "surelabel resume runs/iris --rounds 30",
     "surelabel resume runs/iris --data moved/iris.csv",
+    "surelabel resume runs/a --workers 8",
 )
 
 
@@ -27,6 +30,9 @@ def command(
         "the run that are gone are looked for beside it.",
         metavar="FILE or FOLDER",
     ),
+    pool: str | None = option("Where the run's shards lie now, if they have moved.", metavar="PLACE"),
+    workers: int | None = options.POOL_WORKERS,
+    engine: Literal["local", "ray"] | None = options.POOL_ENGINE,
     track: list[str] | None = options.TRACK,
     track_dir: Path | None = options.TRACK_DIR,
     trust_code: bool = options.TRUST_CODE,
@@ -39,6 +45,12 @@ def command(
         options.check_path("--data", data)
     options.check_track(track or (), track_dir)
     folder = options.open_run(run)
+    for name, value in {"pool": pool, "workers": workers, "engine": engine}.items():
+        if value is not None and folder.settings.pool is None:
+            raise WrongUse(f"{options.flag(name)} has no effect: the run has no pool in shards; leave it out.")
+        if value is not None and name != "pool":
+            check_alone(name)
+    in_workers = pool_workers(engine, workers)
     from surelabel.runs.session import resume
     from surelabel.runs.tracking import trackers
 
@@ -46,5 +58,6 @@ def command(
     with options.settings_from_options():
         config = folder.settings.limited(**limits).config
     told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds) if rank() == 0 else []
-    begin = functools.partial(resume, run, data=data, trust_code=trust_code, callbacks=told, **limits)
+    calls: dict[str, Any] = {"callbacks": told, "in_workers": in_workers}
+    begin = functools.partial(resume, run, data=data, pool=pool, trust_code=trust_code, **calls, **limits)
     follow(begin, run, config, done=folder.num_rounds, trust_code=trust_code, quiet=quiet)

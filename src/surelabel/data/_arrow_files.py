@@ -10,7 +10,7 @@ import io
 import re
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -74,7 +74,7 @@ def read_parquet(path: Path, request: Request) -> Table:
     numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     words = (is_words, types.is_date, types.is_timestamp)
     # Names of columns and labels in lists that are no UTF-8 are met as they are read.
-    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _opened(path) as file:
+    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _file(path, request) as file:
         fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
         columns = choose_columns(path, [field.name for field in fields], request)
         if file.metadata.num_rows == 0:
@@ -99,10 +99,11 @@ def read_parquet(path: Path, request: Request) -> Table:
         names = list(columns.named(columns.used))
         size = max(1, _CELLS_IN_BATCH // len(names))
         # Arrow does not read lists of distinct values beyond a group of rows.
-        groups = range(file.num_row_groups)
+        groups = range(file.num_row_groups) if request.part is None else [request.part.number]
+        num_rows = sum(file.metadata.row_group(group).num_rows for group in groups)
         batches = (batch for group in groups for batch in file.iter_batches(size, row_groups=[group], columns=names))
         rows = ([batch.column(name) for name in names] for batch in batches)
-        table = build_table(path, columns, marks, file.metadata.num_rows, rows)
+        table = build_table(path, columns, marks, num_rows, rows, request.part)
         found = {fields[position].name: error for position, error in no_numbers.items()}
         return replace(table, no_numbers={**found, **table.no_numbers})
 
@@ -268,6 +269,11 @@ class _Lines:
         yield [rest] if rest else []
 
 
+def _file(path: Path, request: Request) -> AbstractContextManager[Any]:
+    """Open a Parquet file; that of a part is open already, and stays so."""
+    return cast(AbstractContextManager[Any], _opened(path)) if request.part is None else nullcontext(request.part.file)
+
+
 def _opened(path: Path) -> Any:
     from pyarrow.parquet import ParquetFile, read_metadata
 
@@ -282,6 +288,28 @@ def _opened(path: Path) -> Any:
         buffer_size=_BUFFER,
         page_checksum_verification=True,
     )
+
+
+def open_row_groups(path: Path, source: Any) -> Any:
+    """Return an open Parquet file whose groups of rows are read one by one.
+
+    Args:
+        path: what errors call it.
+        source: a stream that can be read at any position; of a group, only the bytes of the columns are asked for.
+    """
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    with damage_named(path, "Parquet", ArrowException):
+        metadata = read_metadata(source)
+        return ParquetFile(
+            source,
+            metadata=metadata,
+            read_dictionary=text_leaves(metadata),
+            # The columns of a group in few large reads: an object store answers each one slowly.
+            pre_buffer=True,
+            page_checksum_verification=True,
+        )
 
 
 @contextmanager

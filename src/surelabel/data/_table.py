@@ -24,6 +24,7 @@ from surelabel.data._values import (
     text_in,
     words_in,
 )
+from surelabel.data.row_groups import RowGroup
 from surelabel.data.source import ArraySource, Index, Source
 from surelabel.errors import DataError
 
@@ -40,7 +41,7 @@ class Request:
     With `labels_if_there` the labels are left out where the file lacks one of their columns. `labels_path` is the .npy
     file with the labels of another. `group` is the column that says which rows belong together. `words` are features
     to read as text; None: there are none, and gaps in numbers are refused too. With `tolerant`, columns that are no
-    numbers are found rather than refused.
+    numbers are found rather than refused. With `part` only a group of rows is read.
     """
 
     labels: tuple[str, ...]
@@ -48,11 +49,12 @@ class Request:
     drop: tuple[str, ...]
     features: tuple[str, ...] | None
     marks: LabelMarks
-    labels_if_there: bool
-    labels_path: Path | None
+    labels_if_there: bool = False
+    labels_path: Path | None = None
     group: str | None = None
     words: tuple[str, ...] | None = None
     tolerant: bool = False
+    part: RowGroup | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +163,12 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
 
 
 def build_table(
-    path: Path, columns: Columns, marks: LabelMarks, rows: int, batches: Iterable[Sequence[Cells]]
+    path: Path,
+    columns: Columns,
+    marks: LabelMarks,
+    rows: int,
+    batches: Iterable[Sequence[Cells]],
+    group: RowGroup | None = None,
 ) -> Table:
     """Return the table that batches of columns make up.
 
@@ -173,7 +180,9 @@ def build_table(
         marks: How label cells are read.
         rows: How many there are; batches with more or fewer are refused.
         batches: Columns in the order of `columns.used`; numbers may be text.
+        group: The group of rows that they are, where they are not the whole file.
     """
+    before = 0 if group is None else group.before
     num_features, num_labels = len(columns.features), len(columns.labels)
     # A label is a reference to a string, and so is an id; without ids rows are numbered in 64 bits.
     check_size(path, rows * (4 * num_features + 8 * num_labels + 8))
@@ -188,7 +197,7 @@ def build_table(
         start, done = done, done + len(batch[0])
         if done > rows:
             raise rows_differ(path, rows, done)
-        places = [Place(path, name, start) for name in columns.named(columns.used)]
+        places = [Place(path, name, before + start) for name in columns.named(columns.used)]
         behind = num_features + num_labels
         for part, position in ((ids, columns.id), (groups, columns.group)):
             if position is not None:
@@ -208,10 +217,12 @@ def build_table(
         if labels:
             y.append(labels_in(places[num_features : num_features + num_labels], labels, marks))
         _fill_numbers(x, slice(start, done), columns, places, batch, no_numbers)
-        check_finite(path, x[start:done], columns.named(columns.features), columns.droppable, start, gaps=columns.gaps)
+        check_finite(
+            path, x[start:done], columns.named(columns.features), columns.droppable, before + start, gaps=columns.gaps
+        )
     if done != rows:
         raise rows_differ(path, rows, done)
-    row_ids = np.arange(rows) if columns.id is None else ids_in(Place(path, columns.names[columns.id]), ids)
+    row_ids = np.arange(before, before + rows) if columns.id is None else _ids(path, columns, ids, group)
     several = num_labels > 0 and marks.separator is not None
     kept = [position for position, name in enumerate(columns.named(columns.features)) if name not in no_numbers]
     names = columns.named(columns.features[position] for position in kept), columns.named(columns.labels)
@@ -231,6 +242,13 @@ def build_table(
         {name: _encoded_parts(part) for name, part in zip(columns.named(columns.words), words, strict=True)},
         no_numbers,
     )
+
+
+def _ids(path: Path, columns: Columns, cells: Sequence[Cells], group: RowGroup | None) -> Array:
+    assert columns.id is not None
+    name, before = columns.names[columns.id], 0 if group is None else group.before
+    # Whether all texts of a file say numbers, a part of it cannot tell.
+    return ids_in(Place(path, name, before), cells, parse=group is None or group.has_integers(name))
 
 
 def _fill_numbers(

@@ -32,7 +32,7 @@ class ArrowPictures(PackedPictures):
 
     def read(self, place: int) -> bytes:
         """Return the bytes of a picture's file."""
-        return _bytes(self.called(place), self._cells[place])
+        return cell_bytes(self.called(place), self._cells[place])
 
 
 class ParquetPictures(PackedPictures):
@@ -71,7 +71,7 @@ class ParquetPictures(PackedPictures):
                 self._cells = self._file.read_row_group(group, columns=[self._column]).column(0)
                 self._group = group
             cell: Any = self._cells
-            return _bytes(self.called(place), cell[place - int(self._starts[group])])
+            return cell_bytes(self.called(place), cell[place - int(self._starts[group])])
 
 
 def _opened(path: Path) -> tuple[Any, Any]:
@@ -206,12 +206,7 @@ def _ids_and_labels(
     for name in (label, id_column):
         if name is not None and name not in table.column_names:
             raise _no_column(path, name, table.column_names)
-    given = [] if id_column is None else _values(table.column(id_column))
-    if any(isinstance(name, str) and len(name) > LONGEST_ID for name in given):
-        raise DataError(f"'{path}' has ids in {id_column!r} of more than {LONGEST_ID:,} characters; shorten them.")
-    ids = np.arange(table.num_rows) if id_column is None else np.array(given)
-    if ids.dtype.kind not in "iuU":
-        raise DataError(f"'{path}': the ids in {id_column!r} must all be text, or all whole numbers; correct them.")
+    ids = ids_of_rows(path, table, id_column)
     label = label or ("label" if "label" in table.column_names else None)
     if label is None:
         return ids, None
@@ -227,6 +222,21 @@ def _ids_and_labels(
         return ids, as_labels(values, names)
     except DataError as error:
         raise DataError(f"'{path}': {error}") from error
+
+
+def ids_of_rows(path: Path, table: Any, id_column: str | None, before: int = 0) -> Any:
+    """Return what names each row, (N,): the cells of a column, or their numbers, from `before` on."""
+    if id_column is None:
+        return np.arange(before, before + table.num_rows)
+    if id_column not in table.column_names:
+        raise _no_column(path, id_column, table.column_names)
+    given = _values(table.column(id_column))
+    if any(isinstance(name, str) and len(name) > LONGEST_ID for name in given):
+        raise DataError(f"'{path}' has ids in {id_column!r} of more than {LONGEST_ID:,} characters; shorten them.")
+    ids = np.array(given)
+    if ids.dtype.kind not in "iuU":
+        raise DataError(f"'{path}': the ids in {id_column!r} must all be text, or all whole numbers; correct them.")
+    return ids
 
 
 def _values(column: Any) -> list[Any]:
@@ -252,7 +262,8 @@ def _features(text: bytes | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _bytes(called: str, cell: Any) -> bytes:
+def cell_bytes(called: str, cell: Any) -> bytes:
+    """Return the bytes of a picture's file that a cell has."""
     value = cell.as_py()
     value = value.get("bytes") if isinstance(value, dict) else value
     if value is None:

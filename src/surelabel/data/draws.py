@@ -72,13 +72,19 @@ def sample_keys(ids: npt.NDArray[np.generic]) -> UInt64Array:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def proportional_order(keys: UInt64Array, kind: npt.NDArray[np.integer], *parts: int | str) -> npt.NDArray[np.int64]:
+def proportional_order(
+    keys: UInt64Array,
+    kind: npt.NDArray[np.integer],
+    *parts: int | str,
+    window: npt.NDArray[np.int32] | None = None,
+) -> npt.NDArray[np.int64]:
     """Shuffle rows so that every stretch of the order holds each kind in proportion to its count.
 
     Args:
         keys: the samples' keys, shape (N,).
         kind: the kind of each row (labeled, positive, negative), shape (N,).
         *parts: what the draw is for: seed, purpose, epoch.
+        window: rows of a smaller one come before those of a larger one, shape (N,); None: all are in one.
 
     >>> order = proportional_order(sample_keys(np.arange(8)), np.array([0, 0, 1, 1, 1, 1, 1, 1]), 0)
     >>> sorted(np.array([0, 0, 1, 1, 1, 1, 1, 1])[order[:4]].tolist())
@@ -87,10 +93,14 @@ def proportional_order(keys: UInt64Array, kind: npt.NDArray[np.integer], *parts:
     drawn = draw(*parts, keys)
     kinds = np.unique(kind)
     if len(kinds) == 1:
-        return np.argsort(drawn, kind="stable")
+        return _shuffled(drawn, window)
     position = np.empty(len(keys), dtype=np.float64)
     for value in kinds:
         rows = np.flatnonzero(kind == value)
-        shuffled = rows[np.argsort(drawn[rows], kind="stable")]
+        shuffled = rows[_shuffled(drawn[rows], None if window is None else window[rows])]
         position[shuffled] = (np.arange(len(rows)) + 0.5) / len(rows)
     return np.lexsort((drawn, position))
+
+
+def _shuffled(drawn: UInt64Array, window: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int64]:
+    return np.argsort(drawn, kind="stable") if window is None else np.lexsort((drawn, window))

@@ -123,6 +123,11 @@ class PoolLabels:
         return self.negative.num_classes
 
     @property
+    def num_samples_selected(self) -> int:
+        """How many samples have a positive label."""
+        return int((self.positive if self.label.ndim == 1 else self.positive.any(axis=1)).sum())
+
+    @property
     def num_negative(self) -> int:
         """How many negatives were selected."""
         return int(self.negative.counts.sum()) + self.left_out.number
@@ -188,6 +193,15 @@ def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float]
         positive_before=selected,
         negative=Marks.of(to_numpy(negative)),
     )
+
+
+def no_labels(task: Task, num_classes: int) -> PoolLabels:
+    """Return the labels of no samples."""
+    shape = (0,) if task == "single" else (0, num_classes)
+    floats, mask = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.bool_)
+    label = np.empty(shape, dtype=np.int32 if task == "single" else np.int8)
+    negative = Marks.of(np.empty((0, num_classes), dtype=np.bool_))
+    return PoolLabels(np.arange(0), label, floats, floats, floats, floats, mask, mask, negative)
 
 
 def join(chunks: list[PoolLabels]) -> PoolLabels:

@@ -58,6 +58,7 @@ class RunData:
         groups: which samples belong together, those labeled first and then the pool's, (N,); None: none do.
         learned: settings of the data that were learned from the samples, for a run to keep.
         files: the content of files, by their names, that a run keeps beside its settings.
+        shards: settings of a pool in shards that were learned from it, for a run to keep.
     """
 
     labeled: tuple[Any, Codes]
@@ -71,6 +72,7 @@ class RunData:
     groups: npt.NDArray[Any] | None = None
     learned: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
+    shards: Mapping[str, Any] = field(default_factory=dict)
 
 
 class TableData(Settings):

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from surelabel.data.source import Source
 from surelabel.errors import DataError
 
 FORMS = (".parquet", ".tar")
@@ -26,15 +27,27 @@ _TEMPORARY = ".writing"
 
 
 class Shard(NamedTuple):
-    """A file of a pool.
+    """A file of a pool, or several files that are read as one.
 
     Attributes:
         name: its path below the place, with / between folders.
         size: in bytes.
+        files: the files, where there are several.
     """
 
     name: str
     size: int
+    files: "tuple[Shard, ...]" = ()
+
+
+class BlockReader(Protocol):
+    """Reads the samples of shards, block by block; it can be pickled, for other processes."""
+
+    def blocks(self, shard: Shard) -> list[int]:
+        """Return how many rows each block of a shard has; none where the shard has no rows. It reads little."""
+
+    def read(self, shard: Shard, block: int) -> Source:
+        """Return the samples of a block, with their ids; what cannot be read may be left out of it."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +118,20 @@ class Place:
                 raise
 
 
+def is_address(text: str) -> bool:
+    """Whether a text is an address, "s3://bucket/pool/", and not a path.
+
+    >>> is_address("s3://bucket/pool/"), is_address("pool/")
+    (True, False)
+    """
+    return _ADDRESS.match(text) is not None
+
+
 def place_of(text: str) -> Place:
     """Return the folder that a path or an address names; it need not exist yet."""
     from pyarrow import ArrowException, fs
 
-    if not _ADDRESS.match(text):
+    if not is_address(text):
         return Place(text, fs.LocalFileSystem(), str(Path(text).absolute()))
     try:
         system, root = fs.FileSystem.from_uri(text)
@@ -126,12 +148,12 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
         text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet".
         forms: how the names of files end that are taken from a folder.
     """
-    address, mark, query = text.partition("?") if _ADDRESS.match(text) else (text, "", "")
+    address, mark, query = text.partition("?") if is_address(text) else (text, "", "")
     steps = address.split("/")
     depth = next((number for number, step in enumerate(steps) if _MAGIC.search(step)), len(steps))
     pattern = "/".join(steps[depth:])
     place = place_of(("/".join(steps[:depth]) or ("/" if depth and not steps[0] else ".")) + mark + query)
-    if not pattern and address.lower().endswith(tuple(forms)) and not (place.is_local and Path(place.root).is_dir()):
+    if not pattern and _is_file(place, address, forms):
         folder, pattern = place.root.rsplit("/", 1)
         place = Place(text, place.system, folder)
         shards = [shard for shard in place.files() if shard.name == pattern]
@@ -141,10 +163,24 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
     if not shards:
         kinds = " or ".join(f"*{form}" for form in forms)
         raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
-    empty = [shard.name for shard in shards if not shard.size]
-    if empty:
-        raise DataError(f"The shard '{empty[0]}' in '{text}' is empty; remove it, or write it again.")
     return place, shards
+
+
+def _is_file(place: Place, address: str, forms: Sequence[str]) -> bool:
+    """Whether a place without a pattern is one file; elsewhere than here its name has to say so."""
+    if place.is_local and Path(place.root).exists():
+        return Path(place.root).is_file()
+    return address.lower().endswith(tuple(forms))
+
+
+def cut_into_shards(files: Sequence[Shard], size: int) -> list[Shard]:
+    """Return shards of so many files each, in their order.
+
+    >>> [(shard.name, shard.size) for shard in cut_into_shards([Shard("a", 2), Shard("b", 3), Shard("c", 4)], 2)]
+    [('files-000000', 5), ('files-000001', 4)]
+    """
+    parts = [tuple(files[start : start + size]) for start in range(0, len(files), size)]
+    return [Shard(f"files-{number:06d}", sum(file.size for file in part), part) for number, part in enumerate(parts)]
 
 
 def _matches(name: str, pattern: str, forms: Sequence[str]) -> bool:

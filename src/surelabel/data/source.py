@@ -147,6 +147,19 @@ class Subset:
         return self.source[self.index[index]]
 
 
+class Renamed:
+    """The samples of another source under other ids."""
+
+    def __init__(self, source: Source, ids: Ids) -> None:
+        self.source, self.ids, self.sample_shape = source, ids, source.sample_shape
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Index) -> Any:
+        return self.source[index]
+
+
 class Concatenation:
     """The rows of one source, then those of another."""
 

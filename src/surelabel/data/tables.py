@@ -18,9 +18,10 @@ from surelabel.data._arrow_files import read_csv, read_parquet, text_batches
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._table import Request, Table
 from surelabel.data._values import LabelMarks
+from surelabel.data.row_groups import RowGroup
 from surelabel.errors import DataError, InvalidInputError
 
-__all__ = ["Table", "content_hash", "read_cells", "read_labels", "read_table", "write_table"]
+__all__ = ["RowGroup", "Table", "content_hash", "read_cells", "read_labels", "read_table", "write_table"]
 
 _READERS = {
     **dict.fromkeys((".csv", ".csv.gz", ".tsv", ".tsv.gz"), read_csv),
@@ -50,6 +51,7 @@ def read_table(
     group: str | None = None,
     words: Sequence[str] | None = None,
     tolerant: bool = False,
+    part: RowGroup | None = None,
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
@@ -76,6 +78,7 @@ def read_table(
         words: Features that are read as text, into `Table.words`; with any, even none, numbers may have gaps (NaN).
         tolerant: Whether features that are no numbers are found, in `Table.no_numbers`, rather than refused; numbers
             may have gaps (NaN). Arrays from .npz and .npy are numbers without gaps always.
+        part: A group of rows of an open Parquet file, which are read alone; `path` is then what errors call the file.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -96,7 +99,7 @@ def read_table(
     labels_path = None if labels_path is None else Path(labels_path)
     text = None if words is None else tuple(words)
     request = Request(
-        tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path, group, text, tolerant
+        tuple(labels), id_column, tuple(drop), used, marks, labels_if_there, labels_path, group, text, tolerant, part
     )
     return _read(path, request)
 
@@ -148,7 +151,8 @@ def read_cells(
 
 
 def _read(path: Path, request: Request) -> Table:
-    check_file(path)
+    if request.part is None:
+        check_file(path)
     read = next((read for ending, read in _READERS.items() if path.name.lower().endswith(ending)), None)
     if read is None:
         raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")

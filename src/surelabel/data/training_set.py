@@ -16,7 +16,8 @@ import numpy.typing as npt
 from surelabel.core.arrays import to_numpy
 from surelabel.core.labels import Task
 from surelabel.core.selection import Selection
-from surelabel.data.source import Concatenation, Index, Source, Subset, as_source, check_unique_ids
+from surelabel.data.sharded import ShardedSource
+from surelabel.data.source import Concatenation, Index, Renamed, Source, Subset, as_source, check_unique_ids
 from surelabel.data.targets import DenseView, Mask, OneLabel, Selected, SeveralLabels, Targets, dense
 from surelabel.errors import InvalidInputError
 
@@ -172,6 +173,9 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
     source, targets = _labeled("labeled", labeled, task, num_classes, first_id=0 if pool is None else len(pool))
     _check_every_class_has_a_label(targets)
     num_labeled, everything = len(source), source
+    if isinstance(pool, ShardedSource) and pool.counts_rows:
+        # Both count their rows from 0, or the labeled ones have names.
+        source = Renamed(source, np.arange(len(pool), len(pool) + num_labeled))
     if pool is not None and len(pool):
         everything, targets = Concatenation(source, pool), targets.with_unknown(len(pool))
     check_unique_ids(everything.ids)

@@ -44,6 +44,8 @@ class CheckpointStore(Protocol):
 
     minutes: float
     """The minutes between checkpoints."""
+    at_end: bool
+    """Whether a network that is fully trained is kept too, as where labeling with it takes long."""
 
     def read(self, round: int) -> bytes | None:
         """Return the last checkpoint of a round; None if there is none."""
@@ -77,6 +79,7 @@ class FitCheckpoint:
         self.trained: list[nn.Module] = []
         # What was kept: tensors by name, how many networks are finished, and how many steps of the next one are done.
         self._kept, self._finished, self._done, self.seconds_before = self._read()
+        self._steps = 0
         self._began = self._written = time.monotonic()
         self._signal: int | None = None
         self._handlers: dict[int, Any] = {}
@@ -125,7 +128,7 @@ class FitCheckpoint:
 
     def restore(self, step: Step, steps: int) -> int:
         """Give a new step the state that was kept, in place; return how many of `steps` are done."""
-        kept, self._kept = self._kept, None
+        kept, self._kept, self._steps = self._kept, None, steps
         if kept is None:
             return 0
         with self._misfit_named():
@@ -168,6 +171,7 @@ class FitCheckpoint:
     def after(self, step: Step, done: int) -> None:
         """Save the state after `done` steps if it is time, or if a signal asks this process to end."""
         is_time = self._signal is not None or time.monotonic() - self._written >= 60 * self.store.minutes
+        is_time |= self.store.at_end and done == self._steps
         if is_time and processes().rank == 0:  # others have the same state
             self._write(step, done)
         if self._signal is not None:

@@ -3,6 +3,7 @@
 Position k of a stream of n samples is sample k mod n of epoch k div n; step t takes the positions t b … (t + 1) b - 1.
 So every batch has the same size, every epoch holds every sample once, and a batch may hold the end of one epoch and the
 start of the next. An epoch's order is a hash of (seed, epoch, sample id): nothing depends on where a run was resumed.
+Of samples in shards, it goes through the blocks in the order of their hash (`data.sharded`).
 """
 
 import math
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from surelabel.data.draws import UInt64Array, proportional_order
+from surelabel.data.sharded import Windows
 from surelabel.data.source import Index
 from surelabel.engine.method import Stream, counted
 from surelabel.engine.settings import TrainingSettings
@@ -44,7 +46,13 @@ def num_steps(streams: Sequence[Stream], settings: TrainingSettings, round_numbe
 
 
 def batch_order(
-    streams: Sequence[Stream], keys: UInt64Array, seed: int, steps: int, done: int = 0, length: int = 64
+    streams: Sequence[Stream],
+    keys: UInt64Array,
+    seed: int,
+    steps: int,
+    done: int = 0,
+    length: int = 64,
+    windows: Windows | None = None,
 ) -> Iterator[Block]:
     """Yield the rows of steps `done` … `steps` - 1, block by block; the device works while the next block is made.
 
@@ -55,9 +63,10 @@ def batch_order(
         steps: of the round.
         done: how many of them are done already.
         length: the most steps in a block.
+        windows: how an epoch goes through samples in shards; None: all are in memory.
     """
     bounds = [(start, min(start + length, steps)) for start in range(done, steps, length)]
-    for parts in zip(*(_blocks(stream, keys[stream.rows], seed, bounds) for stream in streams), strict=True):
+    for parts in zip(*(_blocks(stream, keys, seed, bounds, windows) for stream in streams), strict=True):
         yield Block(*(np.concatenate(columns, axis=1) for columns in zip(*parts, strict=True)))
 
 
@@ -87,9 +96,16 @@ def columns_of(streams: Sequence[Stream], rank: int, processes: int) -> Index:
     return np.concatenate([np.arange(start + rank * length, start + (rank + 1) * length) for start, length in parts])
 
 
-def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]]) -> Iterator[Block]:
+def _blocks(
+    stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]], windows: Windows | None
+) -> Iterator[Block]:
     """Yield one stream's part of the steps between each pair of bounds."""
-    size, length = stream.size, len(stream.rows)
+    size, length, keys = stream.size, len(stream.rows), keys[stream.rows]
+
+    def order_of(epoch: int) -> Index:
+        window = None if windows is None else windows.of(stream.rows, keys, seed, "order", epoch)
+        return proportional_order(keys, kind, seed, "order", epoch, window=window)
+
     kind = np.zeros(length, dtype=np.int8) if stream.kind is None else stream.kind
     orders: dict[int, Index] = {}
     for start, stop in bounds:
@@ -99,7 +115,7 @@ def _blocks(stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple
         # A block usually ends within an epoch, whose order the next block needs again.
         made, orders = orders, {}
         for epoch in range(first, last + 1):
-            orders[epoch] = made[epoch] if epoch in made else proportional_order(keys, kind, seed, "order", epoch)
+            orders[epoch] = made[epoch] if epoch in made else order_of(epoch)
         order = orders[first] if first == last else np.concatenate(list(orders.values()))
         rows = stream.rows[order[positions - first * length]]
         yield Block(rows.reshape(-1, size), epochs.reshape(-1, size))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from surelabel.base.system import Progress
 from surelabel.data.draws import UInt64Array, sample_keys, seed_for
+from surelabel.data.sharded import windows_of
 from surelabel.data.source import Index, Source
 from surelabel.data.training_set import TrainingSet
 from surelabel.engine.checkpoint import FitCheckpoint
@@ -185,7 +186,8 @@ class Trainer:
         length = max(1, min(_STEPS_AT_ONCE, _ENTRIES_AT_ONCE // entries))
         group = processes()
         mine = columns_of(streams, group.rank, group.size)
-        whole = batch_order(streams, keys, seed, steps, done, length=length)
+        windows = windows_of(self.samples.source)
+        whole = batch_order(streams, keys, seed, steps, done, length=length, windows=windows)
         blocks: Iterator[Block] = (Block(*(part[:, mine] for part in block)) for block in whole)
         batches: Iterator[Tensor | None] = itertools.repeat(None)
         if self.samples.store is None:

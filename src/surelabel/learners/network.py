@@ -274,7 +274,7 @@ class TorchLearner:
         """
         network, source, estimator = self._fitted(), as_source("source", source), by or self.uncertainty
         if hasattr(estimator, "for_chunks"):
-            estimator = estimator.for_chunks(self._compiles(network), self._chunk_size(source))
+            estimator = estimator.for_chunks(self._compiles(network), self.chunk_size(source))
         for start, batch in self._chunks(source, network, share=share):
             with self._reproducible(seed_for(seed, start), network), self._arithmetic(batch):
                 estimate = estimator.estimate(network, batch, check=check and start == 0)
@@ -347,7 +347,7 @@ class TorchLearner:
         self, source: Source, network: nn.Module, window: int | None = None, share: tuple[int, int] = (0, 1)
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
-        samples, size = None if self._trainer is None else self._trainer.samples, self._chunk_size(source)
+        samples, size = None if self._trainer is None else self._trainer.samples, self.chunk_size(source)
         first, step = share
         starts = range(first * size, len(source), step * size)
         parts = None if samples is None else samples.part(source, size)
@@ -359,7 +359,8 @@ class TorchLearner:
         for start, part in zip(starts, parts, strict=False):  # of no samples at all, there is one empty part
             yield start, shown(part, self.training, window)
 
-    def _chunk_size(self, source: Source) -> int:
+    def chunk_size(self, source: Source) -> int:
+        """Return how many samples are labeled at once."""
         if self.predict_batch_size is not None:
             return self.predict_batch_size
         # Enough rows to fill a GPU, also where a tenth of them is in all passes at once: 256 MiB of what the network is

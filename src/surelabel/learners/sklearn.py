@@ -144,6 +144,10 @@ class SklearnLearner:
             if self.progress is not None:
                 self.progress("label", start + len(ids), len(source))
 
+    def chunk_size(self, source: Source) -> int:
+        """Return how many samples are labeled at once."""
+        return self.predict_batch_size
+
     def predict_proba(self, source: Source) -> Floats:
         """Return the full model's probabilities, shape (N, C)."""
         self._require_models()

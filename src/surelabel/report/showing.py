@@ -31,7 +31,7 @@ class Chosen(NamedTuple):
     Attributes:
         title: the heading.
         caption: what they are.
-        path: the file or folder that has them.
+        path: the file or folder that has them; None: they are in the shards of a pool.
         samples: where they are among others.
         rows: their places there.
         said: what is said of each.
@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
 
     title: str
     caption: str
-    path: Path
+    path: Path | None
     samples: Source
     rows: npt.NDArray[np.int64]
     said: Sequence[str]
@@ -55,27 +55,32 @@ def show_samples(run: RunFolder, chosen: Sequence[Chosen]) -> list[ReportFigure]
     data, settings = run.settings.data, run.settings
     if isinstance(data, TableData) and data.path.suffix.lower() not in (".npy", ".npz"):
         names = [column.name for column in data.columns or ()] or list(settings.feature_names or ())
-        return _as_rows(chosen, names, data.id_column)
-    if getattr(data, "backbones", ()) or looks_like_picture(settings.sample_shape):
+        in_file = [one for one in chosen if one.path is not None]
+        in_shards = [_as_numbers(one, settings.feature_names or ()) for one in chosen if one.path is None]
+        return [*in_shards, *_as_rows(in_file, names, data.id_column)]
+    if looks_like_picture(settings.sample_shape):
         return [_as_pictures(one, data) for one in chosen]
-    return [_as_numbers(one) for one in chosen]
+    in_files = bool(getattr(data, "backbones", ()))
+    return [_as_pictures(one, data) if in_files and one.path is not None else _as_numbers(one) for one in chosen]
 
 
 def _as_rows(chosen: Sequence[Chosen], names: Sequence[str], id_column: str | None) -> list[ReportFigure]:
     """Show rows by the cells of the file, each file read once."""
     columns, more = list(names[:_MOST_COLUMNS]), len(names) - _MOST_COLUMNS
-    wanted: dict[Path, list[str]] = {}
+    wanted: dict[Path | None, list[str]] = {}
     for one in chosen:
         wanted.setdefault(one.path, []).extend(one.ids)
-    found = {path: read_cells(path, columns, ids, id_column) for path, ids in wanted.items()}
+    found: dict[Path | None, dict[str, list[str | None]]] = {
+        path: read_cells(path, columns, ids, id_column) for path, ids in wanted.items() if path is not None
+    }
     left_out = f" The other {more} columns are not shown." if more > 0 else ""
     return [_table(one, columns, [found[one.path][name] for name in one.ids], left_out) for one in chosen]
 
 
-def _as_numbers(one: Chosen) -> ReportFigure:
-    """Show arrays, whose file has no names or words, by their first numbers."""
+def _as_numbers(one: Chosen, names: Sequence[str] = ()) -> ReportFigure:
+    """Show arrays, whose file has no names or words, and rows of shards, by their first numbers."""
     rows = [np.asarray(one.samples[np.array([row])]).ravel() for row in one.rows.tolist()]
-    columns = [f"x[{place}]" for place in range(min(rows[0].size, _MOST_COLUMNS))]
+    columns = list(names or [f"x[{place}]" for place in range(rows[0].size)])[:_MOST_COLUMNS]
     return _table(one, columns, [[f"{value:.4g}" for value in row[: len(columns)].tolist()] for row in rows])
 
 
@@ -103,6 +108,7 @@ def _from_samples(one: Chosen) -> list[Pixels]:
 
 def _from_files(one: Chosen, data: Any) -> list[Pixels]:
     """Return pictures that a backbone has made features of."""
+    assert one.path is not None
     if isinstance(data, PackedData):
         packed = open_packed(one.path, data.labels[0] if data.labels else None, data.id_column)
         place = {str(name): row for row, name in enumerate(packed.ids.tolist())}

@@ -37,11 +37,15 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
             raise InvalidInputError(f"The class {name!r} holds a lone surrogate, which cannot be written; rename it.")
     if config.num_classes not in (None, len(classes)):
         raise InvalidInputError(f"config.num_classes is {config.num_classes}; the data have {len(classes)} classes.")
+    if settings.pool is not None and settings.comparison is not None and data.validation is None:
+        remedy = "hold some labels out for validation, or leave the comparison out"
+        raise InvalidInputError(f"A cross-validation would label the pool in shards again in each fold; {remedy}.")
     source = None if settings.data is None else settings.data.replace(**data.learned)
     return settings.replace(
         fingerprint=fingerprint(data),
         config=config.replace(num_classes=len(classes)),
         data=source,
+        pool=None if settings.pool is None else settings.pool.replace(**data.shards),
         classes=classes,
         sample_shape=as_source("labeled", data.labeled[0]).sample_shape,
         feature_names=None if data.feature_names is None else tuple(data.feature_names),

@@ -19,13 +19,16 @@ from surelabel.data.run_data import RunData, TableData
 from surelabel.data.source import Source
 from surelabel.data.table_encoding import TEXTS
 from surelabel.data.targets import Codes
-from surelabel.errors import DamagedFileError, InvalidInputError, RunError, UntrustedCodeError, UntrustedTypesError
+from surelabel.errors import DamagedFileError, RunError, UntrustedCodeError
 from surelabel.learners.settings import TorchLearnerSettings
+from surelabel.learners.shard_labels import Labeling
 from surelabel.records import RoundRecord, StopReason
 from surelabel.runs import layout
 from surelabel.runs.comparison import Candidate, Comparison
 from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
+from surelabel.runs.model import Model
+from surelabel.runs.pool import with_pool
 from surelabel.runs.tables import Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.settings import RunSettings, UPSConfig
 
@@ -223,10 +226,21 @@ class RunFolder:
 
     def label(self, learner: Any, samples: Source) -> PoolLabels:
         """Label samples with the kept model, of `learner`, as the loop labels the pool before balancing."""
-        config, thresholds = self.settings.config, self.label_thresholds()
-        network = 0 if self.kept == "first" else self.num_rounds - 1
-        chunks = learner.predict(samples, seed=seed_for(config.seed, network, "predict"))
-        return join([label_chunk(chunk, config.task, thresholds, config.negatives) for chunk in chunks])
+        how = self.labeling()
+        chunks = learner.predict(samples, seed=seed_for(how.seed, how.network, "predict"))
+        return join([label_chunk(chunk, how.task, how.thresholds, how.negatives) for chunk in chunks])
+
+    def labeling(self) -> Labeling:
+        """Return how the kept model labels samples."""
+        config, network = self.settings.config, 0 if self.kept == "first" else self.num_rounds - 1
+        return Labeling(
+            task=config.task,
+            num_classes=len(self.settings.classes),
+            thresholds=self.label_thresholds(),
+            negatives=config.negatives,
+            seed=config.seed,
+            network=network,
+        )
 
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
         """Return the learner that the settings name, with the model that is kept.
@@ -236,38 +250,34 @@ class RunFolder:
         Args:
             trusted: types in a skops file that you know to be safe.
         """
+        return self.kept_model(trusted).learner()
+
+    def kept_model(self, trusted: tuple[str, ...] = ()) -> Model:
+        """Return the model that is kept, to be built here or in other processes; its code is checked here.
+
+        Args:
+            trusted: types in a skops file that you know to be safe.
+        """
         comparison, settings = self.comparison(), self.settings.learner
         if comparison is not None and comparison.kept == "linear":
-            return self._linear(comparison, trusted)
+            self.check_code()
+            assert self.settings.comparison is not None
+            made_by, path = self.settings.comparison.linear, self.path / layout.LINEAR_MODEL
+            return Model(made_by, comparison.linear_model(), path, self.settings, trusted)
         if settings is None:
             way = f"make it again in Python and call surelabel.RunFolder.open({str(self.path)!r}).load_model(learner)"
             raise RunError(f"The run in '{self.path}' was made with a learner in memory; {way}.")
         self.check_code()
         if isinstance(settings, TorchLearnerSettings):
             settings = settings.for_trained_network()
-        learner = settings.build(self.settings.config.task)
-        self.load_model(learner, trusted, 0 if self.kept == "first" else -1)
-        return learner
-
-    def _linear(self, comparison: Comparison, trusted: tuple[str, ...]) -> Any:
-        self.check_code()
-        assert self.settings.comparison is not None
-        learner = self.settings.comparison.linear.build(self.settings.config.task)
-        self._load(learner, comparison.linear_model(), layout.LINEAR_MODEL, trusted)
-        return learner
+        round = 0 if self.kept == "first" else -1
+        path = self.path / self._model_file(round)
+        return Model(settings, self.model_bytes(round), path, self.settings, trusted)
 
     def load_model(self, learner: Any, trusted: tuple[str, ...] = (), round: int = -1) -> None:
         """Load a round's model into a learner; only the last round has one, unless the run keeps all or compares."""
-        self._load(learner, self.model_bytes(round), self._model_file(round), trusted)
-
-    def _load(self, learner: Any, data: bytes, name: str, trusted: tuple[str, ...]) -> None:
-        shapes = {"sample_shape": self.settings.sample_shape, "num_classes": len(self.settings.classes)}
-        try:
-            learner.from_bytes(data, trusted=trusted, **shapes)
-        except UntrustedTypesError:
-            raise
-        except InvalidInputError as error:
-            raise damaged(self.path / name, f"it is not the learner's model. {error}") from error
+        path = self.path / self._model_file(round)
+        Model(None, self.model_bytes(round), path, self.settings, trusted).load(learner)
 
     def model_bytes(self, round: int = -1) -> bytes:
         """Return the checked content of a round's model file."""
@@ -297,7 +307,8 @@ class RunFolder:
     def load_data(self, settings: RunSettings) -> RunData:
         """Return the samples and labels that settings of the run name, made of files as the run learned to."""
         assert settings.data is not None
-        return settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
+        data = settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
+        return with_pool(settings, data)
 
     def texts(self) -> bytes | None:
         """Return the checked content of the file with what was learned of texts; None where there are none."""

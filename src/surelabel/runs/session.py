@@ -22,10 +22,12 @@ from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
 from surelabel.learners import Learner
 from surelabel.learners.settings import TorchLearnerSettings
-from surelabel.loop import Callback, self_train
+from surelabel.loop import Callback, PoolLabeler, self_train
 from surelabel.records import RoundRecord
 from surelabel.runs.checks import check_same_data, complete, split_of
+from surelabel.runs.labeling import InWorkers, ShardLabeler
 from surelabel.runs.layout import refuse_existing
+from surelabel.runs.pool import with_pool
 from surelabel.runs.reading import RunFolder, stop_of
 from surelabel.runs.shared_fits import SharedFits
 from surelabel.runs.writing import RunWriter, locked_run, prepare
@@ -44,6 +46,7 @@ def start(
     callbacks: Sequence[Callback] = (),
     progress: Progress | None = None,
     shared: Folder | None = None,
+    in_workers: InWorkers | None = None,
 ) -> Iterator[RoundRecord]:
     """Begin a run whose settings name its learner (and its data); yield each record once its round is on the disk.
 
@@ -57,17 +60,19 @@ def start(
         progress: called as training and labeling go on.
         shared: a folder where runs of networks keep what each trains, so that rounds they have in common are trained
             once; remove it when all are done.
+        in_workers: labels the shards of `settings.pool` in other processes; None: this one labels them.
     """
     path = Path(folder)
     processes().only_first(lambda: refuse_existing(path))
     settings = settings.pinned()
     if data is None and settings.data is not None:
-        data = settings.data.load()
+        data = with_pool(settings, settings.data.load())
     if settings.learner is None or data is None:
         missing = "learner; for one in memory call surelabel.run" if data is not None else "data; name or give them"
         raise InvalidInputError(f"The 'settings' argument has no {missing}.")
     settings = complete(settings, data)
-    return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks)
+    label = _labeler(path, settings, in_workers, progress)
+    return _begin(path, settings, _learner(settings, data, progress, shared), data, callbacks, label)
 
 
 def resume(
@@ -79,7 +84,9 @@ def resume(
     max_minutes: float | None = None,
     shared: Folder | None = None,
     data: Folder | None = None,
+    pool: str | None = None,
     trust_code: bool = False,
+    in_workers: InWorkers | None = None,
 ) -> Iterator[RoundRecord]:
     """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
 
@@ -93,7 +100,9 @@ def resume(
         shared: as for `start`.
         data: where the file or folder of the data lies now, if it has moved, kept in the settings; its content must be
             the same. Other files and folders of the run that are gone are looked for beside it.
+        pool: where the shards of the pool lie now, if they have moved, kept in the settings; they must be the same.
         trust_code: run any code that the settings name, also where you have not signed them.
+        in_workers: as for `start`.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, trust_code=trust_code)
     settings = run.settings.limited(max_rounds, max_minutes)
@@ -106,6 +115,10 @@ def resume(
             wanted = "a folder" if isinstance(settings.data, FolderData) else "a file"
             raise InvalidInputError(f"The data of the run in '{run.path}' are {wanted}; got '{data}' as 'data'.")
         settings = settings.replace(data=settings.data.moved(Path(data)))
+    if pool is not None:
+        if settings.pool is None:
+            raise InvalidInputError(f"The run in '{run.path}' has no pool in shards; leave 'pool' out. Got '{pool}'.")
+        settings = settings.replace(pool=settings.pool.replace(place=pool).pinned())
     if settings.learner is None or settings.data is None:
         call = f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True)"
         raise RunError(f"The run in '{run.path}' was made from objects in memory; give them again in Python: {call}.")
@@ -115,7 +128,8 @@ def resume(
     run.check_code()
     loaded = run.load_data(settings)
     check_same_data(run, loaded)
-    return _go_on(run, settings, _learner(settings, loaded, progress, shared), loaded, callbacks)
+    label = _labeler(run.path, settings, in_workers, progress)
+    return _go_on(run, settings, _learner(settings, loaded, progress, shared), loaded, callbacks, label)
 
 
 def run(
@@ -186,14 +200,25 @@ def _learner(settings: RunSettings, data: RunData, progress: Progress | None, sh
     return learner if settings.learner.training.warm_start else SharedFits(learner, settings, Path(shared))
 
 
+def _labeler(
+    path: Path, settings: RunSettings, in_workers: InWorkers | None, progress: Progress | None
+) -> PoolLabeler | None:
+    return None if settings.pool is None else ShardLabeler(path, settings, in_workers, progress)
+
+
 def _begin(
-    path: Path, settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback]
+    path: Path,
+    settings: RunSettings,
+    learner: Any,
+    data: RunData,
+    callbacks: Sequence[Callback],
+    label: PoolLabeler | None = None,
 ) -> Iterator[RoundRecord]:
     split = split_of(data)
     _check_processes(settings, learner, split["hash"])
     if not hasattr(learner, "to_bytes"):
         warnings.warn(f"The run keeps no model: {type(learner).__name__} has no to_bytes.", UserWarning, stacklevel=3)
-    records = _rounds(settings, learner, data, callbacks, [])
+    records = _rounds(settings, learner, data, callbacks, [], label)
 
     def begun() -> Iterator[RoundRecord]:
         with locked_run(path):
@@ -204,7 +229,12 @@ def _begin(
 
 
 def _go_on(
-    opened: RunFolder, settings: RunSettings, learner: Any, data: RunData | None, callbacks: Sequence[Callback] = ()
+    opened: RunFolder,
+    settings: RunSettings,
+    learner: Any,
+    data: RunData | None,
+    callbacks: Sequence[Callback] = (),
+    label: PoolLabeler | None = None,
 ) -> Iterator[RoundRecord]:
     """Yield the rounds that are left; a finished run needs neither learner nor data."""
     _check_processes(settings, learner)
@@ -222,7 +252,7 @@ def _go_on(
             done[-1] = done[-1].replace(pool=run.pool())
             if getattr(learner, "warm_start", False):
                 run.load_model(learner)
-        records = _rounds(settings, learner, data, callbacks, done)
+        records = _rounds(settings, learner, data, callbacks, done, label)
         yield from RunWriter.go_on(run, settings, learner, data).keep(records)
 
 
@@ -238,12 +268,16 @@ def _check_processes(settings: RunSettings, learner: Any, split: str = "") -> No
 
 
 def _rounds(
-    settings: RunSettings, learner: Any, data: RunData, callbacks: Sequence[Callback], done: list[RoundRecord]
+    settings: RunSettings,
+    learner: Any,
+    data: RunData,
+    callbacks: Sequence[Callback],
+    done: list[RoundRecord],
+    label: PoolLabeler | None,
 ) -> Iterator[RoundRecord]:
     held_out: dict[str, Any] = {"validation": data.validation, "test": data.test, "truth": data.truth}
-    return self_train(
-        learner, data.labeled, data.unlabeled, settings.config, **held_out, resume_from=done, callbacks=callbacks
-    )
+    more: dict[str, Any] = {"resume_from": done, "callbacks": callbacks, "label": label}
+    return self_train(learner, data.labeled, data.unlabeled, settings.config, **held_out, **more)
 
 
 def _check_max_rounds(run: RunFolder, config: UPSConfig) -> None:

@@ -49,6 +49,7 @@ from surelabel.runs.files import (
 )
 from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
 from surelabel.runs.reading import RunFolder, stop_of
+from surelabel.runs.round_parts import remove_parts
 from surelabel.runs.tables import write_tables
 from surelabel.settings import RunSettings
 
@@ -127,7 +128,8 @@ class RunWriter:
         while True:
             # Not between two records: another run with the same learner may train then.
             if minutes is not None:
-                before, learner.checkpoints = learner.checkpoints, RunCheckpoints(self.path, minutes)
+                kept = RunCheckpoints(self.path, minutes, at_end=self.settings.pool is not None)
+                before, learner.checkpoints = learner.checkpoints, kept
             try:
                 record = next(records, None)
             finally:
@@ -221,11 +223,12 @@ def tidy(path: Path, entries: list[Entry]) -> None:
 
 
 def remove_unneeded(path: Path, entries: list[Entry]) -> None:
-    """Remove the checkpoints of finished rounds, and their models that history.json does not list."""
+    """Remove the checkpoints and parts of finished rounds, and their models that history.json does not list."""
     for entry in entries:
         for name in (round_file(entry["round"], file) for file in (CHECKPOINT, *MODELS)):
             if name not in entry["files"] and (path / name).exists():
                 remove_file(path / name)
+        remove_parts(path / round_file(entry["round"], ""))
 
 
 def _without_model(entry: Entry) -> Entry:
@@ -239,10 +242,11 @@ class RunCheckpoints:
     Args:
         path: the run's folder.
         minutes: how often a checkpoint is written.
+        at_end: whether a network that is fully trained is written too.
     """
 
-    def __init__(self, path: Path, minutes: float) -> None:
-        self.path, self.minutes = path, minutes
+    def __init__(self, path: Path, minutes: float, at_end: bool = False) -> None:
+        self.path, self.minutes, self.at_end = path, minutes, at_end
 
     def read(self, round: int) -> bytes | None:
         """Return the content of the round's checkpoint; None if there is none, or if it is damaged, with a warning.

@@ -1,0 +1,203 @@
+"""Shards of encoded files, pictures above all: in a column, in a tar file, or loose in a folder.
+
+Nothing that is decoded or computed is kept on the disk: a pool is read once, and may be larger than any disk here.
+"""
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from surelabel.base.text import check_inside, check_size, damage_named
+from surelabel.data._arrow_files import open_row_groups
+from surelabel.data.arrow_pictures import cell_bytes, ids_of_rows, picture_column
+from surelabel.data.decoding import DecodeSettings, OnError
+from surelabel.data.pictures import PictureSettings, decode_picture
+from surelabel.data.shards import Place, Shard
+from surelabel.data.source import ArraySource, Ids, Source
+from surelabel.data.tar_shards import TarShards
+from surelabel.errors import DataError
+from surelabel.kinds.backbones import BackboneSettings, Takes
+from surelabel.kinds.frozen import Features, Frozen, open_backbone
+
+FILES_OF_A_BLOCK = 256
+"""How many files of a folder or a tar file are read at once."""
+_BATCH = 32
+"""Samples that go through a backbone together."""
+
+Read = Callable[[int, Any], npt.NDArray[np.uint8]]
+"""(place of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
+
+
+class Decoder:
+    """Makes samples of encoded files, as a run does.
+
+    Args:
+        settings: how files are decoded; without effect beside backbones.
+        backbones: frozen networks; their outputs, side by side, stand for the samples.
+        on_error: "stop" raises at the first file that cannot be read; "skip" leaves such out.
+    """
+
+    def __init__(
+        self, settings: DecodeSettings | None, backbones: Sequence[BackboneSettings], on_error: OnError
+    ) -> None:
+        self.settings, self.backbones, self.on_error = settings, tuple(backbones), on_error
+
+    def samples(self, ids: Ids, read: Read) -> Source:
+        """Return the samples that can be read, with their ids."""
+        starts = range(0, max(1, len(ids)), FILES_OF_A_BLOCK)
+        runs = [self._run(range(start, min(start + FILES_OF_A_BLOCK, len(ids))), read) for start in starts]
+        kept = np.array([place for places, _ in runs for place in places], dtype=np.int64)
+        return ArraySource(np.concatenate([x for _, x in runs]), ids=ids[kept])
+
+    def _run(self, places: Sequence[int], read: Read) -> tuple[list[int], npt.NDArray[Any]]:
+        """Return those of some places that can be read, and their samples."""
+        if not self.backbones:
+            assert self.settings is not None
+            found = self._decoded(places, self.settings, read)
+            empty = np.empty((0, *self.settings.shape), dtype=np.uint8)
+            return list(found), np.stack(list(found.values())) if found else empty
+        shown = []
+        for backbone in self.backbones:
+            assert backbone.shown is not None
+            settings = PictureSettings(side=backbone.shown.side, fit=backbone.shown.fit)
+            shown.append(self._decoded(places, settings, read))
+        kept = [place for place in places if all(place in found for found in shown)]
+        return kept, backbone_features(
+            self.backbones, "pictures", [[found[place] for place in kept] for found in shown]
+        )
+
+    def _decoded(self, places: Sequence[int], settings: DecodeSettings, read: Read) -> dict[int, npt.NDArray[np.uint8]]:
+        """Return what is at the places that can be read."""
+        decoded = {}
+        for place in places:
+            try:
+                decoded[place] = read(place, settings)
+            except DataError:
+                if self.on_error == "stop":
+                    raise
+        return decoded
+
+
+def backbone_features(
+    backbones: Sequence[BackboneSettings], takes: Takes, samples: Sequence[Sequence[Any]]
+) -> Features:
+    """Return the features of samples by backbones, side by side, (N, F); nothing of them is kept on the disk.
+
+    Args:
+        backbones: as a run has learned them.
+        takes: what the samples are.
+        samples: N of them for each backbone, as it takes them.
+    """
+    parts = []
+    for backbone, shown in zip(backbones, samples, strict=True):
+        frozen = _opened(backbone, takes)
+        batches = [frozen.compute(shown[start : start + _BATCH]) for start in range(0, len(shown), _BATCH)]
+        parts.append(np.concatenate(batches) if batches else np.empty((0, backbone.width or 0), dtype=np.float32))
+    return np.concatenate(parts, axis=1)
+
+
+@functools.cache
+def _opened(backbone: BackboneSettings, takes: Takes) -> Frozen:
+    """Return a backbone, which is opened once in a process."""
+    return open_backbone(backbone, takes)
+
+
+class PackedTable:
+    """A Parquet file with a column of pictures."""
+
+    def __init__(self, place: Place, shard: Shard, decoder: Decoder, id_column: str | None, label: str | None) -> None:
+        from pyarrow import ArrowException
+
+        self._path, self._decoder, self._id_column = Path(place.path(shard.name)), decoder, id_column
+        self._file = open_row_groups(self._path, place.open(shard.name))
+        metadata = self._file.metadata
+        with damage_named(self._path, "a Parquet file", ArrowException):
+            self._column = picture_column(self._path, metadata.schema.to_arrow_schema(), (label, id_column))
+        rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        self._before = np.cumsum([0, *rows]).tolist()
+        self._groups = [number for number, some in enumerate(rows) if some]
+        self.rows = [some for some in rows if some]
+
+    def read(self, block: int) -> Source:
+        """Return the samples of a group of rows."""
+        from pyarrow import ArrowException
+
+        group = self._groups[block]
+        check_size(self._path, self._file.metadata.row_group(group).total_byte_size)
+        names = [self._column, *([] if self._id_column is None else [self._id_column])]
+        with damage_named(self._path, "a Parquet file", ArrowException):
+            table = self._file.read_row_group(group, columns=names)
+        ids = ids_of_rows(self._path, table, self._id_column, self._before[group])
+        cells = table.column(self._column)
+
+        def decoded(place: int, settings: PictureSettings) -> npt.NDArray[np.uint8]:
+            called = f"{self._path}: {ids[place]}"
+            return decode_picture(
+                io.BytesIO(cell_bytes(called, cells[place])), settings.side, settings.fit, name=called
+            )
+
+        return self._decoder.samples(ids, decoded)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close(force=True)
+
+
+class TarShard:
+    """A tar file of pictures; one from elsewhere is copied here while it is open."""
+
+    def __init__(self, place: Place, shard: Shard, decoder: Decoder) -> None:
+        self._decoder = decoder
+        with contextlib.ExitStack() as stack:
+            path = stack.enter_context(place.local(shard.name))
+            self._pictures = TarShards(path, [path])
+            self._copy = stack.pop_all()
+        self.rows = _runs(len(self._pictures))
+
+    def read(self, block: int) -> Source:
+        """Return the samples of a run of pictures."""
+        start = block * FILES_OF_A_BLOCK
+
+        def decoded(place: int, settings: PictureSettings) -> npt.NDArray[np.uint8]:
+            data, called = self._pictures.read(start + place), self._pictures.called(start + place)
+            return decode_picture(io.BytesIO(data), settings.side, settings.fit, name=called)
+
+        return self._decoder.samples(self._pictures.ids[start : start + FILES_OF_A_BLOCK], decoded)
+
+    def close(self) -> None:
+        """Remove the copy, if there is one."""
+        self._copy.close()
+
+
+class FilesShard:
+    """Files in a folder that are read as one shard."""
+
+    def __init__(self, place: Place, shard: Shard, decoder: Decoder) -> None:
+        self._place, self._decoder, self._names = place, decoder, [file.name for file in shard.files]
+        self.rows = _runs(len(self._names))
+
+    def read(self, block: int) -> Source:
+        """Return the samples of a run of files."""
+        start = block * FILES_OF_A_BLOCK
+        names = self._names[start : start + FILES_OF_A_BLOCK]
+
+        def decoded(place: int, settings: DecodeSettings) -> npt.NDArray[np.uint8]:
+            with self._place.local(names[place]) as path:
+                if self._place.is_local:
+                    check_inside(Path(self._place.root), path)
+                return settings.read(path)
+
+        return self._decoder.samples(np.array(names), decoded)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _runs(number: int) -> list[int]:
+    return [min(FILES_OF_A_BLOCK, number - start) for start in range(0, number, FILES_OF_A_BLOCK)]

@@ -1,0 +1,189 @@
+"""The labels of a pool in parts: a Parquet file for each shard, whole or not there.
+
+A part notes by which model, with which thresholds and of which shard it was made. So what is there can be told from
+what is missing, and a folder holds the labels of one model alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from surelabel._version import __version__
+from surelabel.base.text import shown
+from surelabel.data.draws import sample_keys
+from surelabel.data.shards import Place, Shard
+from surelabel.errors import DataError
+
+_KEY = b"surelabel"
+_READ_AT_ONCE = 16
+"""Files in an object store that are asked for at once; each one answers slowly."""
+
+
+class Labels(NamedTuple):
+    """The labels of some samples of a shard.
+
+    Attributes:
+        table: a pyarrow.Table.
+        rows: how many samples they are of.
+        selected: how many of these have a selected label.
+    """
+
+    table: Any
+    rows: int
+    selected: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a part says of itself.
+
+    Attributes:
+        shard: the name of its shard.
+        rows: samples that are labeled.
+        selected: how many of these have a selected label.
+        left_out: samples that could not be read.
+    """
+
+    shard: str
+    rows: int
+    selected: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The folder of the parts; it can be pickled.
+
+    Attributes:
+        place: the folder.
+        made_with: what all parts have in common, by names that an error has for it: the model, the thresholds.
+    """
+
+    place: Place
+    made_with: Mapping[str, str]
+
+    def finished(self, shards: Sequence[Shard]) -> list[Part]:
+        """Return the parts of these shards that are there; refuse those of other models, and of other shards."""
+        names: dict[str, Shard] = {}
+        for shard in shards:
+            if names.setdefault(part_name(shard.name), shard) != shard:
+                raise DataError(f"Two shards would have the part '{part_name(shard.name)}'; rename '{shard.name}'.")
+        there = [file.name for file in self.place.files() if file.name.endswith(".parquet")]
+        with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+            notes = dict(zip(there, threads.map(self._note, there), strict=True))
+        found = []
+        for name, note in notes.items():
+            if note is not None:
+                self._check_made_with(name, note["made_with"])
+            if name in names:
+                found.append(self._part(name, note, names[name]))
+        return found
+
+    def content(self, shard: Shard, labels: Iterable[Labels], expected: int) -> tuple[Part, Any]:
+        """Return what a part says of itself, and the content of its file.
+
+        Args:
+            shard: its shard.
+            labels: of its samples, in order; one table at least, which may be empty.
+            expected: samples of the shard.
+        """
+        rows = selected = 0
+        sink, writer = pa.BufferOutputStream(), None
+        for some in labels:
+            rows, selected = rows + some.rows, selected + some.selected
+            writer = writer or pq.ParquetWriter(sink, some.table.schema)
+            writer.write_table(some.table)
+        assert writer is not None
+        part = Part(shard.name, rows, selected, expected - rows)
+        note = {**asdict(part), "of": _identity(shard), "made_with": self.made_with, "version": __version__}
+        writer.add_key_value_metadata({_KEY.decode(): json.dumps(note)})
+        writer.close()
+        return part, sink.getvalue()
+
+    def write(self, part: Part, content: Any) -> None:
+        """Put a part in its place, whole."""
+        self.place.write(part_name(part.shard), lambda stream: stream.write(content))
+
+    def check_ids(self, parts: Sequence[Part]) -> None:
+        """Refuse an id that names two samples, of one part or of two.
+
+        Eight bytes of each id lie in memory. Where two ids agree in these, they are read again.
+        """
+        keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
+        start = 0
+        for part in parts:
+            keys[start : start + part.rows] = sample_keys(self._ids(part))
+            start += part.rows
+        keys.sort()
+        twice = np.unique(keys[1:][keys[1:] == keys[:-1]])
+        seen: dict[object, str] = {}
+        for part in parts if len(twice) else ():
+            ids = self._ids(part)
+            for name in ids[np.isin(sample_keys(ids), twice)].tolist():
+                if name in seen:
+                    others = "twice" if seen[name] == part.shard else f"in '{seen[name]}' and"
+                    remedy = "correct the ids, or number the rows of each shard with --id ''"
+                    raise DataError(f"The id {shown(name)} is {others} in '{part.shard}'; {remedy}.")
+                seen[name] = part.shard
+
+    def _ids(self, part: Part) -> npt.NDArray[Any]:
+        with self.place.open(part_name(part.shard)) as stream:
+            ids: npt.NDArray[Any] = pq.read_table(stream, columns=["id"])["id"].to_numpy()
+        # A sample may have a row for each class.
+        return ids[:: max(1, len(ids) // max(1, part.rows))]
+
+    def _note(self, name: str) -> dict[str, Any] | None:
+        """Return what a file says of itself; None: surelabel did not write it as a part."""
+        with self.place.open(name) as stream:
+            try:
+                note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
+            except (pa.ArrowException, OSError, ValueError):
+                return None
+        kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}
+        whole = isinstance(note, dict) and all(isinstance(note.get(key), kind) for key, kind in kinds.items())
+        return note if whole else None
+
+    def _check_made_with(self, name: str, theirs: Mapping[str, Any]) -> None:
+        for what, ours in self.made_with.items():
+            if theirs.get(what) != ours:
+                both = f"was made with the {what} {_short(theirs.get(what))}, and this command has {_short(ours)}"
+                remedy = "name another folder with --out, or remove such parts"
+                raise DataError(f"'{name}' in '{self.place.text}' {both}; {remedy}.")
+
+    def _part(self, name: str, note: Mapping[str, Any] | None, shard: Shard) -> Part:
+        where = f"'{name}' in '{self.place.text}'"
+        if note is None:
+            raise DataError(f"{where} is no part that surelabel wrote; name another folder with --out, or remove it.")
+        if note["of"] != _identity(shard):
+            both = f"{_short(note['of'])}, and it has {_identity(shard)} now"
+            raise DataError(f"{where} is of another shard '{shard.name}' ({both}); remove it to label the new one.")
+        return Part(shard.name, note["rows"], note["selected"], note["left_out"])
+
+
+def part_name(shard: str) -> str:
+    """Return the name of a shard's part.
+
+    >>> part_name("a/b.parquet"), part_name("000.tar")
+    ('a/b.parquet', '000.tar.parquet')
+    """
+    return shard if shard.endswith(".parquet") else f"{shard}.parquet"
+
+
+def _identity(shard: Shard) -> str:
+    """Return what tells a shard from another one of that name."""
+    if not shard.files:
+        return f"{shard.size} bytes"
+    names = json.dumps([[file.name, file.size] for file in shard.files]).encode()
+    return f"{len(shard.files)} files of {shard.size} bytes, {hashlib.sha256(names).hexdigest()[:12]}"
+
+
+def _short(value: object) -> str:
+    return shown(value, quote=False, limit=120)

@@ -1,0 +1,162 @@
+"""The pool of a run that is in shards: found, counted and compared with what the run began with."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from surelabel.base.text import listed, shown
+from surelabel.core.arrays import to_numpy
+from surelabel.data.decoding import tell
+from surelabel.data.run_data import RunData
+from surelabel.data.sharded import PoolShards, ShardedSource
+from surelabel.data.shards import BlockReader, Place, Shard
+from surelabel.data.source import Ids, as_source
+from surelabel.data.table_encoding import TEXTS
+from surelabel.errors import ChangedFileError, DataError
+from surelabel.kinds.shard_reading import Reading, find_pool
+from surelabel.settings import RunSettings
+
+MIB = 2**20
+Told = Callable[[int, int], None]
+"""Called with how many shards are done, and how many there are."""
+
+
+class Counted(NamedTuple):
+    """The shards of a pool that can be read, the rows of each of their blocks, and why others cannot, by name."""
+
+    shards: list[Shard]
+    blocks: list[list[int]]
+    faults: dict[str, str]
+
+    @property
+    def rows(self) -> list[int]:
+        """How many rows each shard has."""
+        return [sum(of_shard) for of_shard in self.blocks]
+
+    def without_empty(self) -> "Counted":
+        """Leave out shards without rows."""
+        filled = [number for number, rows in enumerate(self.rows) if rows]
+        return Counted([self.shards[one] for one in filled], [self.blocks[one] for one in filled], {})
+
+
+def with_pool(settings: RunSettings, data: RunData) -> RunData:
+    """Return a run's data with the pool in shards that its settings name; as it is where they name none.
+
+    Shards that are missing, new or changed since the run began are refused.
+
+    Args:
+        settings: of the run; once it has begun, they know what the pool had then.
+        data: the labeled samples, and those for validation and test.
+    """
+    pool = settings.pool
+    if pool is None:
+        return data
+    assert settings.data is not None
+    _check_labeled(data)
+    shape = as_source("labeled", data.labeled[0]).sample_shape
+    read_as = settings.data.replace(**data.learned)
+    reading = Reading(read_as, shape, data.feature_names, data.files.get(TEXTS))
+    reader, found = find_pool(pool.place, reading)
+    _check_apart(pool, settings.data, reader.place, found)
+    counted = _counted_again(pool, found, reader) if pool.shards else _counted(pool, found, reader, tell("shards"))
+    filled = counted.without_empty()
+    if not filled.shards:
+        raise DataError(f"The pool '{pool.place}' has no rows; check the path and the pattern.")
+    first = np.asarray(reader.read(filled.shards[0], 0)[np.arange(1)])
+    window = max(1, pool.window_mib * MIB // first.nbytes)
+    ids = None if reading.named_by is None else _ids(pool, filled, reader)
+    source = ShardedSource(reader, filled.shards, filled.blocks, shape, ids, window)
+    known = tuple((shard.name, shard.size, rows) for shard, rows in zip(counted.shards, counted.rows, strict=True))
+    learned = {"shards": known, "skipped": (*pool.skipped, *counted.faults)}
+    return dataclasses.replace(data, unlabeled=source, shards=learned)
+
+
+def _check_labeled(data: RunData) -> None:
+    """Refuse samples without a label beside a pool in shards: the pool has one place."""
+    remedy = "with --pool the samples to label are in its shards: leave these out, or write them as a shard"
+    if data.unlabeled is not None:
+        raise DataError(f"{len(data.unlabeled):,} of the samples beside the pool have no label; {remedy}.")
+    codes = to_numpy(data.labeled[1])
+    unknown = int((codes < 0).any(axis=1).sum()) if codes.ndim == 2 else 0
+    if unknown:
+        raise DataError(f"{unknown:,} of the labeled samples have classes of which nothing is known; {remedy}.")
+
+
+def _check_apart(pool: PoolShards, data: Any, place: Place, found: Sequence[Shard]) -> None:
+    """Refuse a pool that has the labeled samples in it, which would be labeled too."""
+    own = {str(getattr(data, name, None)) for name in ("path", "validation_path", "test_path")}
+    both = [shard.name for shard in found if place.is_local and place.path(shard.name) in own]
+    if both:
+        problem = f"The pool '{pool.place}' has the file '{both[0]}', which is given with its labels"
+        raise DataError(f"{problem}; move it, or name the shards by a pattern: 'pool/part-*.parquet'.")
+
+
+def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, progress: Told) -> Counted:
+    """Count the rows of a pool that is new to the run; what cannot be read is refused, or left out."""
+    counted = Counted([], [], {})
+    for number, shard in enumerate(found):
+        try:
+            rows = reader.blocks(shard)
+            if pool.on_error == "skip":  # damage inside of a shard is only met when all of it is read
+                for block in range(len(rows)):
+                    reader.read(shard, block)
+        except DataError as error:
+            if pool.on_error == "stop":
+                raise DataError(f"{error} Or leave such shards out: --on-error skip.") from error
+            counted.faults[shard.name] = str(error)
+        else:
+            counted.shards.append(shard)
+            counted.blocks.append(rows)
+        progress(number + 1, len(found))
+    if counted.faults:
+        left_out = f"{len(counted.faults)} of {len(found)} shards in '{pool.place}' cannot be read and are left out"
+        reason = next(iter(counted.faults.values()))
+        warnings.warn(f"{left_out}: {listed(list(counted.faults))}. {reason}", stacklevel=4)
+    return counted
+
+
+def _counted_again(pool: PoolShards, found: Sequence[Shard], reader: BlockReader) -> Counted:
+    """Count the rows of a run's pool, which must be what it was when the run began."""
+    found = [shard for shard in found if shard.name not in pool.skipped]
+    _check_known(pool, found)
+    blocks = [reader.blocks(shard) for shard in found]
+    for rows, (name, _, before) in zip(blocks, pool.shards, strict=True):
+        if sum(rows) != before:
+            raise _changed(pool, name, f"{before:,} rows", f"{sum(rows):,}")
+    return Counted(list(found), blocks, {})
+
+
+def _check_known(pool: PoolShards, found: Sequence[Shard]) -> None:
+    """Refuse shards that are not those that the run began with, without opening any."""
+    sizes, before = {shard.name: shard.size for shard in found}, {name: size for name, size, _ in pool.shards}
+    for name in sorted({*sizes, *before}):
+        if name not in sizes:
+            gone = f"The shard '{name}' of the pool '{pool.place}', which the run began with, is not there any more"
+            raise ChangedFileError(f"{gone}; put it back, or name its new place: surelabel resume RUN --pool PLACE.")
+        if name not in before:
+            remedy = "move it away, or start another run with it"
+            raise ChangedFileError(f"The pool '{pool.place}' had no shard '{name}' when the run began; {remedy}.")
+        if sizes[name] != before[name]:
+            raise _changed(pool, name, f"{before[name]:,} bytes", f"{sizes[name]:,}")
+
+
+def _changed(pool: PoolShards, name: str, before: str, now: str) -> ChangedFileError:
+    began = f"it had {before} when the run began, and has {now}"
+    return ChangedFileError(f"The shard '{name}' of the pool '{pool.place}' has changed: {began}; restore it.")
+
+
+def _ids(pool: PoolShards, counted: Counted, reader: BlockReader) -> Ids:
+    """Return the ids of all samples; one that names two is refused."""
+    pairs = zip(counted.shards, counted.blocks, strict=True)
+    ids = np.concatenate([reader.read(shard, block).ids for shard, rows in pairs for block in range(len(rows))])
+    order = np.argsort(ids, kind="stable")
+    twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
+    if len(twice):
+        ends, rows = np.cumsum(counted.rows), order[[twice[0], twice[0] + 1]]
+        first, second = (counted.shards[one].name for one in np.searchsorted(ends, rows, side="right"))
+        where = f"'{first}' and '{second}'" if first != second else f"'{first}' twice"
+        raise DataError(f"The id {shown(ids[rows[0]])} of the pool '{pool.place}' is in {where}; correct one.")
+    return ids
