@@ -16,6 +16,7 @@ from communication_tables import communication
 from first_run import first_run
 from method_tables import FIGURE, figure, figure_link, methods, settings
 from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
+from scale_tables import labels_at_scale, rounds_at_scale, sizes
 from uncertainty_tables import first_round, fresh_rounds
 
 from surelabel.core.metrics import paired_difference
@@ -398,30 +399,6 @@ def scale(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/scale.csv`, commit {commits}: {where}, numpy {last[0]['numpy']}."])
 
 
-def labels_at_scale(results: Path) -> str:
-    """Return how fast pools in shards are labeled, the newest measurement of each way and size."""
-    path = results / "scale.csv"
-    if not path.exists():
-        return "Not run."
-    with path.open(newline="") as file:
-        rows = {(row["what"], row["samples"]): row for row in csv.DictReader(file) if _labels_a_pool(row)}
-    if not rows:
-        return "Not run yet: `python -m benchmarks.labels_at_scale --samples 1000000 --ray --results results/`."
-    lines = ["| labeled by | samples | seconds | samples a second | largest process |", "|---|---|---|---|---|"]
-    for (what, samples), row in rows.items():
-        memory = f"{int(row['peak_mib']):,} MiB" if row["peak_mib"] else ""
-        speed = f"{float(row['seconds']):,.0f} | {float(row['per_second']):,.0f}"
-        lines.append(f"| {what.removeprefix('label, ')} | {int(samples):,} | {speed} | {memory} |")
-    last = list(rows.values())[-1]
-    commits = ", ".join(sorted({row["commit"][:7] for row in rows.values()}))
-    where = f"{last['classes']} classes, 64 features, ten passes, {last['machine']}, Python {last['python']}"
-    return "\n".join([*lines, "", f"`results/scale.csv`, commit {commits}: {where}. Whole commands, start and all."])
-
-
-def _labels_a_pool(row: Mapping[str, str]) -> bool:
-    return row["what"].startswith("label, ") and not row["pool"]
-
-
 def _seconds(row: Mapping[str, str]) -> str:
     return f"{float(row['seconds']):,.2f} s"
 
@@ -514,6 +491,8 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "scale": scale,
     "communication": communication,
     "labels-at-scale": labels_at_scale,
+    "rounds-at-scale": rounds_at_scale,
+    "sizes": sizes,
     "consistency": consistency,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

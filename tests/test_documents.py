@@ -9,9 +9,10 @@ from cli_support import QUICK, Command
 from communication_tables import communication
 from method_tables import figure, figure_link, lines_of, methods, settings
 from rooms import PACKAGE, ROOMS
+from scale_tables import labels_at_scale, rounds_at_scale, sizes
 from sklearn.datasets import load_iris
 from soak import __main__ as soak
-from update_documents import beside_alone, figure_is_stale, labels_at_scale, main, reliability, rerun, scale, updated
+from update_documents import beside_alone, figure_is_stale, main, reliability, rerun, scale, updated
 
 from benchmarks import pool_at_scale
 from benchmarks import results as bench
@@ -206,7 +207,6 @@ def test_what_is_measured_of_communication_stands_apart_from_what_is_computed(tm
 
 
 def test_the_speed_of_each_way_to_label_a_pool_is_that_of_its_last_measurement(tmp_path: Path) -> None:
-    assert labels_at_scale(tmp_path) == "Not run."
     row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"samples": 9000, "classes": 10, "machine": "EPYC, 2 cores"}
     row |= {"python": "3.11.7", "commit": "abcdefghij"}
     append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | {"what": "targets", "pool": "memory"}])
@@ -221,6 +221,35 @@ def test_the_speed_of_each_way_to_label_a_pool_is_that_of_its_last_measurement(t
         "`results/scale.csv`, commit abcdefg: 10 classes, 64 features, ten passes, EPYC, 2 cores, Python 3.11.7. "
         "Whole commands, start and all.",
     ]
+
+
+def test_rounds_with_kills_stand_beside_those_without(tmp_path: Path) -> None:
+    assert rounds_at_scale(tmp_path).startswith("Not run yet")
+    how = "3 rounds over shards, 2 ray workers"
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"classes": 10, "machine": "EPYC, 2 cores", "commit": "abcdefghij"}
+    rows: list[dict[str, object]] = [
+        {"what": f"{how}, undisturbed", "samples": 3000, "seconds": 100, "per_second": 30},
+        {"what": f"{how}, undisturbed: memory of a driver", "samples": 3000, "peak_mib": 1400},
+        {"what": f"{how}, undisturbed: memory of a worker", "samples": 3000, "peak_mib": 700},
+        {"what": f"{how}, killed", "samples": 3000, "seconds": 200, "per_second": 15},
+        {"what": f"{how}: rows labeled twice after 9 kills", "samples": 612},
+    ]
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
+    assert rounds_at_scale(tmp_path).splitlines()[2:4] == [
+        f"| {how}, undisturbed | 3,000 | 100 | 30 | 1,400 MiB | 700 MiB |  |",
+        f"| {how}, killed | 3,000 | 200 | 15 |  |  | 612 (9 kills) |",
+    ]
+
+
+def test_what_rates_add_up_to_is_computed_from_the_largest_measurement(tmp_path: Path) -> None:
+    assert sizes(tmp_path).startswith("Not computed yet")
+    row = dict.fromkeys(pool_at_scale.COLUMNS, "") | {"what": "label, 1 process", "commit": "abcdefghij"}
+    rows: list[dict[str, object]] = [{"samples": 10**6, "per_second": 20_000}, {"samples": 100, "per_second": 1}]
+    append(tmp_path / "scale.csv", pool_at_scale.COLUMNS, [row | more for more in rows])
+    lines = sizes(tmp_path).splitlines()
+    assert lines[2] == "| 1,000 | `fit` | 40 kB | less than a second | less than a second |"
+    assert lines[7].endswith(" | 4 GB | 83 minutes | 78 seconds |")
+    assert lines[-1].startswith("Computed: 40 bytes a sample, and 20,000 samples a second")
 
 
 def test_the_last_soak_is_shown_with_its_machine(tmp_path: Path) -> None:
