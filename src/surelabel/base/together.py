@@ -11,15 +11,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_RUN_ID = "TORCHELASTIC_RUN_ID"
-
 
 def job() -> str | None:
     """Return what tells one start of torchrun from all others, also after it has started its processes again.
 
-    None without torchrun.
+    It is None without torchrun.
     """
-    given = os.environ.get(_RUN_ID)
+    given = os.environ.get("TORCHELASTIC_RUN_ID")
     # The id of every torchrun that was given neither --standalone nor --rdzv-id. Its process 0 stays on one machine.
     return f"{platform.node()}, process {os.getppid()}" if given == "none" else given
 

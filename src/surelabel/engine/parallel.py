@@ -175,7 +175,7 @@ def gradients_in_all(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     as in one process; optimizers leave weights without a gradient as they are.
 
     Yields:
-        What must be averaged together with the gradients: how many processes have each of them.
+        What must be averaged together with the gradients: 1 for each that there is, else 0.
     """
     learning = [weight for weight in weights if weight.requires_grad] if connected() else []
     missing = [place for place, weight in enumerate(learning) if weight.grad is None]
