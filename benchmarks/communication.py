@@ -182,14 +182,16 @@ def ring(size: int, gpus: int, machines: int) -> float:
 
 
 def exchanged_bytes(network: nn.Module) -> int:
-    """Return how many bytes a step exchanges: gradients, BatchNorm's statistics and the loss, in single precision.
+    """Return how many bytes a step exchanges: gradients, which there are, BatchNorm's statistics and the loss.
+
+    All are in single precision.
 
     >>> exchanged_bytes(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
-    68
+    84
     """
     learned = [parameter for parameter in network.parameters() if parameter.requires_grad]
     kept = [buffer for norm in norms_of(network) for buffer in norm.buffers() if buffer.is_floating_point()]
-    return 4 * (sum(tensor.numel() for tensor in (*learned, *kept)) + 1)
+    return 4 * (sum(tensor.numel() for tensor in (*learned, *kept)) + len(learned) + 1)
 
 
 def row(model: str, number: int, batch: int, seconds: float, exchange: float, size: int, **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ torchrun --nproc-per-node 2 tests/several_processes.py FOLDER [CASE …]    writ
 """
 
 import contextlib
+import datetime
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
+from surelabel.cluster.torchrun import end
 from surelabel.data.sharded import ShardedSource
 from surelabel.engine import parallel
 from surelabel.engine.feed import Samples
@@ -113,6 +115,98 @@ def norm() -> nn.Module:
 OF_METHODS = TRAINING.replace(batch_size=32, label_smoothing=0.0, negative_batch_size=None)
 
 
+def of_this_process() -> nn.Module:
+    """Return a layer whose first weights are others in each process."""
+    layer = nn.Linear(12, 12)
+    nn.init.constant_(layer.bias, parallel.processes().rank)
+    return layer
+
+
+class Chosen(nn.Module):
+    """Adds a layer where a row asks for it; a batch without such rows does not use its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        asks = x[:, :1] > 0.6
+        return x + self.layer(x) * asks if asks.any() else x
+
+
+class Remembers(nn.Module):
+    """Keeps the mean of the rows that it has seen in training, which are others in each process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = torch.lerp(self.mean, x.detach().mean(0), 0.1)
+        return x - self.mean
+
+
+def minutes() -> Results:
+    """Return the time of a round, of which the rule for `max_minutes` must be the same in all processes."""
+    x, y = pictures()
+    labeled, pool = (x[:NUM_LABELED], y[:NUM_LABELED]), x[NUM_LABELED:]
+    (record,) = sl.self_train(learner(TRAINING.replace(steps=1)), labeled, pool, CONFIG.replace(max_rounds=0))
+    return {"minutes": np.array(record.minutes)}
+
+
+def dropped() -> Results:
+    """Return which values each process drops in each of two steps, shape (processes, 2, rows, 12)."""
+    masks: list[npt.NDArray[np.bool_]] = []
+
+    class Watched(nn.Dropout):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            masks.append((y == 0).numpy())
+            return y
+
+    rounds_of(learner(TRAINING.replace(steps=2), lambda: Watched(0.5)), CONFIG.replace(max_rounds=0))
+    return {"masks": np.stack(parallel.processes().in_all(lambda: np.stack(masks[:2])))}
+
+
+class Kept:
+    """Checkpoints after every step, in the memory of the process that writes them."""
+
+    minutes, at_end = 0.0, False
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def read(self, round: int) -> bytes | None:
+        assert parallel.processes().rank == 0, "the first process reads for all"
+        return self.written[-1] if self.written else None
+
+    def write(self, round: int, data: bytes) -> None:
+        self.written.append(data)
+
+
+class BrokenOffError(Exception):
+    """Training ends here."""
+
+
+def break_off(what: str, done: int, total: int) -> None:
+    if done == 7:
+        raise BrokenOffError
+
+
+def resumed() -> Results:
+    """Train with dropout at once, and in two parts; return both, and how many checkpoints each process has written."""
+    store, found = Kept(), {}
+    for name, checkpoints, progress in (("whole", None, None), ("", store, break_off), ("parts", store, None)):
+        one = learner(TRAINING, lambda: nn.Dropout(0.3), uncertainty=MCDropout(3), progress=progress)
+        one.checkpoints = checkpoints
+        with contextlib.suppress(BrokenOffError):
+            found[name] = rounds_of(one, CONFIG.replace(max_rounds=0))["round 0: weights"]
+        if progress is not None:
+            found["written"] = np.array(parallel.processes().in_all(lambda: len(store.written)))
+    return found
+
+
 def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
     """Return what a method finds; `synchronized`: by a network with BatchNorm over all processes."""
     training = OF_METHODS.replace(sync_batchnorm=synchronized)
@@ -177,6 +271,10 @@ CASES: dict[str, Callable[[], Results]] = {
         learner(TRAINING.replace(label_smoothing=0, negative_batch_size=None), task="multi"), task="multi"
     ),
     "float32": lambda: rounds_of(learner(dtype=torch.float32)),
+    "other first weights": lambda: rounds_of(learner(TRAINING, of_this_process), CONFIG.replace(max_rounds=0)),
+    "weights that the data choose": lambda: rounds_of(
+        learner(TRAINING.replace(weight_decay=0.01), Chosen), CONFIG.replace(max_rounds=0)
+    ),
     "statistics": statistics,
     "synchronized batch norm": lambda: rounds_of(learner(TRAINING.replace(sync_batchnorm=True), norm)),
     **{f"synchronized batch norm, {name}": lambda name=name: of_method(name, True) for name in OTHERS},
@@ -191,6 +289,10 @@ SLOW: dict[str, Callable[[], Results]] = {"synchronized batch norm, compiled": c
 
 RANDOM: dict[str, Callable[[], Results]] = {
     "dropout": lambda: rounds_of(learner(TRAINING, lambda: nn.Dropout(0.3), uncertainty=MCDropout(3))),
+    "minutes": minutes,
+    "dropped": dropped,
+    "resumed": resumed,
+    "own statistics": lambda: rounds_of(learner(TRAINING, Remembers), CONFIG.replace(max_rounds=0)),
     "batch norm": lambda: rounds_of(learner(TRAINING, norm)),
     "mixmatch": lambda: of_method("mixmatch"),
     "ict": lambda: of_method("ict"),
@@ -204,7 +306,7 @@ def all_of(cases: dict[str, Callable[[], Results]]) -> Results:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+    torch.distributed.init_process_group("gloo", timeout=datetime.timedelta(minutes=2))
     folder, *asked = sys.argv[1:]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)  # batches that two processes cannot divide would give other results
@@ -213,3 +315,4 @@ if __name__ == "__main__":
         found |= all_of(RANDOM)
     np.savez(Path(folder) / f"{parallel.processes().rank}.npz", **found)
     torch.distributed.destroy_process_group()
+    end(0)

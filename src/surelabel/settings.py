@@ -26,9 +26,6 @@ from surelabel.records import StopReason
 EMA_DECAY = 0.99
 """Of the average of the weights, for methods other than UPS's."""
 
-FORMAT = 1
-"""The layout of run folders that this version writes; it reads this one and all before."""
-
 
 class UPSConfig(Settings):
     """How pseudo-labels are selected and when the rounds end. The defaults are the paper's.
@@ -202,7 +199,7 @@ class RunSettings(Settings):
     fingerprint follow from the data; `start` fills them in.
 
     Attributes:
-        format: the folder's layout.
+        format: of these settings; the folder's layout has its own (`runs.layout.FORMAT`).
         name: what a table's row calls the run, "UPS".
         config: thresholds, balance, stop rules and seed.
         learner: what learns; None: an object in memory.
@@ -218,7 +215,7 @@ class RunSettings(Settings):
         fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
     """
 
-    format: int = Field(FORMAT, ge=1, le=FORMAT)
+    format: int = Field(1, ge=1, le=1)
     name: str = ""
     config: UPSConfig = UPSConfig()
     learner: Annotated[TorchLearnerSettings | SklearnLearnerSettings, Field(discriminator="kind")] | None = None

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import pytest
@@ -152,7 +153,8 @@ def test_a_note_follows_its_error(capsys):
     error.add_note("round 0 is done and kept; go on with: surelabel resume runs/a")
     report_error(error)
     assert capsys.readouterr().err.splitlines() == [
-        "error: No space left on device; free some space, or write to another disk.",
+        "error: No space left on device; free some space, or write to another disk; temporary files are in "
+        f"'{tempfile.gettempdir()}', and TMPDIR names another folder.",
         "note: round 0 is done and kept; go on with: surelabel resume runs/a",
     ]
 

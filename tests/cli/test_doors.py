@@ -101,7 +101,7 @@ def test_a_full_disk_under_the_cache_names_it_and_begins_no_run(home: Path, comm
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"format": 2, "version": "9.0"}, "was written by surelabel 9.0 in format 2; install it."),
+        ({"format": 3, "version": "9.0"}, "was written by surelabel 9.0 in format 3; install it."),
         ({"version": "9.1", "settings": {"shiny": 1}}, "'run/run.json' of surelabel 9.1 has settings that "),
     ],
 )

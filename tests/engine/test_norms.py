@@ -10,11 +10,12 @@ from small_runs import blobs
 from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import surelabel as sl
 from surelabel.base.together import Alone
 from surelabel.engine import norms
-from surelabel.engine.norms import SynchronizedBatchNorm, batch_norm, synchronizes
+from surelabel.engine.norms import SynchronizedBatchNorm, batch_norm, synchronized_again, synchronizes
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
 from surelabel.uncertainty import Deterministic
@@ -65,6 +66,23 @@ def test_only_norms_that_use_their_batch_are_synchronized(monkeypatch: pytest.Mo
         assert asked == [5, 4]
     assert [type(one) for one in network] == [type(one) for one in untouched]
     assert network.state_dict().keys() == untouched.state_dict().keys()
+
+
+@pytest.mark.usefixtures("in_a_group_of_one")
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_norms_that_a_backward_pass_computes_again_are_synchronized_too(
+    monkeypatch: pytest.MonkeyPatch, reentrant: bool
+) -> None:
+    asked = []
+    monkeypatch.setattr(norms, "total", lambda values: asked.append(len(values)) or values)
+    norm, x = nn.BatchNorm1d(4), torch.randn(8, 4, requires_grad=True)
+    with SynchronizedBatchNorm():
+        loss = checkpoint(norm, x, use_reentrant=reentrant).pow(3).sum()
+    with synchronized_again(norm):
+        loss.backward()
+    assert asked == [5, 4, 5, 4]
+    norm(x)
+    assert asked == [5, 4, 5, 4]
 
 
 CONFIG = sl.UPSConfig(max_rounds=0, kappa_p=float("inf"), kappa_n=float("inf"))

@@ -53,6 +53,18 @@ def test_two_processes_equal_one(case: str, of_two: list[several.Results]) -> No
     assert_equal(found, expected, {"float32": 1e-6, "mean-teacher, several labels": 1e-8}.get(case, 1e-9))
 
 
+def test_dropout_differs_between_processes_and_between_steps(of_two: list[several.Results]) -> None:
+    masks = of_two[0]["dropped: masks"]
+    assert masks.shape[:2] == (2, 2)
+    assert len(np.unique(masks.reshape(4, -1), axis=0)) == 4
+
+
+def test_training_with_dropout_that_was_broken_off_ends_as_if_it_had_not(of_two: list[several.Results]) -> None:
+    found = part(of_two[0], "resumed")
+    np.testing.assert_array_equal(found["resumed: parts"], found["resumed: whole"])
+    assert found["resumed: written"].tolist() == [7, 0]  # the second process takes the first one's
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", several.SLOW)
 def test_compiled_processes_equal_one(case: str, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from estimator_support import ESTIMATORS, QUICK, STEPS, pictures
-from small_runs import CONFIG, LEARNER, contents, difference, small_settings
+from small_runs import CONFIG, LEARNER, blobs, contents, difference, small_settings
 
+from surelabel.base.together import Alone
 from surelabel.data.run_data import FunctionData
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
@@ -109,6 +110,40 @@ def test_estimators_share_exactly_the_networks_that_are_the_same(tmp_path: Path)
         settings = run_settings(tmp_path, name).replace(config=config)
         list(start(tmp_path / name, settings, progress=note, shared=tmp_path / "fits"))
     assert began == ["mc-dropout", *names[3:]]
+
+
+class Two(Alone):
+    size = 2
+
+
+class Counting:
+    """A learner that counts its fits."""
+
+    seconds_elsewhere, num_fits = 0.0, 0
+
+    def __init__(self, processes: Alone) -> None:
+        self.processes = processes
+
+    def fit(self, training_set: Any, *, seed: int) -> None:
+        self.num_fits += 1
+        self.seconds_elsewhere = 1.0
+
+    def to_bytes(self) -> bytes:
+        return b"weights"
+
+    def from_bytes(self, data: bytes, **shapes: Any) -> None:
+        assert data == b"weights"
+
+
+def test_a_fit_of_other_processes_is_not_shared(tmp_path: Path) -> None:
+    x, y = blobs()
+    training_set = make_problem((x[:9], y[:9]), x[9:], "single", 3).training_set(None, 0)
+    fits = []
+    for group in (Alone(), Alone(), Two(), Two()):
+        learner = Counting(group)
+        SharedFits(learner, small_settings(tmp_path), tmp_path / "fits").fit(training_set, seed=0)
+        fits.append(learner.num_fits)
+    assert fits == [1, 0, 1, 0]
 
 
 def test_a_run_of_an_earlier_version_is_read_and_goes_on(tmp_path: Path) -> None:

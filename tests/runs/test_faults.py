@@ -196,12 +196,22 @@ def rewrite(path: Path, **changes: Any) -> None:
 
 
 def test_a_newer_format_is_refused(copy: Path) -> None:
-    rewrite(copy / "run.json", format=2, version="9.0")
+    rewrite(copy / "run.json", format=3, version="9.0")
     before = contents(copy)
     for read in (RunFolder.open, resume):
-        with pytest.raises(NewerRunError, match=r"written by surelabel 9.0 in format 2; install it.*reads format 1"):
+        with pytest.raises(NewerRunError, match=r"written by surelabel 9.0 in format 3; install it.*reads format 2"):
             read(copy)
     assert contents(copy) == before
+
+
+def test_a_run_of_the_first_format_is_read_and_has_this_one_once_it_goes_on(copy: Path) -> None:
+    rewrite(copy / "run.json", format=1)
+    before = contents(copy)
+    RunFolder.open(copy).pool()
+    assert contents(copy) == before
+    list(resume(copy))
+    content = json.loads((copy / "run.json").read_text())
+    assert (content["format"], content["settings"]["format"], RunFolder.open(copy).signed) == (2, 1, True)
 
 
 def test_settings_of_another_version_are_named(copy: Path) -> None:

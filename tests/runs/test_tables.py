@@ -1,6 +1,10 @@
 """PoolLabels to Parquet and back: nothing is lost, whatever was selected."""
 
+import io
 import json
+import tempfile
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +16,9 @@ from small_runs import assert_same_pool
 
 from surelabel.core.labels import Task
 from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk, without_unneeded
-from surelabel.errors import InvalidInputError
+from surelabel.data.stored_pool import StoredPool
+from surelabel.errors import InvalidInputError, RunError
+from surelabel.runs.files import write_streams
 from surelabel.runs.tables import (
     check_table,
     from_tables,
@@ -21,6 +27,7 @@ from surelabel.runs.tables import (
     table_from_bytes,
     to_tables,
     truth_codes,
+    write_tables,
 )
 
 
@@ -99,6 +106,27 @@ def test_truth_is_kept_with_its_gaps(task: Task) -> None:
     assert table["truth"].to_pylist()[:3] == (["a", None, "c"] if task == "single" else [0, 1, None])
 
 
+def test_each_block_of_a_long_table_has_its_own_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("surelabel.data.pool.ROWS_OF_A_BLOCK", 3)
+    pool = make_pool(1, "single", 8, 3, np.float32, has_u=True, ids=np.arange(8), thresholds=THRESHOLDS)
+    truth, file, negatives = np.array([0, -1, 2, 1, 1, 0, 2, -1]), io.BytesIO(), io.BytesIO()
+    write_tables(pool, ["a", "b", "c"], truth, file, negatives)
+    table = table_from_bytes(file.getvalue())
+    np.testing.assert_array_equal(truth_codes(table), truth)
+    assert_same_pool(from_tables(table, table_from_bytes(negatives.getvalue())), pool)
+
+
+def test_a_pool_whose_file_is_gone_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    pool = make_pool(1, "single", 8, 3, np.float32, has_u=True, ids=np.arange(8), thresholds=THRESHOLDS)
+    stored = StoredPool([pool], pool.ids, 3)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    with pytest.raises(RunError, match=rf"The labels of the pool, kept in '{tmp_path}', cannot be read .*TMPDIR"):
+        write_streams([tmp_path / "pool", tmp_path / "negatives"], partial(write_tables, stored, ["a", "b", "c"], None))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_row_says_what_was_selected() -> None:
     p = np.array([[0.9, 0.05, 0.05], [0.5, 0.45, 0.05], [0.4, 0.3, 0.3]])
     thresholds = {"tau_p": 0.7, "tau_n": 0.1, "kappa_p": np.inf, "kappa_n": np.inf, "gamma": 0.5}
@@ -153,6 +181,16 @@ def test_a_pool_of_an_earlier_version_is_read(seed: int, task: Task, has_u: bool
     for part, negatives in ((table, False), (then, True)):
         check_table(part, task, classes, negatives=negatives)
     assert_same_pool(from_tables(table, then), pool)
+
+
+def test_negatives_of_an_earlier_version_must_be_in_the_order_of_the_pool() -> None:
+    pool = make_pool(0, "single", 4, 3, np.float32, has_u=True, ids=np.arange(4), thresholds=THRESHOLDS)
+    table, _ = to_tables(pool, ["a", "b", "c"])
+    values = pa.array(np.zeros(2, np.float32))
+    columns = {"class": pa.array(["b", "a"]), "confidence_soft": values, "uncertainty_soft": values}
+    for rows in ([0, 0], [1, 0]):
+        with pytest.raises(ValueError, match="its ids are not those of the pool, in their order"):
+            from_tables(table, pa.table({"id": pa.array(rows), **columns}))
 
 
 @pytest.mark.parametrize(

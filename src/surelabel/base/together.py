@@ -4,10 +4,22 @@
 its `processes`, and takes `Alone` where it has none.
 """
 
+import os
+import platform
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def job() -> str | None:
+    """Return what tells one start of torchrun from all others, also after it has started its processes again.
+
+    It is None without torchrun.
+    """
+    given = os.environ.get("TORCHELASTIC_RUN_ID")
+    # The id of every torchrun that was given neither --standalone nor --rdzv-id. Its process 0 stays on one machine.
+    return f"{platform.node()}, process {os.getppid()}" if given == "none" else given
 
 
 class Alone:

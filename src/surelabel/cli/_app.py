@@ -30,8 +30,9 @@ def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "su
     """Run a command, of these or of another app, and return its exit code, as `surelabel.cli.main` does."""
     with _signals() as received, _warnings_on_one_line():
         try:
-            _check_words(sys.argv[1:] if arguments is None else arguments)
-            code = typer.main.get_command(app).main(arguments, prog_name=name, standalone_mode=False)
+            words = sys.argv[1:] if arguments is None else arguments
+            _check_words(words)
+            code = typer.main.get_command(app).main(words, prog_name=name, standalone_mode=False, obj=words)
             if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
                 raise KeyboardInterrupt
             sys.stdout.flush()
@@ -79,7 +80,7 @@ def surelabel(
     """
     if context.invoked_subcommand is not None:
         out.quiet = rank() > 0
-        join(context.invoked_subcommand)
+        join(context.invoked_subcommand, context.obj or ())
     else:
         out.print(context.get_help(), end="")
         raise typer.Exit(WRONG_USE)

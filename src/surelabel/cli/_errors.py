@@ -8,6 +8,8 @@ import errno
 import os
 import signal
 import sys
+import tempfile
+import time
 import traceback
 
 import typer
@@ -19,6 +21,9 @@ from surelabel.errors import ElsewhereError, SurelabelError
 
 FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
+
+SECONDS_FOR_THE_FIRST = 10.0
+"""How long the first of several processes has to tell of an error, before another one does."""
 
 # typer hands out click's UsageError only as the base of BadParameter; where click lives depends on typer's version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -46,18 +51,27 @@ def report_error(error: BaseException) -> int:
     """Print the one line (or one for each mistake) of an error, and its notes; return the exit code.
 
     A note (`error.add_note`) is a further line, for what was kept and the command to go on with. Of several processes
-    that share an error, one tells it.
+    that meet an error, the first one tells it: torchrun ends the others as soon as one has ended, so they wait for it.
     """
-    is_use, is_first = isinstance(error, (WrongUse, UsageError)), rank() == 0
-    told_elsewhere = isinstance(error.__cause__, ElsewhereError)
-    if is_first or not (is_use or told_elsewhere or _is_interruption(error)):
+    is_first, interrupted = rank() == 0, _is_interruption(error)
+    if is_first or not (interrupted or _ended_meanwhile()):
         for line in describe(error):
             complain("error" if is_first else f"error in process {rank()}", line, style="bold red")
-        for note in getattr(error, "__notes__", ()):
+        elsewhere = [str(error.__cause__)] if isinstance(error.__cause__, ElsewhereError) else []
+        for note in (*elsewhere, *getattr(error, "__notes__", ())):
             complain("note", note, style="bold")
-    if _is_interruption(error):
+    if interrupted:
         return INTERRUPTED
-    return WRONG_USE if is_use else FAILURE
+    return WRONG_USE if isinstance(error, (WrongUse, UsageError)) else FAILURE
+
+
+def _ended_meanwhile() -> bool:
+    """Wait for the first process; return whether torchrun has ended this one, which then has nothing to tell."""
+    try:
+        time.sleep(SECONDS_FOR_THE_FIRST)
+    except KeyboardInterrupt:
+        return True
+    return False
 
 
 def describe(error: BaseException) -> list[str]:
@@ -76,7 +90,7 @@ def describe(error: BaseException) -> list[str]:
         return [one_line(str(error))]
     if _is_memory_error(error):
         return ["the memory is full; use a smaller file, network or batch, or a machine with more memory."]
-    if _is_lost_process(error):
+    if is_lost_process(error):
         return ["another process has ended, or cannot be reached; look for its message."]
     if isinstance(error, OSError):
         return [_operating_system(error)]
@@ -109,6 +123,8 @@ def _operating_system(error: OSError) -> str:
         errno.ELOOP: "remove the link, or write to another place",
     }
     remedy = remedies.get(error.errno or 0, f"set {DEBUG}=1 to see where")
+    if remedy == full and not error.filename:
+        remedy = f"{full}; temporary files are in '{tempfile.gettempdir()}', and TMPDIR names another folder"
     place = f": {str(error.filename)!r}" if error.filename else ""
     return f"{reason}{place}; {remedy}."
 
@@ -126,7 +142,8 @@ def _is_interruption(error: BaseException) -> bool:
     return isinstance(cause, (Interrupted, KeyboardInterrupt))
 
 
-def _is_lost_process(error: BaseException) -> bool:
+def is_lost_process(error: BaseException) -> bool:
+    """Whether this process has lost another one that it trains with."""
     # As below, torch is not imported to name its errors; gloo's are RuntimeErrors that tell where in gloo they come up.
     of_group = type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
     return of_group or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -9,6 +9,7 @@ import typer
 
 from surelabel.base.defaults import BY_LABELS, KIND_DEFAULTS, FitDefaults
 from surelabel.cli._errors import WrongUse
+from surelabel.cluster.torchrun import number
 from surelabel.errors import DataError
 
 if TYPE_CHECKING:
@@ -208,9 +209,11 @@ def check_pretrained(path: Path | None) -> None:
 
 
 def check_device(name: str | None) -> None:
-    """Refuse a device that this machine does not have."""
+    """Refuse a device that this machine does not have, and one GPU for several processes."""
     if name is None:
         return
+    if number() > 1 and name.startswith("cuda:"):
+        raise WrongUse(f"--device {name} is one GPU for {number()} processes; with --device cuda each has its own.")
     import torch
 
     from surelabel.base.settings import check_device as check_name

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from surelabel.cli._console import command_line, out, say, show_table, warn
-from surelabel.cli._errors import Interrupted
+from surelabel.cli._errors import Interrupted, is_lost_process
 from surelabel.cli._options import open_run
 from surelabel.errors import RunError
 
@@ -159,7 +159,7 @@ def follow(
 ) -> None:
     """Show the rounds as they end, then the comparison of the models, and what came out.
 
-    An interruption or a full disk tells how to go on.
+    An interruption, a full disk or a lost process tells how to go on.
 
     Args:
         begin: starts or resumes the run, given `progress`, which it calls as work goes on.
@@ -184,9 +184,8 @@ def follow(
         show_comparison(run if asked is None else run.asked_for(asked), data, minutes_before, quiet)
     except KeyboardInterrupt:
         raise Interrupted(_way_on(folder, display.round)) from None
-    except (OSError, MemoryError, RunError) as error:
-        # Of the run's own errors only a file that could not be written leaves something to go on with.
-        if not isinstance(error, RunError) or isinstance(error.__cause__, OSError):
+    except (OSError, MemoryError, RuntimeError, RunError) as error:
+        if _leaves_something(error):
             error.add_note(_way_on(folder, display.round))
         raise
     if out.quiet:  # the first process tells it
@@ -196,6 +195,13 @@ def follow(
     if display.round > max(done, 1) and not any(record.num_positive for record in run.records()):
         remedy = "lower --tau-p or raise --kappa-p ('surelabel thresholds' shows what they select of held-out labels)"
         warn(f"no round selected a positive label by tau_p={config.tau_p:g} and kappa_p={config.kappa_p:g}; {remedy}.")
+
+
+def _leaves_something(error: Exception) -> bool:
+    """Whether a run can go on after this error: of its own, only where a file could not be written or read."""
+    if isinstance(error, RunError):
+        return isinstance(error.__cause__, OSError)
+    return isinstance(error, (OSError, MemoryError)) or is_lost_process(error)
 
 
 def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: float, quiet: bool) -> None:

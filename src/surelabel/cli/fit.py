@@ -16,9 +16,10 @@ from surelabel.cli import _options as options
 from surelabel.cli._errors import WrongUse
 from surelabel.cli._found import check_data, tell_found
 from surelabel.cli._pool import check_pool_options, find_pool, pool_reference, pool_workers, tell_pool
+from surelabel.cli._restart import holds_own_run, own_run
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.cli._sources import KIND_NAMES, TABLE_KINDS, data_reference
-from surelabel.cluster.torchrun import number, rank, restarted
+from surelabel.cluster.torchrun import number, rank
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
     from surelabel.records import RoundRecord
-    from surelabel.runs import RunFolder
     from surelabel.settings import RunSettings
 
 EXAMPLES = (
@@ -207,21 +207,24 @@ def command(
     """Train on labeled samples and, round after round, on what the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     started = time.monotonic()
-    goes_on = restarted() and (out / "run.json").exists()
+    goes_on = holds_own_run(out)
     check_options(given, goes_on)
     in_workers = pool_workers(engine, workers)
     options.check_track(track or (), track_dir)
+    from surelabel.engine.parallel import processes
     from surelabel.runs.tracking import trackers
 
     reference = data_reference(given)
     # A wrong option is told before a large file is read; the classes are known only afterwards.
     early = run_settings(given, reference, "single", 2)
-    trackers(track or (), out, early, track_dir)
+    done = options.open_run(out).num_rounds if goes_on else None
+    if rank() == 0:
+        trackers(track or (), out, early, track_dir, done)
     pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
-    reading = (time.monotonic() - started) / 60
+    reading = processes().by_first(lambda: (time.monotonic() - started) / 60)
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
     loaded = find_pool(settings, loaded, quiet)
     if estimator is None:
@@ -230,38 +233,23 @@ def command(
         try_network(settings.network, loaded)
     from surelabel.runs.session import resume, start
 
-    done = options.open_run(out).num_rounds if goes_on else 0
     parts = {"validation": loaded.validation, "test": loaded.test}
     held_out = {name: len(pair[1]) for name, pair in parts.items() if pair is not None}
 
     def begin(**progress: Any) -> "Iterator[RoundRecord]":
         told = trackers(track or (), out, settings, track_dir, done) if rank() == 0 else []
+        own = own_run(out, settings, loaded) if goes_on else None
         more = {"callbacks": told, "in_workers": in_workers, **progress}
-        if goes_on:
-            records = resume(own_run(out, settings, loaded), **more)
-        else:
-            records = start(out, settings, data=loaded, **more)
+        records = start(out, settings, data=loaded, **more) if own is None else resume(own, **more)
         if not quiet:  # only now is nothing left that could be refused
             tell_found(reference, loaded)
             tell_pool(settings, loaded, told_of_comparison="no_compare" not in given)
         return records
 
-    minutes = (time.monotonic() - started) / 60
+    minutes = processes().by_first(lambda: (time.monotonic() - started) / 60)
     asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
-    follow(begin, out, settings.config, asked=asked, done=done, quiet=quiet, **known)
-
-
-def own_run(folder: Path, settings: "RunSettings", data: "RunData") -> "RunFolder":
-    """Return the run that this command has begun before torchrun started it again; refuse another one."""
-    from surelabel.runs import RunFolder
-    from surelabel.runs.checks import complete
-    from surelabel.runs.layout import refuse_existing
-
-    run, wanted = RunFolder.open(folder), complete(settings.pinned(), data)
-    if run.settings != wanted:
-        refuse_existing(folder)
-    return run.asked_for(wanted)
+    follow(begin, out, settings.config, asked=asked, done=done or 0, quiet=quiet, **known)
 
 
 def check_options(given: dict[str, Any], goes_on: bool = False) -> None:

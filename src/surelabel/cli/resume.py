@@ -57,7 +57,7 @@ def command(
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
         config = folder.settings.limited(**limits).config
-    told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds) if rank() == 0 else []
+    told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds or None) if rank() == 0 else []
     calls: dict[str, Any] = {"callbacks": told, "in_workers": in_workers}
     begin = functools.partial(resume, run, data=data, pool=pool, trust_code=trust_code, **calls, **limits)
     follow(begin, run, config, done=folder.num_rounds, trust_code=trust_code, quiet=quiet)

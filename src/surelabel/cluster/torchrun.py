@@ -5,14 +5,17 @@ them dies (`--max-restarts`), and ends them when one of them ends with an error.
 """
 
 import datetime
+import itertools
 import os
 import sys
+from collections.abc import Sequence
 
 from surelabel._version import __version__
+from surelabel.base.together import job
 from surelabel.errors import InvalidInputError
 
 COMMANDS = ("fit", "resume", "reproduce")
-"""What torchrun may start: commands that train."""
+"""What several processes may do: commands that train."""
 
 TIMEOUT = datetime.timedelta(hours=2)
 """How long a process waits for the others, which may read large files meanwhile."""
@@ -20,7 +23,7 @@ TIMEOUT = datetime.timedelta(hours=2)
 
 def started() -> bool:
     """Whether torchrun has started this process; other schedulers set some of its variables too."""
-    return "TORCHELASTIC_RUN_ID" in os.environ
+    return job() is not None
 
 
 def restarted() -> bool:
@@ -61,15 +64,18 @@ def rank() -> int:
     return int(os.environ["RANK"]) if started() else 0
 
 
-def join(command: str) -> None:
-    """Join the other processes for a command; one process alone, under torchrun or not, joins nothing."""
-    if not started():
+def join(command: str, words: Sequence[str] = ()) -> None:
+    """Join the other processes for a command; one process alone, under torchrun or not, joins nothing.
+
+    Args:
+        command: its name.
+        words: of the command line, not parsed yet: the device that they ask for decides how processes are joined.
+    """
+    if number() == 1:
         return
     if command not in COMMANDS:
         listed = ", ".join(COMMANDS)
-        raise InvalidInputError(f"torchrun starts commands that train ({listed}); start {command} without it.")
-    if number() == 1:
-        return
+        raise InvalidInputError(f"{number()} processes can only train ({listed}); start {command} without torchrun.")
     import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore
@@ -78,11 +84,12 @@ def join(command: str) -> None:
     from surelabel.engine.parallel import check_alike, processes
 
     backend, device = "gloo", None
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and not _on_cpu(words):
         local, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= there:
             wanted = f"{local + 1} or more processes on a machine with {there} GPUs"
-            raise InvalidInputError(f"torchrun has started {wanted}; set --nproc-per-node to {there} at most.")
+            remedy = f"set --nproc-per-node to {there} at most, or CUDA_VISIBLE_DEVICES= to train on the CPU"
+            raise InvalidInputError(f"torchrun has started {wanted}; {remedy}.")
         torch.cuda.set_device(local)
         # What is on a GPU goes by NCCL, and everything else does not pass through its memory.
         backend, device = "cpu:gloo,cuda:nccl", torch.device("cuda", local)
@@ -93,6 +100,11 @@ def join(command: str) -> None:
         store = PrefixStore(f"start {_count()}", store)
     dist.init_process_group(backend, store=store, rank=own_rank, world_size=size, timeout=TIMEOUT, device_id=device)
     check_alike(processes(), {"surelabel": __version__, "torch": str(torch.__version__)})
+
+
+def _on_cpu(words: Sequence[str]) -> bool:
+    """Whether these words of a command ask for the CPU."""
+    return "--device=cpu" in words or ("--device", "cpu") in itertools.pairwise(words)
 
 
 def leave() -> None:

@@ -5,8 +5,9 @@ replaces modules of the network. Here the network stays as it is: while a loss i
 replaced by a function that sums over the processes.
 """
 
+import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -75,6 +76,30 @@ def batch_norm(
     if bias is not None:
         y = y + bias.view(shape)
     return y.to(x.dtype)
+
+
+@contextlib.contextmanager
+def synchronized_again(network: nn.Module) -> Iterator[None]:
+    """Synchronize the BatchNorms that a backward pass computes again, as it does with `torch.utils.checkpoint`.
+
+    There a mode has no effect but within a layer's own call.
+    """
+    within = contextlib.ExitStack()
+
+    def enter(*called: Any) -> None:
+        within.enter_context(SynchronizedBatchNorm())
+
+    def leave(*called: Any) -> None:
+        within.close()
+
+    norms = norms_of(network)
+    hooks = [norm.register_forward_pre_hook(enter) for norm in norms]
+    hooks += [norm.register_forward_hook(leave, always_call=True) for norm in norms]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def norms_of(network: nn.Module) -> list[nn.Module]:

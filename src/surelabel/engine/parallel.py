@@ -6,9 +6,10 @@ same number of them. `over_all` is for means over rows that were counted, and `g
 at a whole batch. Where torch.distributed was not initialized there is one process, and these functions do nothing.
 """
 
+import contextlib
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -164,6 +165,33 @@ def average(tensors: Iterable[Tensor]) -> None:
         together = torch.cat([tensor.reshape(-1) for tensor in same])
         dist.all_reduce(together)
         _put_back(together.div_(dist.get_world_size()), same)
+
+
+@contextlib.contextmanager
+def gradients_in_all(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """While gradients are averaged, give each weight without one a gradient of zeros: another process may have one.
+
+    The data may decide which weights take part in a loss. Afterwards a weight has a gradient if any process has one,
+    as in one process; optimizers leave weights without a gradient as they are.
+
+    Yields:
+        What must be averaged together with the gradients: 1 for each that there is, else 0.
+    """
+    learning = [weight for weight in weights if weight.requires_grad] if connected() else []
+    missing = [place for place, weight in enumerate(learning) if weight.grad is None]
+    if not learning:
+        yield []
+        return
+    found = torch.ones(len(learning), device=learning[0].device)
+    for place in missing:
+        learning[place].grad = torch.zeros_like(learning[place])
+        found[place] = 0
+    yield [found]
+    # Only where some are missing is `found` read: on a GPU that waits for the step.
+    shares = found.tolist() if missing else []
+    for place in missing:
+        if shares[place] == 0:
+            learning[place].grad = None
 
 
 @torch.no_grad()

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from surelabel.augment.draws import Draws, signed
 from surelabel.engine.feed import kind_named
 from surelabel.engine.method import PARTS, Batch, Method, expect
-from surelabel.engine.norms import SynchronizedBatchNorm, norms_of, synchronizes
+from surelabel.engine.norms import SynchronizedBatchNorm, norms_of, synchronized_again, synchronizes
 from surelabel.engine.optimizer import make_optimizer
-from surelabel.engine.parallel import average
+from surelabel.engine.parallel import average, gradients_in_all
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 from surelabel.uncertainty.compiled import with_code_of_its_own
@@ -190,9 +190,11 @@ class Step:
             loss = self._loss(self.network, self.average, self.method, half, drawn, parts)
         right = isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad
         expect(right, "loss()", "return a scalar tensor that depends on the network's weights", loss)
-        loss.backward()
+        with synchronized_again(self.network) if self._synchronized else contextlib.nullcontext():
+            loss.backward()
         self.value.copy_(loss.detach())
-        average(self._shared())
+        with gradients_in_all(self.network.parameters()) as found:
+            average([*self._shared(), *found])
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
         self.optimizer.step()

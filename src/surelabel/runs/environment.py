@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from surelabel._version import __version__
-from surelabel.base.together import processes_of
+from surelabel.base.together import job, processes_of
 
 COMMIT = "SURELABEL_COMMIT"
 """The environment variable that names the commit, for a copy of the code outside git."""
@@ -35,6 +35,7 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
         "command": [os.fsencode(word).decode(errors="replace") for word in sys.argv],
         "device": _device(learner),
         **({"processes": processes} if (processes := processes_of(learner).size) > 1 else {}),
+        **({"torchrun": started_by} if (started_by := job()) is not None else {}),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

@@ -73,10 +73,11 @@ def write_streams(paths: Sequence[Path], write: Callable[..., object]) -> list[s
             flush_folder(path.parent)
         return checksums
     except OSError as error:
+        raise _not_written(paths[0], error) from error
+    finally:
         for written in temporary:
             with contextlib.suppress(OSError):
                 written.unlink(missing_ok=True)
-        raise _not_written(paths[0], error) from error
 
 
 def _not_written(path: Path, error: OSError) -> RunError:

@@ -5,7 +5,7 @@ A checksum tells damage, not nonsense. And whether a folder is free to hold a ru
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
@@ -16,7 +16,13 @@ from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import DamagedFileError, NewerRunError, RunError, RunExistsError
 from surelabel.records import Amount, Count, RoundRecord, Share, with_scores
 from surelabel.runs.files import damaged, is_temporary, read_json
-from surelabel.settings import FORMAT, RunSettings
+from surelabel.settings import RunSettings
+
+FORMAT = 2
+"""The layout of run folders that this version writes; it reads this one and all before.
+
+2: the table of negatives has a row for each sample, not for each of its negatives.
+"""
 
 RUN, HISTORY, ENVIRONMENT, SPLIT, ROUNDS = "run.json", "history.json", "environment.json", "split.json", "rounds"
 POOL, NEGATIVES = "pool.parquet", "negatives.parquet"
@@ -169,26 +175,37 @@ _KINDS: dict[str, type[_Content]] = {
 }
 
 
-def read_settings(folder: Path) -> tuple[RunSettings, str, bool]:
-    """Return a run's settings, the version that wrote them, and whether this user has signed them."""
+class RunFile(NamedTuple):
+    """What run.json says: the settings, the version and the format of the folder, and whether this user has signed."""
+
+    settings: RunSettings
+    version: str
+    format: int
+    signed: bool
+
+
+def read_settings(folder: Path) -> RunFile:
+    """Return what run.json says."""
     path = folder / RUN
     if not path.exists() and not began(folder):
         problem = "a file" if folder.is_file() else "a folder without run.json" if folder.exists() else "not there"
         raise RunError(f"There is no run in '{folder}', which is {problem}. Check the name, or start a run there.")
     content = read_json(path)
     version = shown(content.get("version"), quote=False)
-    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
-        written = f"was written by surelabel {version} in format {content['format']}"
+    number = content.get("format")
+    number = number if isinstance(number, int) else 1
+    if number > FORMAT:
+        written = f"was written by surelabel {version} in format {number}"
         raise NewerRunError(f"The run in '{folder}' {written}; install it. {__version__} reads format {FORMAT}.")
     try:
         settings = RunSettings.model_validate(content.get("settings"))
     except ValidationError as error:
         unknown = f"settings that {__version__} does not know ({first_mistake(error)})"
         raise RunError(f"File '{path}' of surelabel {version} has {unknown}. Install that version.") from error
-    classes, number = settings.classes, settings.config.num_classes
-    if not classes or len(set(classes)) < len(classes) or number not in (None, len(classes)):
-        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {number}")
-    return settings, version, is_signed(content["settings"], content.get("signature"))
+    classes, num_classes = settings.classes, settings.config.num_classes
+    if not classes or len(set(classes)) < len(classes) or num_classes not in (None, len(classes)):
+        raise damaged(path, f"its classes are {list(classes)}, and config.num_classes is {num_classes}")
+    return RunFile(settings, version, number, is_signed(content["settings"], content.get("signature")))
 
 
 def read_document(folder: Path, name: str) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class RunFolder:
         entries: the finished rounds as history.json has them.
         trust_code: any code that the settings name may run: this user has signed them, or allows it.
         signed: this user has signed the settings.
+        format: of the folder.
     """
 
     path: Path
@@ -52,6 +53,7 @@ class RunFolder:
     entries: list[Entry]
     trust_code: bool = False
     signed: bool = False
+    format: int = layout.FORMAT
     _ids: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -64,9 +66,9 @@ class RunFolder:
                 them; for runs of people whom you trust.
         """
         path = Path(path)
-        settings, version, signed = layout.read_settings(path)
-        entries = layout.read_history(path, len(settings.classes))
-        return cls(path, settings, version, entries, trust_code or signed, signed)
+        read = layout.read_settings(path)
+        entries = layout.read_history(path, len(read.settings.classes))
+        return cls(path, read.settings, read.version, entries, trust_code or read.signed, read.signed, read.format)
 
     def reopened(self) -> Self:
         """Return the run with the rounds that are done by now; refuse it where its settings have changed.

@@ -262,6 +262,10 @@ def _check_processes(settings: RunSettings, learner: Any, split: str = "") -> No
     if group.size == 1:
         return
     check_alike(group, {**settings.to_json(), "data and split": split})
+    device = getattr(settings.learner, "device", None) or ""
+    if device.startswith("cuda:"):
+        problem = f"The device is {device!r}, one GPU, and {group.size} processes train"
+        raise InvalidInputError(f"{problem}; with 'cuda' each has its own. Start one process for this run.")
     if learner is not None and not hasattr(learner, "processes"):
         problem = f"{type(learner).__name__} trains in one process, and there are {group.size}"
         raise InvalidInputError(f"{problem}; start it without torchrun, where it uses all cores.")

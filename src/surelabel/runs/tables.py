@@ -13,7 +13,8 @@ id, class, confidence_soft, uncertainty_soft; that is read too. Floats keep thei
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ from surelabel.data.pool import Floats, LeftOut, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.data.stored_pool import bits_column, bits_of
 from surelabel.data.targets import Codes, Marks
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, RunError
 
 Table: TypeAlias = Any
 """A pyarrow.Table."""
@@ -168,7 +169,7 @@ def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, 
     writers: list[Any] = []
     try:
         start = 0
-        for block in pool.blocks():
+        for block in _blocks(pool):
             known = None if truth is None else truth[start : start + len(block)]
             tables = to_tables(dataclasses.replace(block, left_out=pool.left_out), classes, known)
             start += len(block)
@@ -180,6 +181,16 @@ def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, 
     finally:
         for writer in writers:
             writer.close()
+
+
+def _blocks(pool: PoolLabels) -> Iterator[PoolLabels]:
+    """Yield the blocks of a pool; a failure to read them must not look like one to write the tables."""
+    try:
+        yield from pool.blocks()
+    except OSError as error:
+        problem = f"The labels of the pool, kept in '{tempfile.gettempdir()}', cannot be read"
+        remedy = "Let nothing remove files there, or name another folder by TMPDIR"
+        raise RunError(f"{problem} ({error.strerror or error}). {remedy}.") from error
 
 
 def table_bytes(table: Table) -> bytes:

@@ -25,7 +25,7 @@ _AT_ONCE = 100
 
 
 def trackers(
-    names: Sequence[str], run: Path, settings: RunSettings, place: Path | None = None, done: int = 0
+    names: Sequence[str], run: Path, settings: RunSettings, place: Path | None = None, done: int | None = None
 ) -> "list[TensorBoardTracker | MLflowTracker]":
     """Return a callback for each tracker; refuse one whose package is missing, and a place that is taken.
 
@@ -34,7 +34,7 @@ def trackers(
         run: the run's folder.
         settings: the run's.
         place: the folder to write to; None: one inside the run's.
-        done: how many rounds are done; above 0: the run goes on.
+        done: how many rounds are done of a run that goes on; None: it begins.
     """
     for name in names:
         if importlib.util.find_spec(name) is None:
@@ -86,13 +86,13 @@ class TensorBoardTracker:
         folder: where runs have their folders; `tensorboard --logdir` takes it.
         run: the run's folder, for its name.
         settings: the run's.
-        done: how many rounds are done.
+        done: as for `trackers`.
     """
 
-    def __init__(self, folder: Path, run: Path, settings: RunSettings, done: int) -> None:
+    def __init__(self, folder: Path, run: Path, settings: RunSettings, done: int | None) -> None:
         self.path, self.settings, self.done = folder / run.absolute().name, settings, done
         self._writer: Any = None
-        if not done and self.path.is_dir() and any(self.path.iterdir()):
+        if done is None and self.path.is_dir() and any(self.path.iterdir()):
             raise DataError(f"The folder '{self.path}' holds another run's events; give another --track-dir.")
 
     def __call__(self, record: RoundRecord) -> None:
@@ -111,7 +111,7 @@ class TensorBoardTracker:
             from torch.utils.tensorboard import SummaryWriter
 
         # A round that was told of and not kept, as after a crash, is told of again: its first numbers are dropped.
-        writer: Any = SummaryWriter(str(self.path), purge_step=self.done or None)
+        writer: Any = SummaryWriter(str(self.path), purge_step=self.done)
         if not self.done:
             lines = [f"| {name} | {value.replace('|', ' ')} |" for name, value in parameters(self.settings).items()]
             writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]), 0)
@@ -125,13 +125,13 @@ class MLflowTracker:
         folder: where the file is; `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow.db` shows it.
         run: the run's folder; its name is that of the MLflow run.
         settings: the run's, its parameters.
-        done: how many rounds are done.
+        done: as for `trackers`.
     """
 
     EXPERIMENT = "surelabel"
     _TAG = "surelabel.folder"
 
-    def __init__(self, folder: Path, run: Path, settings: RunSettings, done: int) -> None:
+    def __init__(self, folder: Path, run: Path, settings: RunSettings, done: int | None) -> None:
         self.path, self.run, self.settings, self.done = folder.absolute(), run.absolute(), settings, done
         self._client: Any = None
         self._id = ""
@@ -163,7 +163,7 @@ class MLflowTracker:
         number = client.create_experiment(self.EXPERIMENT, artifacts) if known is None else known
         folder = str(self.run)
         earlier = [one for one in client.search_runs([number]) if one.data.tags.get(self._TAG) == folder]
-        if self.done and earlier:
+        if self.done is not None and earlier:
             self._id = earlier[0].info.run_id
             client.set_terminated(self._id, "RUNNING")
         else:

@@ -189,17 +189,19 @@ def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) ->
     """Write run.json, signed by this user unless the settings are of someone else."""
     values = settings.to_json()
     signature = sign(values) if signed else None
-    content = {"format": settings.format, "version": __version__, "settings": values}
+    content = {"format": layout.FORMAT, "version": __version__, "settings": values}
     write_json(path / layout.RUN, content if signature is None else {**content, "signature": signature})
 
 
 def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
     """Bring a run up to date: clear away what a crash left behind, and write what new limits change.
 
+    Also the format, before anything is written that an earlier version cannot read.
+
     Return the history with the last round's stop as it is under these settings.
     """
     tidy(run.path, run.entries)
-    if settings != run.settings:
+    if settings != run.settings or run.format < layout.FORMAT:
         # Other limits do not make the code that someone else's run names this user's own.
         write_settings(run.path, settings, signed=run.signed)
     stop = stop_of(run.records(), settings.config)

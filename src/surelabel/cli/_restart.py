@@ -1,0 +1,42 @@
+"""`fit` goes on with the run that it has begun, where torchrun has started its processes again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surelabel.base.together import job
+from surelabel.cluster.torchrun import restarted
+
+if TYPE_CHECKING:
+    from surelabel.data.run_data import RunData
+    from surelabel.runs import RunFolder
+    from surelabel.settings import RunSettings
+
+
+def holds_own_run(folder: Path) -> bool:
+    """Whether a folder holds a run that this start of torchrun has begun, before it started its processes again."""
+    if not restarted():
+        return False
+    from surelabel.engine.parallel import processes
+    from surelabel.runs import RunFolder
+
+    def begun() -> bool:
+        if not (folder / "run.json").exists():
+            return False
+        first, *_ = RunFolder.open(folder).environment
+        return first.get("torchrun") == job()
+
+    return processes().by_first(begun)
+
+
+def own_run(folder: Path, settings: "RunSettings", data: "RunData") -> "RunFolder | None":
+    """Return the run in a folder if it is the one that these settings begin; None: it is another one.
+
+    What reading leaves of `--max-minutes` differs from start to start; what it left at first counts.
+    """
+    from surelabel.runs import RunFolder
+    from surelabel.runs.checks import complete
+
+    run, wanted = RunFolder.open(folder), complete(settings.pinned(), data)
+    if settings.config.max_minutes is not None:
+        wanted = wanted.replace(config=wanted.config.replace(max_minutes=run.settings.config.max_minutes))
+    return run.asked_for(wanted) if run.settings == wanted else None
