@@ -72,11 +72,13 @@ def write_streams(paths: Sequence[Path], write: Callable[..., object]) -> list[s
             written.replace(path)
             flush_folder(path.parent)
         return checksums
-    except OSError as error:
+    except BaseException as error:
         for written in temporary:
             with contextlib.suppress(OSError):
                 written.unlink(missing_ok=True)
-        raise _not_written(paths[0], error) from error
+        if isinstance(error, OSError):
+            raise _not_written(paths[0], error) from error
+        raise
 
 
 def _not_written(path: Path, error: OSError) -> RunError:
