@@ -237,6 +237,7 @@ def _write(file: Any, chunks: Iterable[PoolLabels]) -> LeftOut:
                 with _in_temporary_folder("written"):
                     writer = writer or pq.ParquetWriter(file, table.schema, compression="lz4", use_dictionary=False)
                     writer.write_table(table, row_group_size=_ROWS_OF_A_BLOCK)
+                    file.flush()  # what is in the buffer would be written twice if a loader were forked now
                 waiting = [whole.part(slice(stop, None))] if stop < len(whole) else []
     finally:
         if writer is not None:
