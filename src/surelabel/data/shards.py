@@ -146,7 +146,8 @@ class Place:
             for file in found:
                 ours = file.is_file and _WRITTEN.fullmatch(file.base_name)
                 if ours and file.mtime_ns is not None and time.time_ns() - file.mtime_ns > _DAY:
-                    self.system.delete_file(file.path)
+                    with contextlib.suppress(FileNotFoundError):  # another command has just removed it
+                        self.system.delete_file(file.path)
 
 
 def is_address(text: str) -> bool:
