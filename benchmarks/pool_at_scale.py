@@ -15,6 +15,7 @@ import argparse
 import resource
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,9 @@ COLUMNS = (
 )
 """The columns of `results/scale.csv`; those from `model` on are of `benchmarks.communication`.
 
-`kept_bytes` is what stays in memory of a sample after a step, on average, without the packed bits of its negatives:
-these are C / 8 bytes for each of `negatives_only`.
+`kept_bytes` is what a step adds to memory for a sample, on average, and what stays until another one takes its place:
+ids and ground truth until the run ends, labels until the next network trains, targets and the order of an epoch while
+it does. Not in it are the samples, and the packed bits of negatives, C / 8 bytes for each of `negatives_only`.
 """
 
 CHUNK, BLOCKS, BATCHES = 1000, 4, 200
@@ -144,7 +146,11 @@ def measure(steps: Steps, num_samples: int, num_classes: int) -> None:
     pool_of = ArraySource(np.zeros((num_samples, 1), np.uint8))
     labeled_source = ArraySource(labeled[0], ids=np.arange(num_samples, num_samples + num_classes))
     config = UPSConfig(balance="equal", balance_rounds=1)
-    problem = steps.timed("problem", lambda: make_problem((labeled_source, labeled[1]), pool_of, "single"))
+    problem = steps.timed(
+        "problem",
+        lambda: make_problem((labeled_source, labeled[1]), pool_of, "single"),
+        lambda made: made.pool.ids.nbytes + made.targets.arrays()[0].nbytes,
+    )
     started = time.perf_counter()
     pool = label_pool(learner, problem, config, 1)
     assert pool is not None
@@ -160,24 +166,28 @@ def measure(steps: Steps, num_samples: int, num_classes: int) -> None:
     training_set = steps.timed(
         "targets", lambda: problem.training_set(pool.selected), lambda made: made.targets.arrays()[0].nbytes
     )
-    steps.timed(f"first {BATCHES} batches", lambda: draw_batches(training_set))
+    steps.timed(f"first {BATCHES} batches", lambda: draw_batches(training_set), float)
     for row in steps.rows:
         row["negatives_only"] = record.num_negative_only
 
 
 def bytes_of_pool(pool: PoolLabels) -> int:
-    """Return how many bytes of a pool are in memory, without the packed bits of its negatives."""
+    """Return how many bytes of a pool are in memory, without the packed bits of its negatives and its source's ids."""
     there = vars(pool)
-    columns = sum(column.nbytes for column in there.values() if isinstance(column, np.ndarray))
+    columns = sum(column.nbytes for name, column in there.items() if name != "ids" and isinstance(column, np.ndarray))
     return columns + (there["negative"].rows.nbytes if "negative" in there else 0)
 
 
-def draw_batches(training_set: TrainingSet) -> None:
-    """Draw the first batches of a training, with their packed targets."""
-    settings = TrainingSettings(batch_size=256, negative_batch_size=256)
+def draw_batches(training_set: TrainingSet) -> int:
+    """Draw the first batches of a training, with their packed targets; return the bytes that stay until the last."""
+    settings, kept = TrainingSettings(batch_size=256, negative_batch_size=256), 0
+    tracemalloc.start()
     streams = UPSMethod("single", settings).streams(training_set)
     for block in batch_order(streams, sample_keys(training_set.source.ids), 0, BATCHES):
         training_set.targets.packed(block.rows.ravel())
+        kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return kept
 
 
 if __name__ == "__main__":

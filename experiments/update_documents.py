@@ -390,7 +390,7 @@ def scale(results: Path) -> str:
     bytes_kept = [" + ".join(f"{float(row['kept_bytes']):.3g}" for row in of_size) for of_size in kept]
     ends = {
         "largest memory of the process": [f"{int(row['peak_mib']):,} MiB" for row in last],
-        "bytes a sample: labels + targets": bytes_kept,
+        "bytes a sample: problem + labels + targets + order": bytes_kept,
         "samples with negatives only": [f"{int(row['negatives_only']) / int(row['samples']):.0%}" for row in last],
     }
     lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in ends.items()]

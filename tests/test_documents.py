@@ -170,7 +170,7 @@ def test_time_and_memory_of_each_size_are_those_of_its_last_measurement(tmp_path
         "| label | 1.50 s | 4.00 s |",
         "| targets | 0.01 s | 0.02 s |",
         "| largest memory of the process | 400 MiB | 1,800 MiB |",
-        "| bytes a sample: labels + targets | 33 + 4 | 4 |",
+        "| bytes a sample: problem + labels + targets + order | 33 + 4 | 4 |",
         "| samples with negatives only | 25% | 5% |",
         "",
         "`results/scale.csv`, commit abcdefg: 1000 classes, EPYC, 2 cores, one of them used, Python 3.11.7, "

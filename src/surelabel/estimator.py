@@ -122,7 +122,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None and len(problem.pool_rows):
+        if self.model is not None and problem.num_pool:
             check_random(self._learner(encoded), problem.source, len(encoded.classes))
         self._run(problem, config, encoded)
         return self

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from surelabel.base.together import processes_of
+from surelabel.base.together import Alone, processes_of
 from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import (
@@ -45,6 +45,9 @@ Callback = Callable[[RoundRecord], object]
 
 PoolLabeler = Callable[[Learner, Source, int, UPSConfig, int], Iterator[PoolLabels]]
 """(learner, pool, C, config, number of the network) to the labels of the pool before balancing, chunk by chunk."""
+
+_CHUNKS_AT_ONCE = 8
+"""Chunks that each of several processes labels before they exchange them."""
 
 UNEVEN = 2.0
 """Labeled classes count as far from even when the largest has more than this many times the smallest."""
@@ -78,7 +81,7 @@ def self_train(
     """
     config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
-    if not len(problem.pool_rows) and config.max_rounds:
+    if not problem.num_pool and config.max_rounds:
         raise InvalidInputError("The 'unlabeled' argument is empty; to use the labels alone, fit the learner.")
     done = list(resume_from or ())
     pool = done[-1].pool if done else None
@@ -118,25 +121,25 @@ def rounds(
     past = _Past(config, problem.num_classes, done)
     pool = done[-1].pool if done else None
     for number in past.rounds_left():
-        with past.timed(learner):
-            learned_from = pool
-            training_set = problem.training_set(None if pool is None else pool.selected, number)
-            learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
-            del training_set  # its targets would be kept while the pool is labeled
-            pool = label_pool(learner, problem, config, number + 1, truth, label)
-            judged = _judged(learner, problem, held_out or {}, config, number)
         record = describe(
             number,
-            learned_from,
+            pool,
             truth,
             num_classes=problem.num_classes,
             balanced=0 < number <= config.num_balanced_rounds(problem.num_classes),
             negatives_use=getattr(learner, "negatives_use", "loss"),
             minutes=past.minutes,
-            stop=past.stop_reason(learned_from) if pool else "no_unlabeled",
-            pool=pool,
-            **judged,
+            stop=None,
         )
+        with past.timed(learner):
+            training_set = problem.training_set(None if pool is None else pool.selected, number)
+            pool = None  # a large pool is in memory once: as targets while a network trains, then as its labels
+            learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
+            del training_set
+            pool = label_pool(learner, problem, config, number + 1, truth, label)
+            judged = _judged(learner, problem, held_out or {}, config, number)
+        stop = past.stop_reason(record) if pool else "no_unlabeled"
+        record = record.replace(minutes=past.minutes, stop=stop, pool=pool, **judged)
         answers = [callback(record) for callback in callbacks]
         asked_to_stop = processes_of(learner).by_first(functools.partial(operator.contains, answers, True))
         if asked_to_stop and record.stop is None:
@@ -159,9 +162,9 @@ class _Past:
         over = self.counts and self.config.stop_reason(self.counts, self.num_classes, self.minutes)
         return range(0) if over else range(len(self.counts), self.config.max_rounds + 1)
 
-    def stop_reason(self, learned_from: PoolLabels | None) -> StopReason | None:
+    def stop_reason(self, record: RoundRecord) -> StopReason | None:
         """Count a round's selection, and say why the rounds end with it, or None."""
-        self.counts.append(learned_from.num_selected_before if learned_from else 0)
+        self.counts.append(record.num_selected_before)
         return self.config.stop_reason(self.counts, self.num_classes, self.minutes)
 
     @contextlib.contextmanager
@@ -202,7 +205,7 @@ def label_pool(
     label: PoolLabeler | None = None,
 ) -> PoolLabels | None:
     """Label the whole pool and select what `round` will learn from; None when there is no pool."""
-    if not len(problem.pool_rows):
+    if not problem.num_pool:
         return None
     source, num_classes = problem.pool, problem.num_classes
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
@@ -244,11 +247,19 @@ def _labels(
             yield label_chunk(prediction, config.task, config.thresholds, config.negatives)
             start += len(prediction.ids)
 
-    chunks = labeled()
-    if share:
-        parts = group.in_all(lambda: list(labeled()))
-        chunks = (chunk for chunks in itertools.zip_longest(*parts) for chunk in chunks if chunk is not None)
-    yield from chunks
+    yield from _of_all(group, labeled()) if share else labeled()
+
+
+def _of_all(group: Alone, mine: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
+    """Yield the chunks of all processes in the order of the source: each has every n-th one.
+
+    A few are exchanged at a time, so that no process holds the labels of a large pool.
+    """
+    more = True
+    while more:
+        parts = group.in_all(lambda: list(itertools.islice(mine, _CHUNKS_AT_ONCE)))
+        more = min(map(len, parts)) == _CHUNKS_AT_ONCE
+        yield from (chunk for chunks in itertools.zip_longest(*parts) for chunk in chunks if chunk is not None)
 
 
 def _all_of(source: Source, chunks: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
@@ -263,7 +274,7 @@ def _all_of(source: Source, chunks: Iterator[PoolLabels]) -> Iterator[PoolLabels
 
 def _warn_when_uneven(problem: Problem, config: UPSConfig) -> None:
     counts = problem.class_counts
-    if config.balance != "equal" or not config.num_balanced_rounds(problem.num_classes) or not len(problem.pool_rows):
+    if config.balance != "equal" or not config.num_balanced_rounds(problem.num_classes) or not problem.num_pool:
         return
     if counts.max() > UNEVEN * max(counts.min(), 1):
         uneven = f"The labeled classes are far from even ({counts.min()} to {counts.max()} samples)"

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,14 @@ def test_the_same_command_makes_only_what_is_missing(command: Command, home: Pat
     assert command(*words).code == 0
     whole, kept = content("labels"), os.stat("labels/a.parquet").st_mtime_ns
     Path("labels/b/c.parquet").unlink()
+    left, young = (Path(f"labels/b/.c.parquet.{number}abcdef.writing") for number in (10, 20))
+    for file in (left, young):  # of writers that were killed, one of them just now
+        file.touch()
+    os.utime(left, (time.time() - 90_000,) * 2)
     assert "3 shards with 33 samples are labeled, 2 of them before, and " in command(*words).err
     assert content("labels") == whole
     assert os.stat("labels/a.parquet").st_mtime_ns == kept
+    assert (left.exists(), young.exists()) == (False, True)
     assert "labeled, 3 of them before, and" in command(*words).err
 
 

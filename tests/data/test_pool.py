@@ -1,18 +1,27 @@
 """What a pool keeps, and what labeling it needs, does not grow with samples times classes."""
 
-from collections.abc import Iterator
-from typing import Any
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from pool_support import CHUNK, Chunked, problem_of, traced
+from small_runs import assert_same_pool
 
 import surelabel as sl
+from surelabel.base.together import Alone
+from surelabel.data.draws import sample_keys
 from surelabel.data.pool import PoolLabels, label_chunk
 from surelabel.data.targets import OneLabel
 from surelabel.data.training_set import make_problem
+from surelabel.engine.order import batch_order
 from surelabel.loop import label_pool, rounds
+from surelabel.methods.ups import UPSMethod
 from surelabel.runs.tables import from_tables, to_tables
 
 
@@ -74,19 +83,101 @@ def sure(num_classes: int) -> Chunked:
 def test_a_round_keeps_40_bytes_a_sample_and_an_eighth_for_each_class_of_a_sample_with_negatives_only(
     balance: Any,
 ) -> None:
-    """All that stays: the problem, the selection, the targets, and the record of what was learned from."""
-    num_rows, num_classes = 6000, 800
+    """All that stays, ids included: the labels of a pool, or what a network learns from in their place.
+
+    Samples are not counted, nor the interpreter's own few kilobytes.
+    """
+    num_rows, num_classes = 30_000, 80
     config = sl.UPSConfig(balance=balance, balance_rounds=1, balance_floor=num_rows)
-    problem, learner, truth = problem_of(num_rows, num_classes), sure(num_classes), np.arange(num_rows) % num_classes
-    label_pool(learner, problem, config, 1, truth)
-    pool, kept, _ = traced(lambda: label_pool(learner, problem, config, 1, truth))
+    labeled = np.zeros((num_classes, 1), np.float32), np.arange(num_classes)
+    x, learner = np.zeros((num_rows, 1), np.float32), sure(num_classes)
+    label_pool(learner, problem_of(100, num_classes), config, 1)
+    problem, of_problem, _ = traced(lambda: make_problem(labeled, x, "single"))
+    pool, of_labels, _ = traced(lambda: label_pool(learner, problem, config, 1))
     assert len(pool.negative.rows) == pool.positive.sum() == num_rows / 2
     packed = num_rows / 2 * num_classes / 8
-    ids = problem.pool.ids.nbytes / num_rows
-    training_set, of_round, peak = traced(lambda: problem.training_set(pool.selected))
-    assert ids + (kept + of_round - packed) / num_rows < 40
+    most = 40 * num_rows + 30_000
+    assert of_problem + of_labels - packed < most
+    training_set, of_targets, peak = traced(lambda: problem.training_set(pool.selected))
     assert peak < 20 * num_rows
     assert training_set.targets.bits.base is pool.negative.bits or training_set.targets.bits is pool.negative.bits
+    _, of_order, _ = traced(lambda: first_batch(training_set))
+    assert of_problem + of_targets + of_order < most
+
+
+def first_batch(training_set: sl.TrainingSet) -> Any:
+    """Return all that is kept while the batches of an epoch are drawn."""
+    streams = UPSMethod("single", sl.TrainingSettings()).streams(training_set)
+    blocks = batch_order(streams, sample_keys(training_set.source.ids), 0, 1000, length=1)
+    return next(blocks), blocks
+
+
+class Watching(Chunked):
+    """Notes how many labels of earlier rounds are in memory while it trains."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__([0.9, *[0.1 / (num_classes - 1)] * (num_classes - 1)], u=0.0)
+        self.pools = list[weakref.ref[Any]]()
+        self.there: list[int] = []
+
+    def fit(self, training_set: sl.TrainingSet, *, seed: int) -> None:
+        self.there.append(sum(pool() is not None for pool in self.pools))
+
+
+def test_the_labels_of_a_round_are_let_go_while_the_next_network_trains() -> None:
+    """Whoever goes through the rounds decides how long a record lives."""
+    learner = Watching(4)
+    of_rounds = rounds(learner, problem_of(200, 4), sl.UPSConfig(balance=None, max_rounds=2))
+    while (record := next(of_rounds, None)) is not None:
+        assert record.pool is not None
+        learner.pools.append(weakref.ref(record.pool))
+        del record
+    assert learner.there == [0, 0, 0]
+
+
+class Thread(Alone):
+    """One of two threads that stand for processes: each sees what both have made."""
+
+    size = 2
+    meeting = threading.Barrier(2, timeout=60)
+    made: ClassVar[list[Any]] = [None, None]
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.lengths: list[int] = []
+
+    def in_all(self, function: Callable[[], Any]) -> list[Any]:
+        self.made[self.rank] = function()
+        self.lengths.append(len(self.made[self.rank]))
+        self.meeting.wait()
+        found = list(self.made)
+        self.meeting.wait()
+        return found
+
+
+class OfTwo(Sure):
+    """Labels every second chunk of a pool, as one of two processes does."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__([0.4, 0.3, 0.2, 0.1], u=0.0)
+        self.processes = Thread(rank)
+
+    def predict(self, source: sl.Source, *, seed: int, share: tuple[int, int] = (0, 1)) -> Iterator[sl.Prediction]:
+        return itertools.islice(super().predict(source, seed=seed), share[0], None, share[1])
+
+
+@pytest.mark.parametrize("num_rows", [50, 1600, 1700, 3150])
+def test_several_processes_exchange_a_few_chunks_at_a_time(num_rows: int) -> None:
+    problem, config = problem_of(num_rows, 4), sl.UPSConfig(balance=None, tau_p=0.35, tau_n=0.1)
+    expected = label_pool(Sure([0.4, 0.3, 0.2, 0.1], u=0.0), problem, config, 1)
+    learners = [OfTwo(0), OfTwo(1)]
+    with ThreadPoolExecutor(2) as threads:
+        pools = list(threads.map(lambda learner: label_pool(learner, problem, config, 1), learners))
+    for pool, learner in zip(pools, learners, strict=True):
+        assert pool is not None
+        assert expected is not None
+        assert_same_pool(pool, expected)
+        assert max(learner.processes.lengths) <= 8
 
 
 def test_a_round_makes_no_array_of_samples_times_classes() -> None:

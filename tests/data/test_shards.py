@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from surelabel.data.shards import Place, find_shards, place_of
+from surelabel.data.shards import Place, Shard, find_shards, place_of
 from surelabel.errors import DataError
 
 
@@ -82,6 +82,16 @@ def test_a_file_is_in_its_place_whole_or_not_at_all(tmp_path: Path) -> None:
         place.write("deep/a.parquet", fails)
     assert [path.name for path in (tmp_path / "out/deep").iterdir()] == ["a.parquet"]
     assert (tmp_path / "out/deep/a.parquet").read_bytes() == b"new"
+
+
+def test_a_mark_tells_files_of_one_size_apart(tmp_path: Path) -> None:
+    place, marks = place_of(str(tmp_path)), []
+    for content in (b"a" * 100_000, b"a" * 99_999 + b"b"):
+        (tmp_path / "x").write_bytes(content)
+        marks.append(place.mark(place.files()[0]))
+    assert len({*marks}) == 2
+    loose = [Shard("files-000000", 2, (Shard(name, 1), Shard("c", 1))) for name in "ab"]
+    assert place.mark(loose[0]) != place.mark(loose[1])
 
 
 def test_a_place_can_be_sent_to_other_processes(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 """A pool in a file: the same selection, bit for bit, as a pool in memory, and little memory."""
 
+import errno
+import functools
 import gc
+import io
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +23,11 @@ from surelabel.core.selection import most_certain
 from surelabel.data import stored_pool
 from surelabel.data.pool import ROWS_IN_MEMORY, PoolLabels, rows_in_memory
 from surelabel.data.stored_pool import StoredPool, most_certain_in_blocks
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, RunError
 from surelabel.loop import label_pool, rounds
 from surelabel.records import describe
+from surelabel.runs.files import write_streams
+from surelabel.runs.tables import write_tables
 
 
 def in_memory(pool: PoolLabels) -> PoolLabels:
@@ -125,16 +131,60 @@ def test_a_whole_run_from_files_has_the_same_records(monkeypatch: pytest.MonkeyP
     assert found[0][1]["negative_accuracy"] < 1
 
 
-def test_the_file_is_removed_with_the_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def stored(num_rows: int = 100) -> StoredPool:
+    pool = label_pool(Chunked(np.full(4, 0.25), u=0.0), problem_of(num_rows, 4), sl.UPSConfig(), 1)
+    assert isinstance(pool, StoredPool)
+    return pool
+
+
+def test_no_folder_lists_the_file_so_that_a_killed_process_leaves_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(ROWS_IN_MEMORY, "10")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    problem = problem_of(100, 4)
-    pool = label_pool(Chunked(np.full(4, 0.25), u=0.0), problem, sl.UPSConfig(), 1)
-    assert isinstance(pool, StoredPool)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
+    pool = stored()
+    assert os.fstat(pool._file.fileno()).st_dev == tmp_path.stat().st_dev
+    assert list(tmp_path.iterdir()) == []
+    assert len(pool.label) == 100
+
+
+def test_the_file_is_closed_with_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ROWS_IN_MEMORY, "10")
+    pool = stored()
+    file = pool._file
     del pool
     gc.collect()
+    assert file.closed
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device that is always full")
+def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(ROWS_IN_MEMORY, "10")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.TemporaryFile", functools.partial(open, "/dev/full", "w+b"))
+    message = r"could not be written in the folder for temporary files, '.*' \(No space left on device\). Free some"
+    with pytest.raises(RunError, match=message) as caught:
+        stored(10_000)
+    assert str(tmp_path) in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)  # `fit` then says how to go on
+
+
+class Unreadable(io.BytesIO):
+    def read(self, size: int | None = -1) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_one_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(ROWS_IN_MEMORY, "10")
+    pool, paths = stored(), [tmp_path / "pool.parquet", tmp_path / "negatives.parquet"]
+    file, pool.__dict__["_file"] = pool._file, Unreadable(pool._file.read())
+    message = r"labels of the pool could not be read in the folder for temporary files, .* \(Input/output error\)"
+    with pytest.raises(RunError, match=message):
+        write_streams(paths, lambda *files: write_tables(pool, list("abcd"), None, *files))
     assert list(tmp_path.iterdir()) == []
+    file.close()
 
 
 def test_a_pool_in_a_file_keeps_less_than_a_byte_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:

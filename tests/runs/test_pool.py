@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from shards_support import NAMES, Workers, blobs, pool_settings, write_labeled, write_pool, write_shard
@@ -22,6 +23,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.labeling import ShardLabeler
 from surelabel.runs.pool import with_pool
 from surelabel.runs.session import resume, start
+from surelabel.runs.writing import write_settings
 from surelabel.settings import ComparisonSettings, SklearnLearnerSettings
 
 
@@ -280,6 +282,29 @@ def test_a_pool_that_has_changed_is_refused(tmp_path: Path, change: Any, message
     change(tmp_path / "pool")
     with pytest.raises(ChangedFileError, match=message):
         list(resume(tmp_path / "run", max_rounds=1))
+
+
+def test_a_shard_with_other_values_in_the_same_number_of_bytes_and_rows_is_refused(tmp_path: Path) -> None:
+    settings, path = pool_settings(tmp_path, config=CONFIG.replace(max_rounds=0)), tmp_path / "pool" / "1.parquet"
+    sizes = []
+    for seed in (5, 6):
+        features = dict(zip(NAMES, blobs(20, seed)[0].T, strict=True))
+        pq.write_table(pa.table(features), path, compression="none", use_dictionary=False)
+        sizes.append(path.stat().st_size)
+        if seed == 5:
+            list(start(tmp_path / "run", settings))
+    assert sizes[0] == sizes[1]
+    with pytest.raises(ChangedFileError, match=r"The shard '1.parquet' .* its content is not what it was .*; restore"):
+        list(resume(tmp_path / "run", max_rounds=1))
+
+
+def test_a_run_of_an_earlier_version_knows_no_marks_of_its_shards(tmp_path: Path) -> None:
+    list(start(tmp_path / "run", pool_settings(tmp_path, config=CONFIG.replace(max_rounds=0))))
+    settings = RunFolder.open(tmp_path / "run").settings
+    assert settings.pool is not None
+    assert len(settings.pool.marks) == 3
+    write_settings(tmp_path / "run", settings.replace(pool=settings.pool.replace(marks=())))
+    assert [record.round for record in resume(tmp_path / "run", max_rounds=1)] == [1]
 
 
 def test_samples_without_a_label_beside_a_pool_are_refused(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 import io
 import json
-import tempfile
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +13,7 @@ from small_runs import assert_same_pool
 
 from surelabel.core.labels import Task
 from surelabel.data.pool import PoolLabels, Prediction, balanced, label_chunk, without_unneeded
-from surelabel.data.stored_pool import StoredPool
-from surelabel.errors import InvalidInputError, RunError
-from surelabel.runs.files import write_streams
+from surelabel.errors import InvalidInputError
 from surelabel.runs.tables import (
     check_table,
     from_tables,
@@ -114,17 +109,6 @@ def test_each_block_of_a_long_table_has_its_own_truth(monkeypatch: pytest.Monkey
     table = table_from_bytes(file.getvalue())
     np.testing.assert_array_equal(truth_codes(table), truth)
     assert_same_pool(from_tables(table, table_from_bytes(negatives.getvalue())), pool)
-
-
-def test_a_pool_whose_file_is_gone_is_told_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pool = make_pool(1, "single", 8, 3, np.float32, has_u=True, ids=np.arange(8), thresholds=THRESHOLDS)
-    stored = StoredPool([pool], pool.ids, 3)
-    (file,) = tmp_path.iterdir()
-    file.unlink()
-    with pytest.raises(RunError, match=rf"The labels of the pool, kept in '{tmp_path}', cannot be read .*TMPDIR"):
-        write_streams([tmp_path / "pool", tmp_path / "negatives"], partial(write_tables, stored, ["a", "b", "c"], None))
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_row_says_what_was_selected() -> None:

@@ -86,6 +86,7 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
     check_entries(folder, how.entries)
     checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled
     job, shards = _job(folder, samples, out, how)
+    job.parts.place.tidy()
     found = job.parts.finished(shards)
     there = {part.shard for part in found}
     try:

@@ -180,6 +180,7 @@ def follow(
         with display.bars:
             for record in rounds:
                 display.add(record)
+                del record  # its pool would be kept while the next network trains
         run = open_run(folder, trust_code)
         show_comparison(run if asked is None else run.asked_for(asked), data, minutes_before, quiet)
     except KeyboardInterrupt:

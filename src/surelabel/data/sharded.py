@@ -34,6 +34,7 @@ class PoolShards(Settings):
     Attributes:
         place: a folder, a pattern of names in it or an address, as `find_shards` takes them.
         shards: the name, the bytes and the rows of each; learned when the run begins. A pool that differs is refused.
+        marks: the `Place.mark` of each; learned and compared likewise. A run of an earlier version has none.
         on_error: "stop" refuses a shard that cannot be read; "skip" leaves it out.
         skipped: names of shards that could not be read when the run began.
         window_mib: how much of the samples an epoch draws from at a time, see `Windows`.
@@ -41,6 +42,7 @@ class PoolShards(Settings):
 
     place: str
     shards: tuple[tuple[str, int, int], ...] = ()
+    marks: tuple[str, ...] = ()
     on_error: OnError = "stop"
     skipped: tuple[str, ...] = ()
     window_mib: int = Field(256, ge=1, le=2**20)

@@ -5,10 +5,13 @@ pyarrow's file systems reach can be named: this machine's files, s3://, gs:// an
 """
 
 import contextlib
+import hashlib
+import json
 import re
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -24,6 +27,9 @@ FORMS = (".parquet", ".tar")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?[]")
 _TEMPORARY = ".writing"
+_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}\.writing")
+_DAY = 24 * 60 * 60 * 10**9  # nanoseconds
+_MARKED_BYTES = 1 << 16
 
 
 class Shard(NamedTuple):
@@ -100,6 +106,20 @@ class Place:
         with _reached(self.text):
             return self.system.open_input_file(self.path(name))
 
+    def mark(self, shard: Shard) -> str:
+        """Return a hash that tells a shard from most others of its name and size.
+
+        It is of the last 64 KiB, where a Parquet file says how large each column is, and from which value to which. Of
+        several files, it is of their names and sizes.
+        """
+        if shard.files:
+            content = json.dumps([[file.name, file.size] for file in shard.files]).encode()
+        else:
+            with self.open(shard.name) as stream, _reached(self.text):
+                stream.seek(max(0, stream.size() - _MARKED_BYTES))
+                content = stream.read()
+        return hashlib.sha256(content).hexdigest()[:16]
+
     def write(self, name: str, write: Callable[[Any], object]) -> None:
         """Put a file in its place once `write`, which takes a stream, has written all of it."""
         path = self.path(name)
@@ -116,6 +136,18 @@ class Place:
                 with contextlib.suppress(OSError):
                     self.system.delete_file(temporary)
                 raise
+
+    def tidy(self) -> None:
+        """Remove what writers that were killed have left here; what is younger than a day may still be written."""
+        from pyarrow import fs
+
+        with _reached(self.text):
+            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
+            for file in found:
+                ours = file.is_file and _WRITTEN.fullmatch(file.base_name)
+                if ours and file.mtime_ns is not None and time.time_ns() - file.mtime_ns > _DAY:
+                    with contextlib.suppress(FileNotFoundError):  # another command has just removed it
+                        self.system.delete_file(file.path)
 
 
 def is_address(text: str) -> bool:

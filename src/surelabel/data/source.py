@@ -168,11 +168,15 @@ class Concatenation:
             shapes = f"{first.sample_shape} and {second.sample_shape}"
             raise InvalidInputError(f"Labeled and unlabeled samples must have one shape; got {shapes}.")
         self.first, self.second, self.sample_shape = first, second, first.sample_shape
-        parts = [first.ids, second.ids]
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of both, made anew each time: of a large pool they take as much memory as its labels."""
+        parts = [self.first.ids, self.second.ids]
         if {part.dtype.kind for part in parts} == {"i", "u"} and min(part.min(initial=0) for part in parts) >= 0:
             # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
             parts = [part.astype(np.uint64) for part in parts]
-        self.ids: Ids = np.concatenate(parts)
+        return np.concatenate(parts)
 
     def __len__(self) -> int:
         return len(self.first) + len(self.second)

@@ -8,12 +8,11 @@ The uncertainty at the quota is found digit by digit, as radix sort does: each p
 bits of the uncertainties that agree with what is known of their class's. So it is exact, and ties are seen.
 """
 
+import contextlib
 import itertools
-import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from surelabel.core.selection import checked_shares, quotas
 from surelabel.data.pool import Balance, Floats, LeftOut, PoolLabels, join, ranked_by, without_unneeded
 from surelabel.data.source import Ids
 from surelabel.data.targets import Codes, Marks, Mask, PackedRows
+from surelabel.errors import RunError
 
 _ROWS_OF_A_BLOCK = 1 << 17
 _DIGITS = 256
@@ -38,16 +38,17 @@ def _column(name: str) -> Any:
     """Return the attribute of a stored pool that reads a column."""
 
     def read(pool: "StoredPool") -> Any:
-        parts = [part[name] for part in _read(pool._path, (name,))]
+        parts = [part[name] for part in _read(pool._file, (name,))]
         return None if parts[0] is None else np.concatenate(parts)
 
     return property(read)
 
 
 class StoredPool(PoolLabels):
-    """The labels of a pool with one label a sample, in a temporary file that is removed with the object.
+    """The labels of a pool with one label a sample, in a temporary file that no folder lists.
 
-    Each column is read when it is asked for, and not kept.
+    The system frees its space when the object goes, or when the process ends, however it ends. Each column is read when
+    it is asked for, and not kept.
 
     Args:
         chunks: the labels in the order of the pool, before balancing.
@@ -57,7 +58,7 @@ class StoredPool(PoolLabels):
         truth: class indices (N,) where known, else -1, for the count of the negatives that are left out.
     """
 
-    _path: str
+    _file: Any
     _num_classes: int
     _num_negative: int
     _num_marked: int
@@ -71,12 +72,13 @@ class StoredPool(PoolLabels):
         balance: Balance | None = None,
         truth: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        handle, path = tempfile.mkstemp(prefix="surelabel-pool-", suffix=".parquet")
-        os.close(handle)
-        weakref.finalize(self, Path(path).unlink, missing_ok=True)
+        with _in_temporary_folder("written"):
+            file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
+        # The raw file: what a full disk could not take would be written again before the buffer is closed.
+        weakref.finalize(self, file.raw.close)
         # A frozen dataclass, whose other fields are properties here.
-        self.__dict__.update(ids=ids, _path=path, _num_classes=num_classes, _kept=None)
-        found = [_write(path, chunks)]
+        self.__dict__.update(ids=ids, _file=file, _num_classes=num_classes, _kept=None)
+        found = [_write(file, chunks)]
         if balance is not None:
             self.__dict__["_kept"] = np.packbits(self._balanced(balance))
         marked = number = start = 0
@@ -131,7 +133,7 @@ class StoredPool(PoolLabels):
     def _blocks(self) -> Iterator[PoolLabels]:
         """Yield blocks as they are after balancing, with all negatives."""
         start = 0
-        for columns in _read(self._path, (*_COLUMNS, "negative")):
+        for columns in _read(self._file, (*_COLUMNS, "negative")):
             bits, positive = columns.pop("negative"), columns["positive_before"]
             stop = start + len(bits)
             if self._kept is not None:  # blocks begin at whole bytes
@@ -146,7 +148,7 @@ class StoredPool(PoolLabels):
         shares = None if balance.shares is None else checked_shares(balance.shares, self.num_classes)
 
         def ranked() -> Iterator[tuple[Codes, Floats]]:
-            for part in _read(self._path, ("label", "confidence", "uncertainty", "positive_before")):
+            for part in _read(self._file, ("label", "confidence", "uncertainty", "positive_before")):
                 before = part["positive_before"]
                 u = ranked_by(part["confidence"], part["uncertainty"], balance.by_confidence)
                 yield part["label"][before], u[before]
@@ -209,7 +211,18 @@ def _place_in_class(classes: Codes) -> npt.NDArray[np.int64]:
     return place
 
 
-def _write(path: str, chunks: Iterable[PoolLabels]) -> LeftOut:
+@contextlib.contextmanager
+def _in_temporary_folder(done: str) -> Iterator[None]:
+    """Name the folder for temporary files where labels could not be written there, or read."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"The labels of the pool could not be {done} in the folder for temporary files, '{tempfile.tempdir}'"
+        reason, remedy = error.strerror or " ".join(str(error).split()), "Free some space there, or name another folder"
+        raise RunError(f"{problem} ({reason}). {remedy}: TMPDIR=FOLDER.") from error
+
+
+def _write(file: Any, chunks: Iterable[PoolLabels]) -> LeftOut:
     """Write chunks of any size as blocks of one size; return how many negatives they left out."""
     left_out, waiting, writer = np.zeros(4, dtype=np.int64), list[PoolLabels](), None
     try:
@@ -221,12 +234,16 @@ def _write(path: str, chunks: Iterable[PoolLabels]) -> LeftOut:
                 whole = join(waiting)
                 stop = len(whole) if chunk is None else len(whole) - len(whole) % _ROWS_OF_A_BLOCK
                 table = _table(whole.part(slice(stop)))
-                writer = writer or pq.ParquetWriter(path, table.schema, compression="lz4", use_dictionary=False)
-                writer.write_table(table, row_group_size=_ROWS_OF_A_BLOCK)
+                with _in_temporary_folder("written"):
+                    writer = writer or pq.ParquetWriter(file, table.schema, compression="lz4", use_dictionary=False)
+                    writer.write_table(table, row_group_size=_ROWS_OF_A_BLOCK)
+                    file.flush()  # what is in the buffer would be written twice if a loader were forked now
                 waiting = [whole.part(slice(stop, None))] if stop < len(whole) else []
     finally:
         if writer is not None:
-            writer.close()
+            with _in_temporary_folder("written"):
+                writer.close()
+                file.flush()
     return LeftOut(*left_out.tolist())
 
 
@@ -237,9 +254,9 @@ def _table(labels: PoolLabels) -> Any:
     return pa.table({**columns, "negative": bits_column(bits)})
 
 
-def _read(path: str, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _read(stored: Any, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Yield some columns, block by block; None for one that is not there."""
-    with pq.ParquetFile(path) as file:
+    with _in_temporary_folder("read"), pq.ParquetFile(stored) as file:
         there = [name for name in names if name in file.schema_arrow.names]
         for number in range(file.num_row_groups):
             table = file.read_row_group(number, columns=there, use_threads=False)

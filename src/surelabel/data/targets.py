@@ -65,7 +65,7 @@ class Marks:
     @classmethod
     def packed(cls, rows: Index, bits: PackedRows, shape: tuple[int, int]) -> Self:
         """Return the marks of these rows, rising, by their bits."""
-        return cls(rows.astype(_integers(shape[0])), bits, shape)
+        return cls(rows.astype(index_type(shape[0])), bits, shape)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -73,7 +73,7 @@ class Marks:
         lengths = [len(part) for part in parts]
         total = sum(lengths)
         starts = np.cumsum([0, *lengths[:-1]])
-        rows = [part.rows.astype(_integers(total)) + start for part, start in zip(parts, starts.tolist(), strict=True)]
+        rows = [part.rows.astype(index_type(total)) + start for part, start in zip(parts, starts.tolist(), strict=True)]
         return cls(np.concatenate(rows), np.concatenate([part.bits for part in parts]), (total, parts[0].num_classes))
 
     @property
@@ -157,7 +157,7 @@ class OneLabel:
     @classmethod
     def of(cls, labels: Codes, num_classes: int) -> Self:
         """Return the targets of ground truth, class indices (N,)."""
-        code = labels.astype(_integers(max(len(labels), num_classes)))
+        code = labels.astype(index_type(max(len(labels), num_classes)))
         return cls(code, np.empty((0, _width(num_classes)), dtype=np.uint8), num_classes, len(labels))
 
     def __len__(self) -> int:
@@ -193,7 +193,9 @@ class OneLabel:
     @property
     def complete(self) -> Mask:
         """Which samples have ground truth, shape (N,)."""
-        return np.arange(len(self)) < self.num_labeled
+        complete = np.zeros(len(self), dtype=np.bool_)
+        complete[: self.num_labeled] = True
+        return complete
 
     @property
     def class_counts(self) -> npt.NDArray[np.int64]:
@@ -203,17 +205,18 @@ class OneLabel:
     def with_unknown(self, number: int) -> "OneLabel":
         """Return the targets with so many samples after them of which nothing is known."""
         length = len(self) + number
-        code = np.full(length, _NOTHING, dtype=_integers(max(length, self.num_classes)))
+        code = np.full(length, _NOTHING, dtype=index_type(max(length, self.num_classes)))
         code[: len(self)] = self.code
         return OneLabel(code, self.bits, self.num_classes, self.num_labeled)
 
-    def with_selected(self, pool_rows: Index, selected: Selected) -> "OneLabel":
+    def with_selected(self, selected: Selected) -> "OneLabel":
         """Return the targets with the selection's labels; a sample with a positive does not need its negatives."""
         positive, negative = selected
         negative = negative.only(positive[negative.rows] < 0)
         code = self.code.copy()
-        code[pool_rows] = positive
-        code[pool_rows[negative.rows]] = _FIRST - np.arange(len(negative.rows), dtype=code.dtype)
+        of_pool = code[self.num_labeled :]
+        of_pool[:] = positive
+        of_pool[negative.rows] = _FIRST - np.arange(len(negative.rows), dtype=code.dtype)
         return OneLabel(code, negative.bits, self.num_classes, self.num_labeled)
 
 
@@ -282,9 +285,9 @@ class SeveralLabels:
         y, g = (np.concatenate([part, nothing]) for part in (self.y, self.g))
         return SeveralLabels(y, g, self.num_classes)
 
-    def with_selected(self, pool_rows: Index, selected: Selected) -> "SeveralLabels":
+    def with_selected(self, selected: Selected) -> "SeveralLabels":
         """Return the targets with the selection's labels for entries of which nothing is known."""
-        y, g = self.y.copy(), self.g.copy()
+        y, g, pool_rows = self.y.copy(), self.g.copy(), np.flatnonzero(~self.complete)
         positive = np.packbits(selected.positive, axis=1) & ~self.g[pool_rows]
         y[pool_rows] |= positive
         g[pool_rows] |= positive
@@ -369,6 +372,6 @@ def _width(num_classes: int) -> int:
     return -(-num_classes // 8)
 
 
-def _integers(largest: int) -> type[np.signedinteger[Any]]:
+def index_type(largest: int) -> type[np.signedinteger[Any]]:
     """Return signed integers that hold numbers up to this one, and as far below 0."""
     return np.int32 if largest < 2**31 - 2 else np.int64

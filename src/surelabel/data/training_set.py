@@ -91,14 +91,14 @@ class Problem:
         source: labeled rows, then unlabeled rows.
         targets: ground truth, where it is known.
         num_labeled: how many rows came with a label.
-        pool_rows: the rows with an unknown entry; their unknown entries are pseudo-labeled.
+        num_pool: how many rows have an unknown entry; such entries are pseudo-labeled.
         task: "single" or "multi".
     """
 
     source: Source
     targets: Targets
     num_labeled: int
-    pool_rows: Index
+    num_pool: int
     task: Task
 
     @property
@@ -107,16 +107,21 @@ class Problem:
         return self.targets.num_classes
 
     @property
+    def pool_rows(self) -> Index:
+        """The rows with an unknown entry, made anew each time."""
+        return np.flatnonzero(~self.targets.complete)
+
+    @property
     def pool(self) -> Source:
         """The samples that every round labels."""
-        if len(self.pool_rows) == len(self.source) - self.num_labeled and isinstance(self.source, Concatenation):
+        if self.num_pool == len(self.source) - self.num_labeled and isinstance(self.source, Concatenation):
             return self.source.second
         return Subset(self.source, self.pool_rows)
 
     @property
     def known(self) -> Mask:
         """Which entries of the partly labeled rows, the pool's first n, are ground truth already, shape (n, C)."""
-        return dense(self.targets, self.pool_rows[self.pool_rows < self.num_labeled])[1]
+        return dense(self.targets, np.flatnonzero(~self.targets.complete[: self.num_labeled]))[1]
 
     @property
     def class_counts(self) -> npt.NDArray[np.int64]:
@@ -133,7 +138,7 @@ class Problem:
         if selection is None:
             return TrainingSet(self.source, self.targets, self.num_labeled, self.task)
         selected = selection if isinstance(selection, Selected) else Selected.of(selection, self.task)
-        targets = self.targets.with_selected(self.pool_rows, selected)
+        targets = self.targets.with_selected(selected)
         return TrainingSet(self.source, targets, self.num_labeled, self.task, round)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
@@ -155,7 +160,7 @@ class Problem:
         at_least_0 = np.maximum(values, 0) if self.task == "single" else values
         _check_labels("truth", at_least_0, self.task, self.num_classes)
         # Partly labeled rows come first in the pool; what is unknown of them is not judged.
-        unknown = np.full((len(self.pool_rows) - num_unlabeled, *values.shape[1:]), -1)
+        unknown = np.full((self.num_pool - num_unlabeled, *values.shape[1:]), -1)
         return np.concatenate([unknown, values], dtype=np.int64)
 
 
@@ -179,7 +184,7 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
     if pool is not None and len(pool):
         everything, targets = Concatenation(source, pool), targets.with_unknown(len(pool))
     check_unique_ids(everything.ids)
-    return Problem(everything, targets, num_labeled, np.flatnonzero(~targets.complete), task)
+    return Problem(everything, targets, num_labeled, int((~targets.complete).sum()), task)
 
 
 def as_pair(name: str, value: Any) -> tuple[Any, Any]:

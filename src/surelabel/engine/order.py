@@ -16,6 +16,7 @@ import numpy as np
 from surelabel.data.draws import UInt64Array, proportional_order
 from surelabel.data.sharded import Windows
 from surelabel.data.source import Index
+from surelabel.data.targets import Codes, index_type
 from surelabel.engine.method import Stream, counted
 from surelabel.engine.settings import TrainingSettings
 
@@ -100,14 +101,16 @@ def _blocks(
     stream: Stream, keys: UInt64Array, seed: int, bounds: Sequence[tuple[int, int]], windows: Windows | None
 ) -> Iterator[Block]:
     """Yield one stream's part of the steps between each pair of bounds."""
-    size, length, keys = stream.size, len(stream.rows), keys[stream.rows]
+    size, length = stream.size, len(stream.rows)
 
-    def order_of(epoch: int) -> Index:
-        window = None if windows is None else windows.of(stream.rows, keys, seed, "order", epoch)
-        return proportional_order(keys, kind, seed, "order", epoch, window=window)
+    def order_of(epoch: int) -> Codes:
+        own = keys[stream.rows]
+        window = None if windows is None else windows.of(stream.rows, own, seed, "order", epoch)
+        order = proportional_order(own, kind, seed, "order", epoch, window=window)
+        return order.astype(index_type(length))  # it is kept for as long as the epoch lasts
 
     kind = np.zeros(length, dtype=np.int8) if stream.kind is None else stream.kind
-    orders: dict[int, Index] = {}
+    orders: dict[int, Codes] = {}
     for start, stop in bounds:
         positions = np.arange(start * size, stop * size)
         epochs = positions // length

@@ -18,7 +18,7 @@ from surelabel.core.labels import Task
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, Prediction, check_chunk, label_chunk
 from surelabel.data.shards import BlockReader, Shard
-from surelabel.data.source import ArraySource, Concatenation, Source
+from surelabel.data.source import ArraySource, Concatenation, Ids, Source
 from surelabel.errors import InvalidInputError
 from surelabel.learners import Learner
 
@@ -52,7 +52,7 @@ def label_shard(learner: Learner, reader: BlockReader, shard: Shard, how: Labeli
     pools: ThreadpoolController | None = None
     for number, (chunk, size) in enumerate(_chunks(learner, reader, shard)):
         rows = len(chunk)
-        padded = chunk if rows == size else _rows(chunk, np.arange(size) % rows)
+        padded = chunk if rows == size else _rows(chunk, chunk.ids, np.arange(size) % rows)
         seed, start = seed_for(how.seed, how.network, "predict", shard.name, number), 0
         pools = pools or ThreadpoolController()  # by now all libraries that compute are loaded
         with _one_thread(pools):
@@ -75,11 +75,12 @@ def _chunks(learner: Learner, reader: BlockReader, shard: Shard) -> Iterator[tup
     for block in range(len(reader.blocks(shard))):
         read = reader.read(shard, block)
         both = read if rest is None else Concatenation(rest, read)
+        ids = both.ids  # made anew each time
         size = size or _size(learner, read)
         whole = len(both) // size * size
         for start in range(0, whole, size):
-            yield _rows(both, np.arange(start, start + size)), size
-        rest = _rows(both, np.arange(whole, len(both))) if whole < len(both) else None
+            yield _rows(both, ids, np.arange(start, start + size)), size
+        rest = _rows(both, ids, np.arange(whole, len(both))) if whole < len(both) else None
     if rest is not None:
         yield rest, size
 
@@ -94,9 +95,9 @@ def _first(prediction: Prediction, number: int) -> Prediction:
     return Prediction(*parts)
 
 
-def _rows(source: Source, index: Any) -> Source:
+def _rows(source: Source, ids: Ids, index: Any) -> Source:
     """Return some rows as a source of their own, which does not keep the others in memory."""
-    return ArraySource(source[index], ids=source.ids[index])
+    return ArraySource(source[index], ids=ids[index])
 
 
 @contextlib.contextmanager

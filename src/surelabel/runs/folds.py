@@ -20,7 +20,7 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, join, label_chunk
 from surelabel.data.run_data import RunData
-from surelabel.data.source import Concatenation, Index, Source, Subset, as_source
+from surelabel.data.source import Concatenation, Index, Renamed, Source, Subset, as_source
 from surelabel.data.splits import LabeledKFold, group_keys
 from surelabel.data.training_set import TrainingSet, make_problem
 from surelabel.engine.parallel import processes
@@ -261,7 +261,10 @@ class _Comparing:
         labeled = as_source("labeled", self.data.labeled[0], first_id=0 if pool is None else len(pool))
         if getattr(self.run.settings.data, "group", None) is None or self.data.groups is None:
             held_out = Subset(labeled, fold.held_out)
-            return labeled, held_out if pool is None else Concatenation(pool, held_out)
+            if pool is None:
+                return labeled, held_out
+            both = Concatenation(pool, held_out)
+            return labeled, Renamed(both, both.ids)  # they are asked for with every chunk
         keys = group_keys(self.data.groups)
         if pool is None:
             return labeled, None

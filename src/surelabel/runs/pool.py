@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,9 @@ from surelabel.kinds.shard_reading import Reading, find_pool
 from surelabel.settings import RunSettings
 
 MIB = 2**20
+_READ_AT_ONCE = 16
+"""Shards in an object store that are asked for at once; each one answers slowly."""
+
 Told = Callable[[int, int], None]
 """Called with how many shards are done, and how many there are."""
 
@@ -70,7 +74,11 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
     ids = None if reading.named_by is None else _ids(pool, filled, reader)
     source = ShardedSource(reader, filled.shards, filled.blocks, shape, ids, window)
     known = tuple((shard.name, shard.size, rows) for shard, rows in zip(counted.shards, counted.rows, strict=True))
-    learned = {"shards": known, "skipped": (*pool.skipped, *counted.faults)}
+    marks = _marks(reader.place, counted.shards)
+    for shard, mark, before in zip(counted.shards, marks, pool.marks, strict=False):  # none are known of a new run
+        if mark != before:
+            raise _changed(pool, shard.name, "its content is not what it was when the run began")
+    learned = {"shards": known, "marks": marks, "skipped": (*pool.skipped, *counted.faults)}
     return dataclasses.replace(data, unlabeled=source, shards=learned)
 
 
@@ -125,7 +133,7 @@ def _counted_again(pool: PoolShards, found: Sequence[Shard], reader: BlockReader
     blocks = [reader.blocks(shard) for shard in found]
     for rows, (name, _, before) in zip(blocks, pool.shards, strict=True):
         if sum(rows) != before:
-            raise _changed(pool, name, f"{before:,} rows", f"{sum(rows):,}")
+            raise _changed(pool, name, _both(f"{before:,} rows", f"{sum(rows):,}"))
     return Counted(list(found), blocks, {})
 
 
@@ -140,12 +148,20 @@ def _check_known(pool: PoolShards, found: Sequence[Shard]) -> None:
             remedy = "move it away, or start another run with it"
             raise ChangedFileError(f"The pool '{pool.place}' had no shard '{name}' when the run began; {remedy}.")
         if sizes[name] != before[name]:
-            raise _changed(pool, name, f"{before[name]:,} bytes", f"{sizes[name]:,}")
+            raise _changed(pool, name, _both(f"{before[name]:,} bytes", f"{sizes[name]:,}"))
 
 
-def _changed(pool: PoolShards, name: str, before: str, now: str) -> ChangedFileError:
-    began = f"it had {before} when the run began, and has {now}"
-    return ChangedFileError(f"The shard '{name}' of the pool '{pool.place}' has changed: {began}; restore it.")
+def _marks(place: Place, shards: Sequence[Shard]) -> tuple[str, ...]:
+    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+        return tuple(threads.map(place.mark, shards))
+
+
+def _both(before: str, now: str) -> str:
+    return f"it had {before} when the run began, and has {now}"
+
+
+def _changed(pool: PoolShards, name: str, how: str) -> ChangedFileError:
+    return ChangedFileError(f"The shard '{name}' of the pool '{pool.place}' has changed: {how}; restore it.")
 
 
 def _ids(pool: PoolShards, counted: Counted, reader: BlockReader) -> Ids:

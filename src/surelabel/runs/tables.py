@@ -13,8 +13,7 @@ id, class, confidence_soft, uncertainty_soft; that is read too. Floats keep thei
 import dataclasses
 import json
 import math
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -32,7 +31,7 @@ from surelabel.data.pool import Floats, LeftOut, PoolLabels
 from surelabel.data.source import Ids
 from surelabel.data.stored_pool import bits_column, bits_of
 from surelabel.data.targets import Codes, Marks
-from surelabel.errors import InvalidInputError, RunError
+from surelabel.errors import InvalidInputError
 
 Table: TypeAlias = Any
 """A pyarrow.Table."""
@@ -169,7 +168,7 @@ def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, 
     writers: list[Any] = []
     try:
         start = 0
-        for block in _blocks(pool):
+        for block in pool.blocks():
             known = None if truth is None else truth[start : start + len(block)]
             tables = to_tables(dataclasses.replace(block, left_out=pool.left_out), classes, known)
             start += len(block)
@@ -181,16 +180,6 @@ def write_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None, 
     finally:
         for writer in writers:
             writer.close()
-
-
-def _blocks(pool: PoolLabels) -> Iterator[PoolLabels]:
-    """Yield the blocks of a pool; a failure to read them must not look like one to write the tables."""
-    try:
-        yield from pool.blocks()
-    except OSError as error:
-        problem = f"The labels of the pool, kept in '{tempfile.gettempdir()}', cannot be read"
-        remedy = "Let nothing remove files there, or name another folder by TMPDIR"
-        raise RunError(f"{problem} ({error.strerror or error}). {remedy}.") from error
 
 
 def table_bytes(table: Table) -> bytes:

@@ -139,6 +139,7 @@ class RunWriter:
                 return
             processes_of(learner).only_first(functools.partial(self.commit, record))
             yield record
+            del record  # its pool would be kept while the next network trains
 
     def commit(self, record: RoundRecord) -> None:
         """Write a round's files, then history.json; then remove the model that it replaces."""
