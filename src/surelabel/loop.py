@@ -120,6 +120,7 @@ def rounds(
     _warn_when_uneven(problem, config)
     past = _Past(config, problem.num_classes, done)
     pool = done[-1].pool if done else None
+    done = ()  # its last record would keep the pool
     for number in past.rounds_left():
         record = describe(
             number,

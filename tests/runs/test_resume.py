@@ -1,7 +1,9 @@
 """Resuming: when a run goes on and when it is finished, by reference and from Python, and what must be the same."""
 
+import gc
 import json
 import logging
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from small_runs import CONFIG, LEARNER, blobs, difference, history, small_settin
 
 from surelabel.data.pool import Prediction
 from surelabel.errors import InvalidInputError, RunError
+from surelabel.learners.network import TorchLearner
 from surelabel.loop import self_train
 from surelabel.records import RoundRecord
 from surelabel.runs import RunFolder
@@ -39,6 +42,32 @@ def test_an_abandoned_run_can_be_resumed(tmp_path: Path, whole: Path) -> None:
     assert [record.round for record in resume(tmp_path / "run")] == [1, 2]
     assert same_as(whole, tmp_path / "run")
     assert len(RunFolder.open(tmp_path / "run").environment) == 2
+
+
+def test_a_resumed_run_lets_go_of_the_labels_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in start(tmp_path / "run", small_settings(tmp_path)):
+        break
+    read, fit = RunFolder.pool, TorchLearner.fit
+    labels: list[weakref.ref[Any]] = []
+    fits = []
+
+    def noted(folder: RunFolder, round: int = -1) -> Any:
+        pool = read(folder, round)
+        labels.append(weakref.ref(pool))
+        return pool
+
+    def watched(*arguments: Any, **named: Any) -> None:
+        gc.collect()
+        fits.append([one for one in labels if one() is not None])
+        fit(*arguments, **named)
+
+    monkeypatch.setattr(RunFolder, "pool", noted)
+    monkeypatch.setattr(TorchLearner, "fit", watched)
+    list(resume(tmp_path / "run"))
+    assert labels
+    assert fits == [[], []]
 
 
 def test_an_interrupted_round_is_done_again(tmp_path: Path, whole: Path) -> None:

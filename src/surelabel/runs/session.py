@@ -253,6 +253,7 @@ def _go_on(
             if getattr(learner, "warm_start", False):
                 run.load_model(learner)
         records = _rounds(settings, learner, data, callbacks, done, label)
+        del done  # its last record would keep the pool for as long as the run goes on
         yield from RunWriter.go_on(run, settings, learner, data).keep(records)
 
 
