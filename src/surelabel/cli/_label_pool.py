@@ -29,12 +29,14 @@ _MAGIC = "*?["
 def names_folder(out: str | None) -> bool:
     """Whether --out names a folder, here or in an object store, rather than a file.
 
-    >>> [names_folder(out) for out in ("labels/", "labels", "s3://bucket/labels", "labels.csv", None)]
-    [True, True, True, False, False]
+    >>> [names_folder(out) for out in ("labels/", "labels", "s3://bucket/labels", "labels.csv", "", None)]
+    [True, True, True, False, False, False]
     """
     from surelabel.data.shards import is_address
 
-    return out is not None and (is_address(out) or out.endswith("/") or Path(out).is_dir() or not Path(out).suffix)
+    if not out:
+        return False
+    return is_address(out) or out.endswith("/") or Path(out).is_dir() or not Path(out).suffix
 
 
 def check_one_file(samples: str, engine: str | None, workers: int | None) -> None:
