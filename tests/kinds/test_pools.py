@@ -50,6 +50,15 @@ def test_loose_files_are_a_pool(command: Command) -> None:
     assert len(RunFolder.open("run").pool()) == 10
 
 
+def test_labeled_pictures_are_no_pool(command: Command) -> None:
+    write_folder(Path("labeled"), pool=0)
+    write_shards(Path("tars"), pictures(8, 1), classes(8))
+    for data in ("labeled", "tars"):
+        problem = command.fails(1, "fit", data, "--pool", data, "--out", "run", *QUICK)
+        assert problem.startswith(f"The pool '{Path(data).resolve()}' has the file '")
+        assert "', which is given with its labels; move it" in problem
+
+
 def test_a_table_is_no_pool_for_pictures(command: Command) -> None:
     write_folder(Path("labeled"), pool=0)
     Path("pool").mkdir()
