@@ -9,7 +9,7 @@ from surelabel.data.shards import Shard, place_of
 from surelabel.errors import DataError
 from surelabel.runs.parts import Labels, Part, Parts
 
-MADE_WITH = {"model": "m", "thresholds": "tau_p 0.7", "ids": "of no column", "rows": "of samples"}
+MADE_WITH = {"model": "m", "thresholds": "tau_p 0.7", "ids": "by number or file", "rows": "one for each sample"}
 FILES = Shard("files-000000", 5, (Shard("a.png", 2), Shard("b.png", 3)))
 
 
@@ -34,9 +34,7 @@ def test_a_part_counts_the_samples_that_could_not_be_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("what", MADE_WITH)
 def test_all_parts_are_made_with_the_same(tmp_path: Path, what: str) -> None:
     write(tmp_path, Shard("a.parquet", 10))
-    with pytest.raises(
-        DataError, match=f"was made with the {what} {MADE_WITH[what]}, and this command has other; name"
-    ):
+    with pytest.raises(DataError, match=f"was made differently: {what} {MADE_WITH[what]}, not other; name another"):
         parts(tmp_path, **{what: "other"}).finished([Shard("b.parquet", 10)])
 
 

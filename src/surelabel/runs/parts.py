@@ -154,7 +154,7 @@ class Parts:
     def _check_made_with(self, name: str, theirs: Mapping[str, Any]) -> None:
         for what, ours in self.made_with.items():
             if theirs.get(what) != ours:
-                both = f"was made with the {what} {_short(theirs.get(what))}, and this command has {_short(ours)}"
+                both = f"was made differently: {what} {_short(theirs.get(what))}, not {_short(ours)}"
                 remedy = "name another folder with --out, or remove such parts"
                 raise DataError(f"'{name}' in '{self.place.text}' {both}; {remedy}.")
 
