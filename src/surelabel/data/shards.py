@@ -213,4 +213,6 @@ def _reached(text: str) -> Iterator[None]:
         raise DataError(f"'{text}' has a file whose name is no UTF-8, {name}; rename it.") from error
     except (OSError, ArrowException) as error:
         problem = " ".join(str(error).split())[:300]
-        raise DataError(f"'{text}' cannot be reached ({problem}); check the address and your rights there.") from error
+        raise DataError(
+            f"'{text}' cannot be reached ({problem}); check the address, your rights and the free space there."
+        ) from error
