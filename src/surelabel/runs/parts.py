@@ -130,7 +130,8 @@ class Parts:
             for name in ids[np.isin(sample_keys(ids), twice)].tolist():
                 if name in seen:
                     others = "twice" if seen[name] == part.shard else f"in '{seen[name]}' and"
-                    remedy = "correct the ids, or number the rows of each shard with --id ''"
+                    numbered = "correct the ids, or number the rows of each shard with --id ''"
+                    remedy = "rename one of the files" if part.shard.lower().endswith(".tar") else numbered
                     raise DataError(f"The id {shown(name)} is {others} in '{part.shard}'; {remedy}.")
                 seen[name] = part.shard
 
