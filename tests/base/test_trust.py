@@ -604,7 +604,7 @@ PLAIN_TEXTS = {
     *("model_parameters", "uncertainty_parameters", "method_parameters", "parameters", "arguments"),
     *("device", "name", "classes", "feature_names"),
     *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled", "group", "of", "skipped"),
-    *("categories", "texts_sha256", "place", "shards"),
+    *("categories", "texts_sha256", "place", "shards", "marks"),
 }
 
 

@@ -130,11 +130,11 @@ def test_parts_of_something_else_are_refused_before_anything_is_labeled(command:
     models = [RunFolder.open(name).model_hash for name in ("net", "logistic")]
     other = command.fails(1, "label", "logistic", "pool/b/", "--out", "labels/")
     assert other == (
-        f"'a.parquet' in 'labels/' was made with the model {models[0]}, and this command has {models[1]}; "
+        f"'a.parquet' in 'labels/' was made differently: model {models[0]}, not {models[1]}; "
         "name another folder with --out, or remove such parts."
     )
     numbered = command.fails(1, "label", "net", "pool/", "--id", "", "--out", "labels/")
-    assert "was made with the ids of column 'id', and this command has of no column; name" in numbered
+    assert "was made differently: ids from column 'id', not by number or file; name" in numbered
     write_shard(Path("pool/a.parquet"), 21, seed=1)
     changed = command.fails(1, "label", "net", "pool/", "--out", "labels/")
     assert "'a.parquet' in 'labels/' is of another shard 'a.parquet' (" in changed
@@ -206,6 +206,10 @@ def test_an_id_of_two_samples_is_named_with_its_shards(command: Command, home: P
         (("pool/", "--out", "labels/", "--excel-safe"), "--excel-safe has no effect with a folder as --out"),
         (("pool/", "--out", "labels/", "--entries"), "--entries has no effect: the run has one label a sample"),
         (("pool/", "--out", "pool/"), "Invalid value for '--out': 'pool/' lies in INPUT; name a folder outside of it."),
+        (
+            ("pool/", "--out", "./net/"),
+            "Invalid value for '--out': './net/' is the run's own folder; name another one.",
+        ),
         (("pool/", "--out", "pool/b/labels/"), "Invalid value for '--out': 'pool/b/labels/' lies in INPUT"),
         (("pool/*/*.parquet", "--out", "pool/b/"), "Invalid value for '--out': 'pool/b/' lies in INPUT"),
         (("pool/a.parquet", "--out", "a.csv", "--workers", "2"), "--workers has no effect on one file of labels"),
@@ -266,3 +270,5 @@ def test_several_labels_have_the_columns_of_a_file(command: Command, home: Path,
     part, one = pq.read_table("labels/a.parquet"), pq.read_table("one.parquet")
     assert part.to_pydict() == one.select(part.column_names).to_pydict()
     assert part.num_rows == (40 if entries else 20)
+    other = command.fails(1, "label", "both", "pool/", *(() if entries else ("--entries",)), "--out", "labels/")
+    assert "was made differently: rows one for each sample" in other

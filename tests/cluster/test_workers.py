@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_support import Square, crash
+from cluster_support import CrashesOnce, Square, crash
 
 from surelabel.base.processes import WorkerCrashedError
+from surelabel.cluster import workers
 from surelabel.cluster.ray_engine import RayError
 from surelabel.cluster.workers import in_workers
 
@@ -38,6 +39,14 @@ def test_what_crashes_every_worker_is_given_up() -> None:
     given_up = pytest.raises(WorkerCrashedError, match=r"crashed 3 times at '5' .* look above")
     with pytest.warns(UserWarning, match="has crashed"), given_up:
         list(in_workers(crash, [5], workers=2))
+
+
+def test_workers_that_get_on_may_crash_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand shards a few may be too many for the memory; three crashes in a row are another thing."""
+    monkeypatch.setattr(workers, "TRIES", 2)
+    with pytest.warns(UserWarning, match="a worker process has crashed"):
+        found = dict(in_workers(CrashesOnce(tmp_path, (1, 4, 6)), range(8), workers=2))
+    assert sorted(found) == list(range(8))
 
 
 def test_without_ray_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

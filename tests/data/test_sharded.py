@@ -169,3 +169,50 @@ def test_batches_do_not_depend_on_where_a_round_was_resumed() -> None:
         return np.concatenate([block.rows for block in found])
 
     np.testing.assert_array_equal(rows(0)[37:], rows(37))
+
+
+def test_windows_differ_by_epoch_and_seed_and_are_drawn_from_all_blocks() -> None:
+    windows, rows = Windows(np.arange(0, 2001, 20), 200), np.arange(2000)
+    drawn = {parts: windows.of(rows, sample_keys(rows), *parts) for parts in [(0, 1), (0, 2), (1, 1)]}
+    for one, other in [((0, 1), (0, 2)), ((0, 1), (1, 1))]:
+        # Of ten windows each, two that are independent agree at about one row in ten.
+        assert (drawn[one] == drawn[other]).mean() < 0.35
+
+
+def test_a_training_goes_through_the_blocks_in_another_order_in_each_epoch() -> None:
+    lengths = [[20] * 100]
+    source = sharded(numbers(lengths), lengths, window=200)
+
+    def blocks_of(seed: int, epoch: int) -> set[int]:
+        """Return the blocks that the first 200 rows of an epoch are of."""
+        made = batch_order(
+            [Stream(np.arange(2000), 200)], sample_keys(source.ids), seed, 30, windows=windows_of(source)
+        )
+        return set((np.concatenate([block.rows for block in made])[10 * epoch] // 20).tolist())
+
+    first = blocks_of(0, 0)
+    assert len(first) == 10
+    assert len(first & blocks_of(0, 1)) < 6
+    assert len(first & blocks_of(1, 0)) < 6
+
+
+def test_each_kind_of_rows_goes_through_the_windows_in_their_order() -> None:
+    keys, window = sample_keys(np.arange(400)), np.arange(400, dtype=np.int32) % 4
+    kind = np.arange(400) % 3 == 0
+    order = proportional_order(keys, kind.astype(np.int8), 0, window=window)
+    for rows in (order[kind[order]], order[~kind[order]]):
+        assert (np.diff(window[rows]) >= 0).all()
+
+
+def test_a_block_that_is_used_stays_in_memory() -> None:
+    lengths = [[10] * 20]
+    source = sharded(numbers(lengths), lengths, window=10)  # six blocks are kept
+    for block in range(1, 20):
+        _ = source[np.array([0, 10 * block])]
+    assert source.num_reads == 20
+
+
+def test_blocks_in_memory_are_not_sent_to_other_processes() -> None:
+    source = sharded(numbers([[500]]), [[500]])
+    _ = source[np.arange(500)]
+    assert not pickled(source)._cache

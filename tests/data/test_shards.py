@@ -1,5 +1,6 @@
 """A pool in many files: which files a path, a pattern or an address names, and how they are read and written."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -38,6 +39,24 @@ def test_a_pattern_names_files_of_one_depth(folder: Path) -> None:
     assert names(f"{folder}/*.parquet") == ["a.parquet", "b.parquet"]
     assert names(f"{folder}/[bd].*") == ["b.parquet", "d.tar"]
     assert names(f"{folder}/*/*.parquet") == ["more/c.parquet"]
+
+
+def test_a_path_with_brackets_that_is_there_is_no_pattern(tmp_path: Path) -> None:
+    for name in ("[1].parquet", "1.parquet"):
+        (tmp_path / "pool[a]" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "pool[a]" / name).touch()
+    assert names(f"{tmp_path}/pool[a]") == ["1.parquet", "[1].parquet"]
+    assert names(f"{tmp_path}/pool[a]/[1].parquet") == ["[1].parquet"]
+
+
+@pytest.mark.parametrize("text", ["*.parquet", "a.parquet"])
+def test_folders_that_a_name_does_not_lead_to_are_not_listed(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, files = list[bool](), Place.files
+    monkeypatch.setattr(Place, "files", lambda self, recursive=True: listed.append(recursive) or files(self, recursive))
+    assert "a.parquet" in names(f"{folder}/{text}")
+    assert listed == [False]
 
 
 def test_paths_may_be_relative(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +113,21 @@ def test_a_mark_tells_files_of_one_size_apart(tmp_path: Path) -> None:
     assert place.mark(loose[0]) != place.mark(loose[1])
 
 
+def test_a_name_may_be_as_long_as_a_name_can_be(tmp_path: Path) -> None:
+    name = "a" * 247 + ".parquet"
+    place_of(str(tmp_path)).write(name, lambda stream: stream.write(b"new"))
+    assert (tmp_path / name).read_bytes() == b"new"
+
+
+def test_a_name_that_is_no_text_is_shown(tmp_path: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")).touch()
+    except OSError:
+        pytest.skip("this file system takes names in UTF-8 alone")
+    with pytest.raises(DataError, match=r"has a file whose name is no UTF-8, '.*xff.parquet'; rename it"):
+        find_shards(str(tmp_path))
+
+
 def test_a_place_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     place = pickle.loads(pickle.dumps(place_of(str(tmp_path))))
     assert place.root == str(tmp_path)
@@ -104,5 +138,7 @@ def test_what_cannot_be_used_is_named(folder: Path, tmp_path: Path) -> None:
         find_shards(f"{folder}/x*.parquet")
     with pytest.raises(DataError, match="No shard is in"):
         find_shards(f"{tmp_path}/nowhere/")
+    with pytest.raises(DataError, match="place of the shards is empty; name a folder"):
+        find_shards("")
     with pytest.raises(DataError, match=r"'nosuch://bucket/pool' is no address"):
         find_shards("nosuch://bucket/pool")

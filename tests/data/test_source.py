@@ -3,7 +3,8 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix, issparse
 
-from surelabel.data.source import ArraySource, Concatenation, Source, Subset, as_source, check_unique_ids
+from surelabel.data.source import ArraySource, Concatenation, Source, Subset, as_source, check_unique_ids, join_ids
+from surelabel.errors import InvalidInputError
 
 ROWS = np.arange(12.0).reshape(6, 2)
 
@@ -61,3 +62,11 @@ def test_frames_with_words_keep_their_rows() -> None:
     assert rows["word"].tolist() == ["b", "a", "c"]
     assert rows.dtypes["size"] == frame.dtypes["size"]
     assert source.ids.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_ids_of_two_sources_stay_whole_numbers() -> None:
+    small, large = np.array([-1, 3]), np.array([2**63], dtype=np.uint64)
+    assert join_ids([small, np.array([5], dtype=np.uint64)]).tolist() == [-1, 3, 5]
+    assert join_ids([small[1:], large]).tolist() == [3, 2**63]
+    with pytest.raises(InvalidInputError, match="No integers hold both the ids -1 and 9223372036854775808; make all"):
+        join_ids([small, large])

@@ -1,6 +1,7 @@
 """Shards of a pool: their blocks, and samples read as a run reads its own data."""
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,19 @@ def test_ids_of_a_column_of_numbers_are_numbers(pool: Path, data: TableData) -> 
     assert ShardReader(place, reading(data)).read(shard, 1).ids.tolist() == [9, 10]
 
 
+def test_large_ids_do_not_change_the_type_of_others(tmp_path: Path, data: TableData) -> None:
+    """Numbers of 19 digits may not fit into 64 bits; a group of rows without such has the type of the others."""
+    for name, ids in (("a", np.array([1, 2**63 - 1])), ("b", np.array([1, 2**64 - 1], dtype=np.uint64))):
+        columns = {"id": ids, "size": [1, 2], "pet": ["a", "b"]}
+        (tmp_path / "large").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / "large" / f"{name}.parquet", row_group_size=1)
+    place, shards = find_shards(str(tmp_path / "large"))
+    reader = ShardReader(place, reading(data))
+    for shard, kind, largest in zip(shards, (np.int64, np.uint64), (2**63 - 1, 2**64 - 1), strict=True):
+        found = [reader.read(shard, block).ids for block in range(2)]
+        assert [(some.dtype, some.tolist()) for some in found] == [(kind, [1]), (kind, [largest])]
+
+
 def test_rows_are_numbered_within_their_shard(pool: Path, data: TableData) -> None:
     place, (shard,) = find_shards(str(pool))
     reader = ShardReader(place, reading(data, id_column=""))
@@ -100,6 +114,18 @@ def test_what_is_no_shard_of_the_run_is_named(pool: Path, data: TableData) -> No
         ShardReader(place, Reading(None, (7,), ("size",))).read(shards[0], 0)
     with pytest.raises(DataError, match=r"lacks 1 of the 1 feature columns.*'weight'"):
         ShardReader(place, Reading(None, (1,), ("weight",))).read(shards[0], 0)
+
+
+def test_few_shards_stay_open(pool: Path, data: TableData) -> None:
+    for number in range(20):
+        shutil.copy(pool / "a.parquet", pool / f"{number}.parquet")
+    place, shards = find_shards(str(pool))
+    reader = ShardReader(place, reading(data))
+    for shard in shards:
+        assert reader.blocks(shard) == [2, 2, 1]
+    assert list(reader._open) == shards[-8:]
+    reader.close()
+    assert not reader._open
 
 
 def test_a_file_without_rows_has_no_blocks(tmp_path: Path) -> None:

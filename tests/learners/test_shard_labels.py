@@ -115,3 +115,19 @@ def test_the_number_of_threads_is_left_as_it_was(learner: TorchLearner) -> None:
     finally:
         torch.set_num_threads(1)
     assert columns(several) == columns(labels(learner, Blocks(23)))
+
+
+def test_labels_are_computed_with_one_thread() -> None:
+    threads = list[int]()
+
+    class Counts(Recorder):
+        def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
+            threads.append(torch.get_num_threads())
+            yield from super().predict(source, seed=seed)
+
+    torch.set_num_threads(2)
+    try:
+        list(label_shard(Counts(10), Blocks(23), SHARD, BY_CONFIDENCE))
+    finally:
+        torch.set_num_threads(1)
+    assert threads == [1, 1, 1]

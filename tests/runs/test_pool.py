@@ -219,6 +219,49 @@ def test_an_id_that_two_shards_have_is_refused(tmp_path: Path) -> None:
         loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
 
 
+def test_ids_that_need_64_bits_are_kept(tmp_path: Path) -> None:
+    table = write_labeled(tmp_path / "labeled.csv", name=list(range(9)))
+    large = [2**53 + 1, 2**64 - 1]
+    for name, ids in (("a", np.array([9, 2**53])), ("b", np.array(large, dtype=np.uint64))):
+        write_shard(tmp_path / "pool" / f"{name}.parquet", blobs(2, 1)[0], name=ids)
+    data = loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
+    assert data.unlabeled.ids.tolist() == [9, 2**53, *large]
+
+
+def test_numbers_beside_ids_of_text_are_text(tmp_path: Path) -> None:
+    table = write_labeled(tmp_path / "labeled.csv", name=[f"l{row}" for row in range(9)])
+    write_shard(tmp_path / "pool" / "a.parquet", blobs(2, 1)[0], name=["x", "10"])
+    write_shard(tmp_path / "pool" / "b.parquet", blobs(2, 1)[0], name=[20, 21])
+    data = loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
+    assert data.unlabeled.ids.tolist() == ["x", "10", "20", "21"]
+
+
+def test_ids_of_text_beside_numbers_are_refused(tmp_path: Path) -> None:
+    table = write_labeled(tmp_path / "labeled.csv", name=list(range(9)))
+    write_shard(tmp_path / "pool" / "a.parquet", blobs(2, 1)[0], name=["20", "21"])
+    with pytest.raises(
+        DataError, match=r"ids in the shard 'a.parquet' are text, and .* numbers; write both as numbers"
+    ):
+        loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
+
+
+def test_a_window_has_as_many_rows_as_its_size_holds(tmp_path: Path) -> None:
+    pool = PoolShards(place=str(tmp_path / "pool"), window_mib=3)
+    assert loaded(tmp_path, pool=pool).unlabeled.window == 3 * 2**20 // (4 * 4)
+
+
+def test_progress_counts_the_samples_that_are_labeled(tmp_path: Path) -> None:
+    told = list[tuple[int, int]]()
+    settings = pool_settings(tmp_path, config=CONFIG.replace(max_rounds=0))
+
+    def note(stage: str, done: int, total: int) -> None:
+        if stage == "label":
+            told.append((done, total))
+
+    list(start(tmp_path / "run", settings, progress=note))
+    assert told == [(47, 100), (67, 100), (100, 100)]
+
+
 def test_a_shard_without_a_feature_is_named(tmp_path: Path) -> None:
     settings = pool_settings(tmp_path)
     x, _ = blobs(6, 1)
@@ -318,9 +361,11 @@ def test_a_pool_that_has_the_labeled_file_in_it_is_refused(tmp_path: Path) -> No
     write_pool(tmp_path / "pool")
     x, y = blobs(9, 0)
     write_shard(tmp_path / "pool" / "labeled.parquet", x, label=np.array(["a", "b", "c"])[y])
-    data = TableData(path=tmp_path / "pool" / "labeled.parquet", labels=("label",))
-    with pytest.raises(DataError, match="has the file 'labeled.parquet', which is given with its labels; move it"):
-        loaded(tmp_path, data=data)
+    (tmp_path / "link").symlink_to("pool")
+    for folder in ("pool", "link"):
+        data = TableData(path=tmp_path / folder / "labeled.parquet", labels=("label",))
+        with pytest.raises(DataError, match="has the file 'labeled.parquet', which is given with its labels; move it"):
+            loaded(tmp_path, data=data)
 
 
 def test_a_pool_that_has_moved_is_found_again(tmp_path: Path) -> None:

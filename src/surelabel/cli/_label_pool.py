@@ -29,12 +29,14 @@ _MAGIC = "*?["
 def names_folder(out: str | None) -> bool:
     """Whether --out names a folder, here or in an object store, rather than a file.
 
-    >>> [names_folder(out) for out in ("labels/", "labels", "s3://bucket/labels", "labels.csv", None)]
-    [True, True, True, False, False]
+    >>> [names_folder(out) for out in ("labels/", "labels", "s3://bucket/labels", "labels.csv", "", None)]
+    [True, True, True, False, False, False]
     """
     from surelabel.data.shards import is_address
 
-    return out is not None and (is_address(out) or out.endswith("/") or Path(out).is_dir() or not Path(out).suffix)
+    if not out:
+        return False
+    return is_address(out) or out.endswith("/") or Path(out).is_dir() or not Path(out).suffix
 
 
 def check_one_file(samples: str, engine: str | None, workers: int | None) -> None:
@@ -115,6 +117,8 @@ def _job(folder: "RunFolder", samples: str, out: str, how: How) -> "tuple[LabelJ
     if how.id_column is not None and not any(shard.name.lower().endswith(".parquet") for shard in shards):
         raise WrongUse("--id has no effect: pictures in tar shards and files in folders have names; leave it out.")
     parts = _parts(folder, place_of(out), reading, how.entries)
+    if parts.place.is_local and _real(parts.place) == os.path.realpath(folder.path):
+        raise WrongUse(f"Invalid value for '--out': '{out}' is the run's own folder; name another one.")
     _check_outside(parts.place, reader.place, samples, shards)
     model, skip = folder.kept_model(how.trusted), how.on_error == "skip"
     return LabelJob(model, folder.labeling(), reader, parts, how.entries, skip), shards
@@ -160,8 +164,8 @@ def _parts(folder: "RunFolder", place: "Place", reading: "Reading", entries: boo
     made_with = {
         "model": folder.model_hash,
         "thresholds": thresholds,
-        "ids": f"of column {reading.named_by!r}" if reading.named_by else "of no column",
-        "rows": "of samples and classes" if entries else "of samples",
+        "ids": f"from column {reading.named_by!r}" if reading.named_by else "by number or file",
+        "rows": "one for each sample and class" if entries else "one for each sample",
     }
     return Parts(place, made_with)
 

@@ -1,7 +1,7 @@
 """Work for many things as tasks of Ray: on the cluster that RAY_ADDRESS names, or on one of this machine alone.
 
-Ray sends tasks to its workers, and does those again whose worker has ended. Here only as many tasks are in flight as
-there are workers, so that neither tasks nor results pile up.
+Ray sends tasks to its workers, and repeats a task if its worker dies. Only as many tasks are in flight as there are
+workers, so that neither tasks nor results pile up.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from surelabel.errors import SurelabelError
 Task = TypeVar("Task")
 
 RETRIES = 10
-"""How often a task is done again whose worker, or the whole machine that it was on, has ended."""
+"""How often a task is repeated after its worker, or the whole machine, has died."""
 _OBJECT_STORE = 1 << 29
 """Bytes of memory that a cluster of this machine alone keeps for what is sent between its processes; Ray's own share
 would be a third of the memory, and a job and its results are small."""
@@ -129,7 +129,7 @@ def _check_reached(address: str) -> None:
 
 
 def _result(ray: Any, reference: Any, task: object) -> Any:
-    """Return a result, or raise what the job has raised, as it was; what befell Ray itself is told in one line."""
+    """Return a result, or raise the job's own exception; a failure of Ray itself becomes one line."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayError as error:

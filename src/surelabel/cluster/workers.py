@@ -17,10 +17,10 @@ Engine: TypeAlias = Literal["local", "ray"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Job: TypeAlias = Callable[[Task], Result]
-"""What is done for each task. It can be pickled, and is sent to a worker once, so what it prepares it may keep."""
+"""What is done for each task. It is pickled and sent to each worker once, so it may keep what it prepares there."""
 
 TRIES = 3
-"""How often a worker may end, and nothing be done meanwhile, before the work is given up."""
+"""How often workers may crash in a row, with no task finished in between, before the work is given up."""
 
 
 def in_workers(
@@ -28,15 +28,15 @@ def in_workers(
 ) -> Generator[tuple[Task, Result], None, None]:
     """Call a job for each task; yield the tasks with their results, in any order.
 
-    A task whose worker has ended, killed or crashed, is done again, so a job must do no harm where it is called twice.
-    What a job raises ends all work, as does closing the generator.
+    A task is repeated if its worker crashes or is killed, so a job must be safe to call twice. An exception from a job
+    ends all work, as does closing the generator.
 
     Args:
         job: sent to each worker once.
         tasks: each is sent to one worker.
-        engine: "local": processes of this machine; one alone is this process. "ray": tasks of Ray, each with a GPU
-            where the cluster has some, else with a core.
-        workers: how many tasks are done at once; None: one, and of a Ray cluster as many as it has GPUs or cores.
+        engine: "local": processes of this machine, or this process if one is enough. "ray": tasks of Ray, each with a
+            GPU if the cluster has any, else with a core.
+        workers: how many tasks run at once; None: one, or with Ray as many as the cluster has GPUs or cores.
     """
     if engine == "ray":
         from surelabel.cluster.ray_engine import in_ray

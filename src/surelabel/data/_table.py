@@ -247,8 +247,12 @@ def build_table(
 def _ids(path: Path, columns: Columns, cells: Sequence[Cells], group: RowGroup | None) -> Array:
     assert columns.id is not None
     name, before = columns.names[columns.id], 0 if group is None else group.before
-    # Whether all texts of a file say numbers, a part of it cannot tell.
-    return ids_in(Place(path, name, before), cells, parse=group is None or group.has_integers(name))
+    if group is None:
+        return ids_in(Place(path, name, before), cells)
+    # Whether all ids of a file are integers, a part of it can only tell by their type.
+    kind = group.type_of_ids(name)
+    ids = ids_in(Place(path, name, before), [some.cast(kind) for some in cells], parse=False)
+    return ids.astype(np.uint64) if str(kind) == "uint64" else ids
 
 
 def _fill_numbers(

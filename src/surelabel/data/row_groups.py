@@ -18,8 +18,11 @@ class RowGroup:
     number: int
     before: int
 
-    def has_integers(self, name: str) -> bool:
-        """Whether a column of the file holds whole numbers, by its type."""
-        from pyarrow import types
+    def type_of_ids(self, name: str) -> Any:
+        """Return the type, of Arrow, that the ids in a column have in all groups of the file."""
+        import pyarrow as pa
 
-        return bool(types.is_integer(self.file.schema_arrow.field(name).type))
+        kind = self.file.schema_arrow.field(name).type
+        if not pa.types.is_integer(kind):
+            return pa.large_string()
+        return pa.uint64() if kind == pa.uint64() else pa.int64()

@@ -40,7 +40,7 @@ class PoolShards(Settings):
         window_mib: how much of the samples an epoch draws from at a time, see `Windows`.
     """
 
-    place: str
+    place: str = Field(min_length=1)
     shards: tuple[tuple[str, int, int], ...] = ()
     marks: tuple[str, ...] = ()
     on_error: OnError = "stop"

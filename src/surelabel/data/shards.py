@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
+from surelabel.base.text import shown
 from surelabel.data.source import Source
 from surelabel.errors import DataError
 
@@ -79,13 +80,17 @@ class Place:
         """Return where the file system has a file."""
         return f"{self.root.rstrip('/')}/{name}"
 
-    def files(self) -> list[Shard]:
-        """Return all files below the folder, sorted by name, without hidden ones; none where there is no folder."""
+    def files(self, recursive: bool = True) -> list[Shard]:
+        """Return all files in the folder, sorted by name, without hidden ones; none where there is no folder.
+
+        Args:
+            recursive: whether those at any depth are meant.
+        """
         from pyarrow import fs
 
         with _reached(self.text):
-            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
-        names = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in found if one.is_file]
+            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=recursive, allow_not_found=True))
+            names = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in found if one.is_file]
         shown = [(name, one) for name, one in names if not any(part[0] in "._" for part in name.split("/"))]
         return sorted(Shard(name, one.size) for name, one in shown)
 
@@ -125,7 +130,8 @@ class Place:
         path = self.path(name)
         folder, last = path.rsplit("/", 1)
         # Of two that write the same file, which happens where a worker was taken for dead, the last one wins.
-        temporary = f"{folder}/.{last}.{secrets.token_hex(4)}{_TEMPORARY}"
+        # Part of the name alone: with all of it, a long one would become too long.
+        temporary = f"{folder}/.{last[:40]}.{secrets.token_hex(4)}{_TEMPORARY}"
         with _reached(self.text):
             self.system.create_dir(folder, recursive=True)
             try:
@@ -180,18 +186,23 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
         text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet".
         forms: how the names of files end that are taken from a folder.
     """
+    if not text:
+        raise DataError("The place of the shards is empty; name a folder, a pattern or an address.")
     address, mark, query = text.partition("?") if is_address(text) else (text, "", "")
     steps = address.split("/")
     depth = next((number for number, step in enumerate(steps) if _MAGIC.search(step)), len(steps))
+    if not is_address(text) and Path(text).exists():
+        depth = len(steps)  # brackets in a name are no pattern
     pattern = "/".join(steps[depth:])
     place = place_of(("/".join(steps[:depth]) or ("/" if depth and not steps[0] else ".")) + mark + query)
     if not pattern and _is_file(place, address, forms):
         folder, pattern = place.root.rsplit("/", 1)
         place = Place(text, place.system, folder)
-        shards = [shard for shard in place.files() if shard.name == pattern]
+        shards = [shard for shard in place.files(recursive=False) if shard.name == pattern]
     else:
         place = Place(text, place.system, place.root)
-        shards = [shard for shard in place.files() if _matches(shard.name, pattern, forms)]
+        below = place.files(recursive=not pattern or "/" in pattern)
+        shards = [shard for shard in below if _matches(shard.name, pattern, forms)]
     if not shards:
         kinds = " or ".join(f"*{form}" for form in forms)
         raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
@@ -229,6 +240,11 @@ def _reached(text: str) -> Iterator[None]:
 
     try:
         yield
+    except UnicodeDecodeError as error:
+        name = shown(PurePosixPath(error.object.decode("utf-8", "backslashreplace")).name)
+        raise DataError(f"'{text}' has a file whose name is no UTF-8, {name}; rename it.") from error
     except (OSError, ArrowException) as error:
         problem = " ".join(str(error).split())[:300]
-        raise DataError(f"'{text}' cannot be reached ({problem}); check the address and your rights there.") from error
+        raise DataError(
+            f"'{text}' cannot be reached ({problem}); check the address, your rights and the free space there."
+        ) from error

@@ -1,6 +1,7 @@
 """Where samples come from: something with ids, a length, and rows on demand."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
@@ -172,11 +173,7 @@ class Concatenation:
     @property
     def ids(self) -> Ids:
         """The ids of both, made anew each time: of a large pool they take as much memory as its labels."""
-        parts = [self.first.ids, self.second.ids]
-        if {part.dtype.kind for part in parts} == {"i", "u"} and min(part.min(initial=0) for part in parts) >= 0:
-            # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
-            parts = [part.astype(np.uint64) for part in parts]
-        return np.concatenate(parts)
+        return join_ids([self.first.ids, self.second.ids])
 
     def __len__(self) -> int:
         return len(self.first) + len(self.second)
@@ -218,6 +215,21 @@ def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
     with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in 64 bits is refused like other infinities
         return array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
+
+
+def join_ids(parts: Sequence[Ids]) -> Ids:
+    """Return the ids of several sources, one behind the other.
+
+    >>> join_ids([np.array([1]), np.array([2**64 - 1], dtype=np.uint64)]).tolist()
+    [1, 18446744073709551615]
+    """
+    if {part.dtype.kind for part in parts} == {"i", "u"}:
+        # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
+        smallest, largest = min(part.min(initial=0) for part in parts), max(part.max(initial=0) for part in parts)
+        if smallest < 0 and largest >= 1 << 63:
+            raise InvalidInputError(f"No integers hold both the ids {smallest} and {largest}; make all of them text.")
+        parts = [part.astype(np.uint64 if smallest >= 0 else np.int64) for part in parts]
+    return np.concatenate(parts)
 
 
 def check_unique_ids(ids: Ids) -> None:

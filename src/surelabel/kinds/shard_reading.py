@@ -166,8 +166,7 @@ class TableShard:
     def read(self, block: int) -> Source:
         """Return the samples of a group of rows."""
         data, names, encoder = self._reading.data, self._reading.feature_names, self._encoder
-        drop = data.drop if isinstance(data, TableData) and names is not None else ()
-        options: dict[str, Any] = {"id_column": self._reading.named_by, "drop": drop, "part": self._groups[block]}
+        options: dict[str, Any] = {"id_column": self._reading.named_by, "part": self._groups[block]}
         if isinstance(data, TextData):
             return self._texts(data, options)
         if encoder is None:
@@ -211,7 +210,7 @@ def find_pool(text: str, reading: Reading) -> tuple[ShardReader, list[Shard]]:
         raise DataError(f"'{text}' names {listed(others, 3)}; {wanted}. Name such files.")
     packed = [shard for shard in found if shard.name.lower().endswith(FORMS)]
     if packed and len(packed) < len(found):
-        lone = next(shard.name for shard in found if shard not in packed)
+        lone = next(shard.name for shard in found if not shard.name.lower().endswith(FORMS))
         both = f"has shards, such as '{packed[0].name}', and files beside them, such as '{lone}'"
         raise DataError(f"'{text}' {both}; name the one or the other: '*{Path(packed[0].name).suffix}'.")
     return ShardReader(place, reading), packed or cut_into_shards(found, FILES_OF_A_SHARD)

@@ -130,7 +130,8 @@ class Parts:
             for name in ids[np.isin(sample_keys(ids), twice)].tolist():
                 if name in seen:
                     others = "twice" if seen[name] == part.shard else f"in '{seen[name]}' and"
-                    remedy = "correct the ids, or number the rows of each shard with --id ''"
+                    numbered = "correct the ids, or number the rows of each shard with --id ''"
+                    remedy = "rename one of the files" if part.shard.lower().endswith(".tar") else numbered
                     raise DataError(f"The id {shown(name)} is {others} in '{part.shard}'; {remedy}.")
                 seen[name] = part.shard
 
@@ -154,7 +155,7 @@ class Parts:
     def _check_made_with(self, name: str, theirs: Mapping[str, Any]) -> None:
         for what, ours in self.made_with.items():
             if theirs.get(what) != ours:
-                both = f"was made with the {what} {_short(theirs.get(what))}, and this command has {_short(ours)}"
+                both = f"was made differently: {what} {_short(theirs.get(what))}, not {_short(ours)}"
                 remedy = "name another folder with --out, or remove such parts"
                 raise DataError(f"'{name}' in '{self.place.text}' {both}; {remedy}.")
 

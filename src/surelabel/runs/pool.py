@@ -1,8 +1,9 @@
 """The pool of a run that is in shards: found, counted and compared with what the run began with."""
 
 import dataclasses
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -11,12 +12,14 @@ import numpy as np
 from surelabel.base.text import listed, shown
 from surelabel.core.arrays import to_numpy
 from surelabel.data.decoding import tell
+from surelabel.data.packed import expanded
 from surelabel.data.run_data import RunData
 from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.shards import BlockReader, Place, Shard
-from surelabel.data.source import Ids, as_source
+from surelabel.data.source import Ids, as_source, join_ids
 from surelabel.data.table_encoding import TEXTS
 from surelabel.errors import ChangedFileError, DataError
+from surelabel.kinds.folder import FolderData
 from surelabel.kinds.shard_reading import Reading, find_pool
 from surelabel.settings import RunSettings
 
@@ -60,7 +63,8 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
         return data
     assert settings.data is not None
     _check_labeled(data)
-    shape = as_source("labeled", data.labeled[0]).sample_shape
+    labeled = as_source("labeled", data.labeled[0])
+    shape = labeled.sample_shape
     read_as = settings.data.replace(**data.learned)
     reading = Reading(read_as, shape, data.feature_names, data.files.get(TEXTS))
     reader, found = find_pool(pool.place, reading)
@@ -71,7 +75,7 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
         raise DataError(f"The pool '{pool.place}' has no rows; check the path and the pattern.")
     first = np.asarray(reader.read(filled.shards[0], 0)[np.arange(1)])
     window = max(1, pool.window_mib * MIB // first.nbytes)
-    ids = None if reading.named_by is None else _ids(pool, filled, reader)
+    ids = None if reading.named_by is None else _ids(pool, filled, reader, labeled.ids)
     source = ShardedSource(reader, filled.shards, filled.blocks, shape, ids, window)
     known = tuple((shard.name, shard.size, rows) for shard, rows in zip(counted.shards, counted.rows, strict=True))
     marks = _marks(reader.place, counted.shards)
@@ -95,11 +99,21 @@ def _check_labeled(data: RunData) -> None:
 
 def _check_apart(pool: PoolShards, data: Any, place: Place, found: Sequence[Shard]) -> None:
     """Refuse a pool that has the labeled samples in it, which would be labeled too."""
-    own = {str(getattr(data, name, None)) for name in ("path", "validation_path", "test_path")}
-    both = [shard.name for shard in found if place.is_local and place.path(shard.name) in own]
-    if both:
-        problem = f"The pool '{pool.place}' has the file '{both[0]}', which is given with its labels"
+    given = [getattr(data, name, None) for name in ("path", "validation_path", "test_path")]
+    own = {os.path.realpath(path) for named in given if named is not None for path in expanded(named)}
+    root = os.path.realpath(place.root)
+    # Of a folder of files only such are samples; of packed pictures and tables, what a shard is too.
+    of_folder = isinstance(data, FolderData)
+    files = [file.name for shard in found for file in (shard.files if of_folder else (shard,))]
+    both = next((name for name in files if place.is_local and _lies_in(f"{root}/{name}", own)), None)
+    if both is not None:
+        problem = f"The pool '{pool.place}' has the file '{both}', which is given with its labels"
         raise DataError(f"{problem}; move it, or name the shards by a pattern: 'pool/part-*.parquet'.")
+
+
+def _lies_in(path: str, places: Collection[str]) -> bool:
+    """Whether a file is one of some files, or below one of some folders."""
+    return path in places or any(path.startswith(f"{place}/") for place in places)
 
 
 def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, progress: Told) -> Counted:
@@ -164,10 +178,16 @@ def _changed(pool: PoolShards, name: str, how: str) -> ChangedFileError:
     return ChangedFileError(f"The shard '{name}' of the pool '{pool.place}' has changed: {how}; restore it.")
 
 
-def _ids(pool: PoolShards, counted: Counted, reader: BlockReader) -> Ids:
-    """Return the ids of all samples; one that names two is refused."""
-    pairs = zip(counted.shards, counted.blocks, strict=True)
-    ids = np.concatenate([reader.read(shard, block).ids for shard, rows in pairs for block in range(len(rows))])
+def _ids(pool: PoolShards, counted: Counted, reader: BlockReader, labeled: Ids) -> Ids:
+    """Return the ids of all samples; refuse one that names two.
+
+    Args:
+        pool: for errors.
+        counted: the shards, and the rows of each of their blocks.
+        reader: of the shards.
+        labeled: the ids of the labeled samples; beside text, numbers are text too.
+    """
+    ids = join_ids([_beside(labeled, shard, some) for shard, some in _ids_of_shards(counted, reader)])
     order = np.argsort(ids, kind="stable")
     twice = np.flatnonzero(ids[order][1:] == ids[order][:-1])
     if len(twice):
@@ -176,3 +196,18 @@ def _ids(pool: PoolShards, counted: Counted, reader: BlockReader) -> Ids:
         where = f"'{first}' and '{second}'" if first != second else f"'{first}' twice"
         raise DataError(f"The id {shown(ids[rows[0]])} of the pool '{pool.place}' is in {where}; correct one.")
     return ids
+
+
+def _ids_of_shards(counted: Counted, reader: BlockReader) -> Iterator[tuple[Shard, Ids]]:
+    """Yield each shard, and the ids in it."""
+    for shard, blocks in zip(counted.shards, counted.blocks, strict=True):
+        yield shard, join_ids([reader.read(shard, block).ids for block in range(len(blocks))])
+
+
+def _beside(labeled: Ids, shard: Shard, ids: Ids) -> Ids:
+    """Return the ids of a shard, as text if those of the labeled samples are."""
+    labeled_count, these_count = (some.dtype.kind in "iu" for some in (labeled, ids))
+    if labeled_count and not these_count:
+        problem = f"The ids in the shard '{shard.name}' are text, and those of the labeled samples are numbers"
+        raise DataError(f"{problem}; write both as numbers, or both as text.")
+    return ids.astype(str).astype(object) if these_count and not labeled_count else ids

@@ -1,0 +1,51 @@
+"""The parts of a folder of labels: what they say of themselves, and which are taken for a shard."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from surelabel.data.shards import Shard, place_of
+from surelabel.errors import DataError
+from surelabel.runs.parts import Labels, Part, Parts
+
+MADE_WITH = {"model": "m", "thresholds": "tau_p 0.7", "ids": "by number or file", "rows": "one for each sample"}
+FILES = Shard("files-000000", 5, (Shard("a.png", 2), Shard("b.png", 3)))
+
+
+def parts(folder: Path, **changes: str) -> Parts:
+    return Parts(place_of(str(folder)), {**MADE_WITH, **changes})
+
+
+def write(folder: Path, shard: Shard, expected: int = 2) -> Part:
+    """Write the part of a shard of which two samples could be read."""
+    made = parts(folder)
+    part, content = made.content(shard, [Labels(pa.table({"id": ["x", "y"]}), 2, 1)], expected)
+    made.write(part, content)
+    return part
+
+
+def test_a_part_counts_the_samples_that_could_not_be_read(tmp_path: Path) -> None:
+    part = write(tmp_path, Shard("a.parquet", 10), expected=5)
+    assert part == Part("a.parquet", rows=2, selected=1, left_out=3)
+    assert parts(tmp_path).finished([Shard("a.parquet", 10)]) == [part]
+
+
+@pytest.mark.parametrize("what", MADE_WITH)
+def test_all_parts_are_made_with_the_same(tmp_path: Path, what: str) -> None:
+    write(tmp_path, Shard("a.parquet", 10))
+    with pytest.raises(DataError, match=f"was made differently: {what} {MADE_WITH[what]}, not other; name another"):
+        parts(tmp_path, **{what: "other"}).finished([Shard("b.parquet", 10)])
+
+
+def test_a_shard_of_other_files_is_another_one(tmp_path: Path) -> None:
+    part = write(tmp_path, FILES)
+    assert parts(tmp_path).finished([FILES]) == [part]
+    other = FILES._replace(files=(Shard("a.png", 2), Shard("c.png", 3)))
+    with pytest.raises(DataError, match="is of another shard 'files-000000' "):
+        parts(tmp_path).finished([other])
+
+
+def test_two_shards_with_one_part_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Two shards would have the part 'a.tar.parquet'; rename 'a.tar.parquet'"):
+        parts(tmp_path).finished([Shard("a.tar", 1), Shard("a.tar.parquet", 1)])
