@@ -64,6 +64,7 @@ def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("net.py").write_text(NETWORK)
 
 
+@pytest.mark.slow  # `make test-cluster` runs it too
 def test_killed_runs_go_on_also_in_one_process_and_end_as_one_process_would(command: Command) -> None:
     assert command(*FIT, "--out", "whole").code == 0
     # Round 0 and round 1 take 200 steps each: two starts of two processes end in round 1, 70 steps apart.
