@@ -17,7 +17,7 @@ WAYS = {
     100_000: "`fit`, on a GPU where samples are pictures",
     1_000_000: "`fit`, or `fit --pool` where the samples do not fit in memory",
     10_000_000: "`fit --pool --workers N`, or torchrun",
-    100_000_000: "`fit --pool --engine ray`, rounds with torchrun",
+    100_000_000: "`fit --pool --engine ray`",
     1_000_000_000: "`fit` on a part of the pool, then `label --engine ray`",
 }
 """What suits a pool of so many samples."""
