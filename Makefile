@@ -32,10 +32,10 @@ test-slow: setup
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
 
-# Workers and drivers that are killed, by Ray and by torchrun, and an object store; under five minutes on two cores.
+# Workers and drivers that are killed, with Ray, torchrun and neither, and an object store; under five minutes.
 test-cluster: .venv-cluster/.installed
 	.venv-cluster/bin/python -m pytest -m ray
-	.venv-cluster/bin/python -m pytest tests/cluster/test_torchrun.py -k killed
+	.venv-cluster/bin/python -m pytest tests/cluster -m "slow and not ray"
 
 .venv-cluster/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-cluster

@@ -47,6 +47,7 @@ def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("net.py").write_text(NETWORK.format(folder=str(tmp_path)))
 
 
+@pytest.mark.slow  # it mostly waits; `make test-cluster` runs it too
 def test_killed_workers_and_a_killed_driver_change_nothing(command: Command) -> None:
     assert command(*FIT, "--out", "whole").code == 0
     killed_while_it_labels(["--workers", "2"])
