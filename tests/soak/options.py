@@ -82,7 +82,10 @@ def _other_settings(settings: dict[str, Any], given: Given) -> str:
         name = NAMED.get(flag[2:], flag[2:].replace("-", "_"))
         found = [parent[key] for parent, key in places(settings) if key == name and parent[key] is not None]
         with contextlib.suppress(TypeError, ValueError):  # what is not a number is not compared
-            if found and float(value or "") not in [float(one) for one in found]:
+            asked, kept = float(value or ""), [float(one) for one in found]
+            # What reading took, here far less than a minute, is taken from the minutes of the rounds.
+            less = flag == "--max-minutes" and any(max(asked - 1, 0) <= one <= asked for one in kept)
+            if found and asked not in kept and not less:
                 return f"{flag} {value} became {found}"
     return ""
 
