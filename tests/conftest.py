@@ -85,6 +85,16 @@ def seeded() -> Iterator[None]:
 
 
 @pytest.fixture
+def in_a_group_of_one() -> Iterator[None]:
+    """A process that torch.distributed connects with itself alone."""
+    from torch import distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that read the words of figures and reports: drawing the panels takes most of their time."""
 

@@ -1,23 +1,14 @@
 """The bench of communication times what the engine exchanges, and computes what a larger cluster would take."""
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch import distributed as dist
 
 from benchmarks import communication as bench
 from benchmarks.results import append_rows
 from surelabel.models.cnn13 import cnn13
-
-
-@pytest.fixture
-def in_a_group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("in_a_group_of_one")

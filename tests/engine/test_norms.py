@@ -2,12 +2,10 @@
 
 import copy
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
 from small_runs import blobs
-from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -19,13 +17,6 @@ from surelabel.engine.norms import SynchronizedBatchNorm, batch_norm, synchroniz
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
 from surelabel.uncertainty import Deterministic
-
-
-@pytest.fixture
-def in_a_group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("in_a_group_of_one")

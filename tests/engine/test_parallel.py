@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import several_processes as several
 import torch
 from small_runs import CONFIG, LEARNER, blobs
-from torch import distributed as dist
 
 import surelabel as sl
 from surelabel.base.together import Alone
@@ -87,13 +85,6 @@ def assert_equal(found: several.Results, expected: several.Results, tolerance: f
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     selected = [value for name, value in expected.items() if name.endswith(": selected")]
     assert all(0 < some.sum() < some.size for some in selected)
-
-
-@pytest.fixture
-def in_a_group_of_one() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def blobs_run() -> several.Results:
