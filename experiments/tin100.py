@@ -19,8 +19,9 @@ from surelabel.data.images import ImageSet, Pictures, data_folder, read_pixels
 from surelabel.data.run_data import RunData
 from surelabel.data.sets import run_data
 from surelabel.errors import DataError
-from surelabel.reproduce.cifar import fast_recipe, paper_recipe
+from surelabel.reproduce.cifar import best_recipe, fast_recipe, paper_recipe
 from surelabel.reproduce.entries import DataSet, Experiment, rows
+from surelabel.reproduce.methods import ours
 from surelabel.reproduce.paper import CONFIDENCE, FIRST, SUPERVISED, UPS
 
 FILE = Path(__file__).resolve()
@@ -31,8 +32,11 @@ TIN100 = DataSet(
     (0.2545, 0.2453, 0.2568),
     paper_recipe,
     fast_recipe,
+    best_recipe,
 )
-TABLE = Experiment("tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS))
+TABLE = Experiment(
+    "tin100", "tin100, 4000 labels, CNN-13", rows(TIN100, 4000, SUPERVISED, CONFIDENCE, UPS) + ours(TIN100, 4000)
+)
 FIRST_SELECTION = Experiment("first-selection-tin100", "The first selection, tin100", rows(TIN100, 4000, *FIRST))
 
 SIDE, TILES = 32, 100

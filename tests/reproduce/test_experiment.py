@@ -985,7 +985,7 @@ def test_unknown_rows_and_numbers_are_named() -> None:
         chosen(experiment("table5"), Options(labels=[7]))
     with pytest.raises(InvalidInputError, match="has no data voc2007 to run; it has cifar10; cifar100."):
         chosen(experiment("table1"), Options(datasets=["voc2007"]))
-    (entry,) = chosen(experiment("table1"), Options(labels=[4000], datasets=["cifar10"]))
+    (entry,) = chosen(experiment("table1"), Options(rows=["UPS"], labels=[4000], datasets=["cifar10"]))
     assert (entry.row, entry.dataset.name, entry.labels) == ("UPS", "cifar10", 4000)
     with pytest.raises(InvalidInputError, match="no experiment 'table9'; there are table1, "):
         experiment("table9")

@@ -15,14 +15,15 @@ from surelabel.data.run_data import FunctionData
 from surelabel.data.training_set import make_problem
 from surelabel.errors import InvalidInputError
 from surelabel.reproduce import plans
-from surelabel.reproduce.cifar import CIFAR10, fast_recipe
+from surelabel.reproduce.cifar import CIFAR10, best_recipe, fast_recipe
 from surelabel.reproduce.entries import Entry, Experiment
-from surelabel.reproduce.experiment import check_request, reproduce
-from surelabel.reproduce.methods import HELD_OUT, METHOD_TRIALS, METHODS, TRIED, Alone
+from surelabel.reproduce.experiment import check_request, chosen, reproduce
+from surelabel.reproduce.methods import HELD_OUT, METHOD_TRIALS, METHODS, OURS, TRIED, Alone
 from surelabel.reproduce.outcome import write_outcome
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
 from surelabel.reproduce.plans import MARGIN, Cut, Options, Speed, batch_of, measure
 from surelabel.reproduce.results import read_rows
+from surelabel.reproduce.voc2007 import VOC2007
 from surelabel.runs.files import read_json, write_json
 from surelabel.settings import RunSettings
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("own_folder", "undrawn")
 
 SPEED = Speed(90_000.0, 50_000.0)
 ROWS = tuple(dict.fromkeys(entry.row for entry in METHODS.entries))
-ALONE = [row for row in TRIED if row != "Supervised"]
+ALONE = [row for row in TRIED if row not in ("Supervised", OURS)]
 
 
 def tiny(*given: Any, **more: Any) -> RunSettings:
@@ -41,9 +42,18 @@ def tiny(*given: Any, **more: Any) -> RunSettings:
     return fast.with_training(batch_size=8, negative_batch_size=4, learning_rate=0.05)
 
 
+def tiny_best(*given: Any, **more: Any) -> RunSettings:
+    """The best recipe with the same network, and thresholds that most labels pass."""
+    best = best_recipe(*given, **more)
+    learner = best.network.replace(model_parameters={"dropout": 0.0, "width": 4}, threads=1)
+    best = best.replace(learner=learner, config=best.config.replace(tau_p=0.1, kappa_p=1.0, balance=None))
+    return best.with_training(batch_size=8, labeled_batch_size=4, learning_rate=0.05)
+
+
 def small(whole: Experiment, num_validation: int = 0) -> Experiment:
     """The experiment with 20 labels of a small CIFAR-10."""
-    changes = {"dataset": dataclasses.replace(CIFAR10, fast=tiny), "labels": 20, "num_validation": num_validation}
+    dataset = dataclasses.replace(CIFAR10, fast=tiny, best=tiny_best)
+    changes = {"dataset": dataset, "labels": 20, "num_validation": num_validation}
     entries = tuple(dataclasses.replace(entry, **changes) for entry in whole.entries if entry.labels == 1000)
     return dataclasses.replace(whole, entries=entries)
 
@@ -65,9 +75,9 @@ def three_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rows_are_those_that_are_compared() -> None:
     assert (
         *("Supervised", "Pseudo-labeling", "UPS", "Pi-model", "Mean Teacher", "ICT", "MixMatch"),
-        *("FixMatch", "FlexMatch", "FreeMatch", "SoftMatch"),
+        *("FixMatch", "FlexMatch", "FreeMatch", "SoftMatch", "UPS + consistency"),
     ) == ROWS
-    assert [len(tried) for tried in TRIED.values()] == [2] * 9
+    assert [len(tried) for tried in TRIED.values()] == [2] * 10
     assert {EXPERIMENTS[name] for name in ("methods", "method-trials")} == {METHODS, METHOD_TRIALS}
 
 
@@ -83,25 +93,52 @@ def test_published_figures_are_those_of_the_papers_tables_for_this_network() -> 
 @pytest.mark.parametrize("row", ROWS)
 def test_rows_differ_in_how_they_learn_alone(row: str) -> None:
     entry = next(entry for entry in METHODS.entries if entry.row == row)
-    base = entry.base(0, "fast")
-    ours, fast = entry.of(base), base.network
+    ours, base = entry.of(entry.base(0, entry.recipe or "fast")), entry.base(0, "fast")
+    fast = base.network
     assert ours.data == base.data
     assert ours.network.model == fast.model
     assert ours.network.training.augment == fast.training.augment
     assert (ours.network.training.precision, ours.network.training.channels_last) == ("bfloat16", True)
-    assert ours.config.max_rounds == (0 if row in TRIED else 6)
+    assert ours.config.max_rounds == (1 if row == OURS else 0 if row in TRIED else 6)
 
 
 def test_the_settings_that_are_tried_differ_and_never_see_a_test_picture() -> None:
-    settings = [entry.of(entry.base(0, "fast")) for entry in METHOD_TRIALS.entries]
-    assert len({one.replace(name="").model_dump_json() for one in settings}) == len(settings) == 18
+    settings = [entry.of(entry.base(0, entry.recipe or "fast")) for entry in METHOD_TRIALS.entries]
+    assert len({one.replace(name="").model_dump_json() for one in settings}) == len(settings) == 20
     for one in settings:
         assert isinstance(one.data, FunctionData)
         assert one.data.arguments == {"seed": 0, "labels": 1000, "num_validation": HELD_OUT, "test": False}
-    compared = {entry.row: entry.of(entry.base(0, "fast")) for entry in METHODS.entries if entry.labels == 1000}
+    entries = [entry for entry in METHODS.entries if entry.labels == 1000]
+    compared = {entry.row: entry.of(entry.base(0, entry.recipe or "fast")) for entry in entries}
     for row, tried in TRIED.items():
         (first, *_) = (one for one in settings if one.name == f"{row}, {next(iter(tried))}")
         assert first.replace(name=row, data=compared[row].data) == compared[row]
+
+
+def test_our_own_row_is_that_of_the_best_recipe_and_of_no_other() -> None:
+    table1 = experiment("table1")
+    of = {
+        recipe: {entry.row for entry in chosen(table1, Options(recipe=recipe))} for recipe in ("paper", "fast", "best")
+    }
+    assert of == {"paper": {"UPS"}, "fast": {"UPS", OURS}, "best": {OURS}}
+    with pytest.raises(InvalidInputError, match="table5 has no rows by the recipe 'best'"):
+        chosen(experiment("table5"), Options(recipe="best"))
+    entry = next(entry for entry in table1.entries if entry.row == OURS)
+    plan = plans.Plans(None, Options(recipe="best", device="cpu"))
+    settings = plan.settings(entry, 3)
+    assert plans.Plans(None, Options(device="cpu")).settings(entry, 3) == settings
+    assert (settings.name, settings.network.method, settings.config.max_rounds) == (OURS, "teacher-match", 1)
+    with pytest.raises(InvalidInputError, match="'voc2007' has no recipe 'best'"):
+        Entry(OURS, VOC2007, 500, recipe="best").base(0, "best")
+
+
+def test_a_round_of_our_own_row_follows_a_network_that_got_half_of_the_minutes() -> None:
+    entry = next(entry for entry in METHODS.entries if entry.row == OURS)
+    timed = plans.Plans(None, Options(minutes=4.0, device="cpu"))._timed(entry)
+    cut = plans.cut_to(timed, 4.0, SPEED, 49_000)
+    assert cut.max_rounds == 1
+    trained = 2 * cut.steps * batch_of(timed) / SPEED.training
+    assert trained + 2 * 49_000 / SPEED.labeling == pytest.approx(240 * MARGIN, rel=1e-3)
 
 
 def test_a_budget_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +150,7 @@ def test_a_budget_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--budget 4" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("row", TRIED)
+@pytest.mark.parametrize("row", ["Supervised", *ALONE])
 def test_a_method_alone_has_all_of_the_minutes_for_one_network(row: str) -> None:
     entry = next(entry for entry in METHODS.entries if entry.row == row)
     timed = plans.Plans(None, Options(minutes=4.0, device="cpu"))._timed(entry)
@@ -149,7 +186,7 @@ def test_all_rows_are_run_and_recorded_with_their_budget(tmp_path: Path) -> None
     assert [len(cell.runs) for cell in cells] == [1] * len(ROWS)
     found = [row for row in read_rows(results) if row["metric"] == "test error %"]
     assert tuple(row["row"] for row in found) == ROWS
-    assert {row["row"]: row["rounds"] for row in found if row["rounds"] != "0"} == {"Pseudo-labeling": "1", "UPS": "1"}
+    assert [row["row"] for row in found if row["rounds"] == "1"] == ["Pseudo-labeling", "UPS", OURS]
     assert {row["images_seen"] for row in found if row["row"] in ALONE} == {str(3 * (20 + 40))}
     for row in found:
         settings = json.loads((tmp_path / row["settings"]).read_text())[row["row"]]
@@ -213,7 +250,7 @@ def test_other_minutes_are_planned_by_the_speed_that_was_measured_on_this_machin
 ) -> None:
     measured: list[str] = []
     monkeypatch.setattr(plans, "measure", lambda settings, _: (measured.append(settings.name), SPEED)[1])
-    path, (*_, entry) = tmp_path / "plans.json", small(METHODS).entries
+    path, (*_, entry, _) = tmp_path / "plans.json", small(METHODS).entries
     first, second = plan_of(path, 1.0, entry), plan_of(path, 2.0, entry)
     assert second.steps == pytest.approx(2 * first.steps, abs=1)
     assert measured == ["SoftMatch"]

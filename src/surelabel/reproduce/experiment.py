@@ -16,7 +16,7 @@ from surelabel.engine.parallel import processes
 from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.learners.preflight import try_network
 from surelabel.records import RoundRecord
-from surelabel.reproduce.entries import Entry, Experiment, check_arguments, labels_text, metric_text
+from surelabel.reproduce.entries import Entry, Experiment, RecipeName, check_arguments, labels_text, metric_text
 from surelabel.reproduce.first_selection import NetworkPair, find_pairs, label_figures, selection_figures
 from surelabel.reproduce.outcome import PLANS, Result, code_of, collect, percent, place_of
 from surelabel.reproduce.plans import Options, Plans, check_minutes
@@ -42,7 +42,9 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
         >>> [entry.row for entry in chosen(experiment("table5"), Options(rows=["UPS"], labels=[4000]))]
         ['UPS']
     """
-    runnable = [entry for entry in experiment.entries if entry.variant is not None]
+    runnable = [entry for entry in experiment.entries if entry.variant is not None and _is_of(entry, options.recipe)]
+    if not runnable:
+        raise InvalidInputError(f"{experiment.name} has no rows by the recipe {options.recipe!r}; 'fast' runs all.")
     kept = runnable
     choices: tuple[tuple[str, Sequence[str], Callable[[Entry], str]], ...] = (
         ("rows", options.rows, lambda entry: entry.row),
@@ -58,6 +60,11 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
             raise InvalidInputError(f"{experiment.name} has no {name} {', '.join(unknown)} to run; it has {listed}.")
         kept = [entry for entry in kept if not asked or of(entry) in asked]
     return kept
+
+
+def _is_of(entry: Entry, recipe: RecipeName) -> bool:
+    """Whether a row is run where a recipe is asked for: by the fast one, those of the best recipe are too."""
+    return recipe == "fast" or entry.recipe == (None if recipe == "paper" else recipe)
 
 
 def reproduce(

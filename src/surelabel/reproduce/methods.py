@@ -3,7 +3,8 @@
     surelabel reproduce method-trials --budget 1.5
     surelabel reproduce methods --labels 1000 --budget 4
 
-A method alone trains one network for all of the minutes (`TRIED`). Pseudo-labeling and UPS have rounds, by the recipe.
+A method alone trains one network for all of the minutes (`TRIED`). Pseudo-labeling and UPS have rounds, by the recipe,
+and so has our own row, `UPS + consistency`, by `best_recipe`.
 Each uses the views that it defines: a weak one is flip and crop, a strong one is the recipe's whole augmentation, and
 so are those of the rows without a method.
 
@@ -21,7 +22,7 @@ from surelabel.base.settings import JSONScalar
 from surelabel.data.run_data import FunctionData
 from surelabel.reproduce import variants
 from surelabel.reproduce.cifar import CIFAR10
-from surelabel.reproduce.entries import Experiment, rows, table
+from surelabel.reproduce.entries import DataSet, Entry, Experiment, Labels, rows, table
 from surelabel.reproduce.variants import Variant
 from surelabel.settings import RunSettings
 
@@ -61,8 +62,7 @@ class Alone:
 
     def __call__(self, ups: RunSettings) -> RunSettings:
         """Return the complete settings of the row."""
-        # One pass: nothing is selected, and without dropout passes would not differ.
-        row = variants.supervised(variants.confidence_based(ups)).with_training(
+        row = variants.one_network(ups).with_training(
             batch_size=self.unlabeled,
             labeled_batch_size=self.labeled,
             negative_batch_size=None,
@@ -83,6 +83,9 @@ def supervised_at(rate: float) -> Variant:
     """Return the variant that learns from the labels alone, by the recipe with another learning rate."""
     return lambda ups: variants.supervised(ups.with_training(learning_rate=rate))
 
+
+OURS = "UPS + consistency"
+"""Our own row; it is made by the best recipe, and the others by the fast one."""
 
 TRIED: dict[str, dict[str, Variant]] = {
     "Supervised": {"as in the recipe": variants.supervised, "rate 0.2": supervised_at(0.2)},
@@ -121,6 +124,7 @@ TRIED: dict[str, dict[str, Variant]] = {
         "no ramp": Alone("softmatch", parameters={"ramp": 0.0}),
         "ramp 0.1, momentum 0.99": Alone("softmatch", parameters={"ramp": 0.1, "momentum": 0.99}),
     },
+    OURS: {"one round": variants.full_ups, "no round": variants.one_network},
 }
 """The two settings of each row, by what differs between them; the first one is that of `methods`."""
 
@@ -128,6 +132,11 @@ TRIED: dict[str, dict[str, Variant]] = {
 def first(row: str) -> Variant:
     """Return the setting of a row that `methods` has."""
     return next(iter(TRIED[row].values()))
+
+
+def ours(dataset: DataSet, *labels: Labels, row: str = OURS, network: str | None = None) -> tuple[Entry, ...]:
+    """Return our own row for a data set, with each number of labels."""
+    return tuple(Entry(row, dataset, number, None, first(OURS), network, recipe="best") for number in labels)
 
 
 def without_test(variant: Variant) -> Variant:
@@ -156,18 +165,24 @@ METHODS = Experiment(
             "MixMatch": (first("MixMatch"), None, 6.84),
             **{row: (first(row), None, None) for row in ("FixMatch", "FlexMatch", "FreeMatch", "SoftMatch")},
         },
-    ),
+    )
+    + ours(CIFAR10, 1000, 4000),
     equal_minutes=True,
 )
 
 METHOD_TRIALS = Experiment(
     "method-trials",
     "Two settings of each method at equal minutes, CIFAR-10, CNN-13",
-    rows(
-        CIFAR10,
-        1000,
-        *((f"{row}, {what}", without_test(variant)) for row, tried in TRIED.items() for what, variant in tried.items()),
-        num_validation=HELD_OUT,
+    tuple(
+        entry
+        for row, tried in TRIED.items()
+        for entry in rows(
+            CIFAR10,
+            1000,
+            *((f"{row}, {what}", without_test(variant)) for what, variant in tried.items()),
+            num_validation=HELD_OUT,
+            recipe="best" if row == OURS else None,
+        )
     ),
     "validation error",
     equal_minutes=True,

@@ -50,7 +50,7 @@ class Options(NamedTuple):
 
     Attributes:
         seeds: a run of each row for each; a seed also draws the split.
-        recipe: "paper", or "fast".
+        recipe: "fast"; "paper", without the rows of another recipe; or "best", these alone.
         minutes: for each run; None: the whole recipe.
         device: None: the GPU if there is one.
         rows: names of the rows to be run; empty: all.
@@ -135,7 +135,7 @@ class Plans:
         return self.options.minutes is None or self._plan_key(self._timed(entry)) in self._kept
 
     def _base(self, entry: Entry, seed: int, options: Options) -> RunSettings:
-        base = entry.base(seed, options.recipe, options.arguments)
+        base = entry.base(seed, entry.recipe or options.recipe, options.arguments)
         if options.rounds is not None:
             base = base.replace(config=base.config.replace(max_rounds=options.rounds))
         if options.uncertainty is not None:

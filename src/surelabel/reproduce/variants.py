@@ -66,6 +66,16 @@ def confidence_based(ups: RunSettings) -> RunSettings:
     return ups.replace(name="Confidence-based", config=config, learner=_one_pass(ups))
 
 
+def one_network(ups: RunSettings) -> RunSettings:
+    """Round 0 alone, labeled by one pass: nothing is selected, so nothing asks for uncertainties.
+
+    Example:
+        >>> one_network(RunSettings()).config.max_rounds
+        0
+    """
+    return supervised(confidence_based(ups))
+
+
 def confidence_based_calibrated(ups: RunSettings) -> RunSettings:
     """Selection by the mean confidence of the stochastic passes (eq. 2), else as UPS ("UPS, no UA (Cal.)").
 
