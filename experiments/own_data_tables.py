@@ -21,6 +21,10 @@ TRIALS = {
     "linear UPS": "last round",
     "ensemble": "last round",
     "ensemble, last": "last round",
+    "pi-model": "last round",
+    "averaged rounds": "last round",
+    "agreement": "last round",
+    "linear, selected": "last round",
     "kept model, linear UPS compared too": "kept model",
 }
 """Trials of experiments/choose_table_model.py, and what each would replace."""
