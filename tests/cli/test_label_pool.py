@@ -57,6 +57,14 @@ def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+def assert_alike(part: pa.Table, file: pa.Table) -> None:
+    """The last bits may differ: BLAS adds in another order where the rows are others."""
+    for name in part.column_names:
+        rounded = pa.types.is_floating(part.schema.field(name).type)
+        cells = file[name].to_pylist()
+        assert part[name].to_pylist() == (pytest.approx(cells, rel=1e-5) if rounded else cells), name
+
+
 def content(folder: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
 
@@ -71,7 +79,7 @@ def test_each_shard_has_a_part_with_the_labels_that_a_file_of_it_would_have(comm
         part = pq.read_table(f"labels/{name}.parquet")
         assert part.column_names == COLUMNS
         # A classifier's labels do not depend on chunks.
-        assert part.to_pydict() == pq.read_table("one.parquet").select(COLUMNS).to_pydict()
+        assert_alike(part, pq.read_table("one.parquet"))
         assert any(cell == "positive" for cell in part["selected"].to_pylist())
     assert pq.read_table("labels/d.parquet").num_rows == 0
 
@@ -268,7 +276,7 @@ def test_several_labels_have_the_columns_of_a_file(command: Command, home: Path,
     assert command("label", "both", "pool/", *more, "--out", "labels/").code == 0
     assert command("label", "both", "pool/a.parquet", *more, "--out", "one.parquet").code == 0
     part, one = pq.read_table("labels/a.parquet"), pq.read_table("one.parquet")
-    assert part.to_pydict() == one.select(part.column_names).to_pydict()
+    assert_alike(part, one)
     assert part.num_rows == (40 if entries else 20)
     other = command.fails(1, "label", "both", "pool/", *(() if entries else ("--entries",)), "--out", "labels/")
     assert "was made differently: rows one for each sample" in other

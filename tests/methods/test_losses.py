@@ -287,7 +287,9 @@ def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool
     assert all(weights.grad is None for weights in teacher.parameters())
     labeled, unlabeled, *_ = given.state["parts"].tolist()
     assert labeled > 0
-    assert unlabeled != 0
+    # The Pi-model's two views of a table differ only by the network's noise, and here it has none.
+    alike = name == "pi-model" and not (pictures or selected)
+    assert (abs(unlabeled) < 1e-12) == alike
 
 
 @pytest.mark.parametrize("name", MATCHING)
