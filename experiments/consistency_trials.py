@@ -124,6 +124,9 @@ TRIALS = {
     "a round": but(BASE, growth=1.0),
     "a round of half the steps, no negatives": but(BASE, growth=1.0, config={"negatives": False}),
     "a longer round": but(BASE, growth=2.0),
+    "260 s": but(BASE, seconds=260.0),
+    "260 s, a round": but(BASE, seconds=260.0, growth=1.0),
+    "260 s, a longer round": but(BASE, seconds=260.0, growth=2.0),
 }
 
 
@@ -285,6 +288,7 @@ def data_of(trial: Trial, tiny: Path | None) -> RunData:
         labels=labels if trial.labels else everything - held,
         num_validation=held,
         folder=None if tiny is None else str(tiny / "data"),
+        test=False,
     )
 
 
