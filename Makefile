@@ -28,7 +28,7 @@ pytest: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
-# On a machine with a CUDA device; about two minutes.
+# On a machine with a CUDA device; about four minutes.
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu
 

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from does_uncertainty_help import store_made_up
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
@@ -34,6 +35,7 @@ from surelabel.data.training_set import TrainingSet
 from surelabel.engine.method import Batch, Look
 from surelabel.engine.settings import TrainingSettings
 from surelabel.learners.network import TorchLearner
+from surelabel.methods.consistency import LEAST
 from surelabel.methods.teacher_match import TeacherMatch
 from surelabel.models.cnn13 import cnn13
 from surelabel.reproduce.cifar import CIFAR10
@@ -119,6 +121,9 @@ TRIALS = {
     "ramp": but(BASE, method={"ramp": 0.1}),
     "memory": but(BASE, method={"memory": 0.7}),
     "memory, gate": but(BASE, method={"memory": 0.7, "kappa": 0.1}),
+    "soft labels": but(BASE, method={"soft": 0.5}),
+    "negatives": but(BASE, method={"tau_n": 0.05}),
+    "fewer labeled": but(BASE, labeled=32, unlabeled=240),
     "all labels": Trial(labels=0, labeled=512, share=1.0),
     "study": but(BASE, method={"study": True}),
     "a round": but(BASE, growth=1.0),
@@ -139,11 +144,15 @@ class Tried(TeacherMatch):
         settings: of the training.
         memory: what the memory of a row's answers keeps of itself in a visit: its mean is then the answer. 0: none.
         kappa: answers whose spread over the visits of a row is larger do not count.
+        soft: the temperature of answers that are learned as probabilities, not as the likeliest class. 0: as that.
+        tau_n: classes with a lower probability are negative labels of answers that count less than half. 0: none.
         study: the memory is kept, not used, and written at some moments, for a comparison of gates.
     """
 
     memory: float = 0.0
     kappa: float = float("inf")
+    soft: float = 0.0
+    tau_n: float = 0.0
     study: bool = False
 
     moments: ClassVar[list[dict[str, Any]]] = []
@@ -169,11 +178,20 @@ class Tried(TeacherMatch):
         label, share = super().answered(q, pool)
         aligned = q / pool.state["classes"]
         aligned = aligned / aligned.sum(dim=1, keepdim=True)
-        if self.memory or self.study:
+        if self.memory or self.study or self.soft or self.tau_n:
             mean, spread = self.remembered(aligned, pool)
         if self.memory:
             return mean.argmax(dim=1), share * (spread <= self.kappa)
         return label, share
+
+    def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
+        """Return the part of the loss that needs no labels, from the logits of strong views."""
+        q = pool.state["last"].index_select(0, pool.rows).repeat(self.views, 1)
+        target = (q.clamp(min=LEAST).log() / self.soft).softmax(dim=1) if self.soft else label
+        loss = (share * cross_entropy(logits, target, reduction="none")).mean()
+        if self.tau_n:
+            loss = loss + sl.losses.negative_cross_entropy(logits, (q <= self.tau_n) & (share < 0.5)[:, None])
+        return loss
 
     def remembered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the mean (N, C) of the answers over the visits, these counted, and the spread of its largest (N,)."""
