@@ -172,6 +172,18 @@ def test_a_corrupt_shard_ends_in_one_line_and_is_not_tried_again(home: Path) -> 
     assert {**content("unbroken"), "3.parquet": content("alone")["3.parquet"]} == content("alone")
 
 
+def test_workers_import_nothing_from_the_current_folder_which_may_be_a_strangers_run(home: Path) -> None:
+    code_of_others = Path("threadpoolctl.py")
+    code_of_others.write_text(f"open({str(home / 'ran')!r}, 'w')\nraise ImportError")
+    try:
+        code, told = ended("pool/", "--out", "foreign/", "--workers", "1")
+    finally:
+        code_of_others.unlink()
+    assert code == 0, told
+    assert not (home / "ran").exists()
+    assert content("foreign") == content("alone")
+
+
 def test_a_cluster_that_cannot_be_reached_is_named(home: Path) -> None:
     code, said = ended("pool/", "--out", "nowhere/", RAY_ADDRESS="127.0.0.1:9")
     assert (code, len(said.splitlines())) == (1, 1), said

@@ -10,6 +10,7 @@ import os
 import pickle
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
@@ -102,12 +103,17 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     here = {"object_store_memory": _OBJECT_STORE, "include_dashboard": False, "num_cpus": workers}
     before = signal.getsignal(signal.SIGTERM)
+    started = contextlib.ExitStack()
     try:
         if address:
             _check_reached(address)
         more = {"address": address} if address else {"address": "local", **here}
-        ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
+        # Ray's workers import first from the folder in which it is started: a stranger's run folder, perhaps.
+        empty = started.enter_context(tempfile.TemporaryDirectory(prefix="surelabel-ray-"))
+        with contextlib.chdir(empty):
+            ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # whatever a start of several servers can meet
+        started.close()
         problem = " ".join(str(error).split())[:300] or type(error).__name__
         if address:
             remedy = "check RAY_ADDRESS, and set RAY_AUTH_MODE=token if it asks for a token"
@@ -115,10 +121,11 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
         raise RayError(f"Ray cannot be started ({problem}); try again, or leave --engine ray out.") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)  # Ray has put its own there
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with started:
+        try:
+            yield
+        finally:
+            ray.shutdown()
 
 
 def _check_reached(address: str) -> None:
