@@ -69,7 +69,9 @@ class ShardLabeler:
         """Label the shards of which no part is left from before a crash; then yield all parts."""
         folder = self.path / round_file(job.how.network, FOLDER)
         versions = __version__, str(torch.__version__)
-        parts = LabelParts(folder, made_by(job.model.content, dataclasses.asdict(job.how), versions), pool.shards)
+        ids = [pool.ids[pool.rows_of(number)] for number in range(len(pool.shards))]
+        by = made_by(job.model.content, dataclasses.asdict(job.how), versions)
+        parts = LabelParts(folder, by, pool.shards, ids, job.how.num_classes)
         missing = parts.missing()
         done = len(pool) - sum(_length(pool.rows_of(number)) for number in missing)
         call = self.in_workers if self.in_workers is not None and missing else _here
@@ -79,7 +81,7 @@ class ShardLabeler:
                 done += len(labels)
                 self._tell(done, pool)
         for number in range(len(pool.shards)):
-            yield parts.read(number, pool.ids[pool.rows_of(number)])
+            yield parts.read(number)
 
     def _shared(self, group: Alone, job: "LabelShard", pool: ShardedSource) -> Iterator[PoolLabels]:
         """Label as one of several processes that train together, each its share; all get all labels."""

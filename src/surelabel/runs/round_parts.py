@@ -1,7 +1,7 @@
 """The labels of a pool in shards while a round labels it: a file for each shard, until the round is recorded.
 
 A part is a SHA-256 and the content that it is of, which notes by which network and of which shard it is. So after a
-crash only the shards that are missing are labeled again, and a part that is damaged counts as missing.
+crash only the shards that are missing are labeled again. A part that is damaged, or makes no sense, counts as missing.
 """
 
 import hashlib
@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+from safetensors import SafetensorError
 
+from surelabel.core.arrays import ROUNDING
 from surelabel.data.pool import PoolLabels
 from surelabel.data.shards import Shard
 from surelabel.data.source import Ids
 from surelabel.data.targets import Marks
-from surelabel.runs.files import make_folder, read_file, remove_file, write_file
+from surelabel.runs.files import damaged, make_folder, read_file, remove_file, write_file
 
 FOLDER = "parts"
 """In the folder of a round."""
@@ -35,14 +37,18 @@ class LabelParts:
         folder: of the parts.
         made_by: a hash of the network and of all else that labels depend on, but for the samples.
         shards: of the pool.
+        ids: of the samples of each shard.
+        num_classes: C.
     """
 
-    def __init__(self, folder: Path, made_by: str, shards: Sequence[Shard]) -> None:
-        self.folder, self.made_by, self.shards = folder, made_by, shards
+    def __init__(
+        self, folder: Path, made_by: str, shards: Sequence[Shard], ids: Sequence[Ids], num_classes: int
+    ) -> None:
+        self.folder, self.made_by, self.shards, self.ids, self.num_classes = folder, made_by, shards, ids, num_classes
 
     def missing(self) -> list[int]:
         """Return the numbers of the shards that are not labeled yet."""
-        return [number for number in range(len(self.shards)) if not self._is_there(number)]
+        return [number for number in range(len(self.shards)) if self._found(number) is None]
 
     def write(self, number: int, labels: PoolLabels) -> None:
         """Keep the labels of a shard, before balancing."""
@@ -50,14 +56,12 @@ class LabelParts:
         make_folder(self.folder)
         write_file(self._path(number), hashlib.sha256(content).digest() + content)
 
-    def read(self, number: int, ids: Ids) -> PoolLabels:
-        """Return the labels of a shard that is not missing.
-
-        Args:
-            number: of the shard.
-            ids: of its samples.
-        """
-        return from_bytes(read_file(self._path(number))[_DIGEST:], ids)
+    def read(self, number: int) -> PoolLabels:
+        """Return the labels of a shard that is not missing."""
+        labels = self._found(number)
+        if labels is None:
+            raise damaged(self._path(number), "it has changed since it was written", "Remove it, then try again.")
+        return labels
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:06d}.bin"
@@ -66,13 +70,22 @@ class LabelParts:
         shard = self.shards[number]
         return json.dumps([self.made_by, shard.name, shard.size])
 
-    def _is_there(self, number: int) -> bool:
+    def _found(self, number: int) -> PoolLabels | None:
+        """Return the labels of a shard; None where there are none, or a stranger's that make no sense."""
         path = self._path(number)
         if not path.exists():
-            return False
+            return None
         data = read_file(path)
         digest, content = data[:_DIGEST], data[_DIGEST:]
-        return hashlib.sha256(content).digest() == digest and _about(content)[_MADE_OF] == self._made_of(number)
+        if hashlib.sha256(content).digest() != digest:
+            return None
+        try:
+            if _made_of(content) != self._made_of(number):
+                return None
+            labels = from_bytes(content, self.ids[number], self.num_classes)
+            return labels if makes_sense(labels) else None
+        except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
+            return None
 
 
 def to_bytes(labels: PoolLabels, made_of: str) -> bytes:
@@ -80,26 +93,46 @@ def to_bytes(labels: PoolLabels, made_of: str) -> bytes:
     names = [item.name for item in fields(PoolLabels) if item.name not in _NO_COLUMNS]
     columns: dict[str, Any] = {name: getattr(labels, name) for name in names if getattr(labels, name) is not None}
     columns |= {"negative.rows": labels.negative.rows, "negative.bits": labels.negative.bits}
-    about = {_MADE_OF: made_of, "classes": str(labels.num_classes)}
     contiguous = {name: np.ascontiguousarray(column) for name, column in columns.items()}
-    return bytes(safetensors.numpy.save(contiguous, about))
+    return bytes(safetensors.numpy.save(contiguous, {_MADE_OF: made_of}))
 
 
-def from_bytes(content: bytes, ids: Ids) -> PoolLabels:
+def from_bytes(content: bytes, ids: Ids, num_classes: int) -> PoolLabels:
     """Return the labels of a shard before balancing."""
     columns: dict[str, Any] = safetensors.numpy.load(content)
     rows, bits = columns.pop("negative.rows"), columns.pop("negative.bits")
-    shape = len(ids), int(_about(content)["classes"])
     columns = {"uncertainty": None, "uncertainty_soft": None, **columns}
-    negative = Marks.packed(rows, bits, shape)
+    negative = Marks.packed(rows, bits, (len(ids), num_classes))
     return PoolLabels(ids=ids, positive_before=columns["positive"], negative=negative, **columns)
 
 
-def _about(content: bytes) -> dict[str, str]:
+def makes_sense(labels: PoolLabels) -> bool:
+    """Whether arrays that were read are labels of so many samples and classes."""
+    num_rows, num_classes = labels.negative.shape
+    wide = labels.label.ndim == 2
+    shape = (num_rows, num_classes) if wide else (num_rows,)
+    confidences = [labels.confidence, labels.confidence_soft]
+    floats = [*confidences, *(u for u in (labels.uncertainty, labels.uncertainty_soft) if u is not None)]
+    rows, bits = labels.negative.rows, labels.negative.bits
+    return bool(
+        all(column.shape == shape for column in (labels.label, labels.positive, *floats))
+        and labels.label.dtype.kind in "iu"
+        and labels.positive.dtype == bool
+        and all(column.dtype.kind == "f" and (column >= 0).all() for column in floats)
+        and all((p <= 1 + ROUNDING).all() for p in confidences)
+        and ((labels.label >= 0) & (labels.label < (2 if wide else num_classes))).all()
+        and rows.ndim == 1
+        and bits.dtype == np.uint8
+        and bits.shape == (len(rows), -(-num_classes // 8))
+        and (np.diff(rows, prepend=-1, append=num_rows) > 0).all()
+    )
+
+
+def _made_of(content: bytes) -> str:
     """Return what stands beside the arrays in a safetensors file; the library reads it from files alone."""
     length = int.from_bytes(content[:8], "little")
-    about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
-    return about
+    made_of: str = json.loads(content[8 : 8 + length])["__metadata__"][_MADE_OF]
+    return made_of
 
 
 def made_by(weights: bytes, *others: Any) -> str:
