@@ -7,18 +7,20 @@ pyarrow's file systems reach can be named: this machine's files, s3://, gs:// an
 import contextlib
 import hashlib
 import json
+import os
 import re
 import secrets
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
-from surelabel.base.text import shown
+from surelabel.base.text import listed, shown
 from surelabel.data.source import Source
 from surelabel.errors import DataError
 
@@ -83,16 +85,36 @@ class Place:
     def files(self, recursive: bool = True) -> list[Shard]:
         """Return all files in the folder, sorted by name, without hidden ones; none where there is no folder.
 
+        Links to folders are not followed, with a warning.
+
         Args:
             recursive: whether those at any depth are meant.
         """
+        with _reached(self.text):
+            named = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in self._found(recursive)]
+        visible = [(name, one) for name, one in named if not any(part.startswith(".") for part in name.split("/"))]
+        links = sorted(name for name, one in visible if recursive and self._is_link(one))
+        if links:
+            text = f"links to folders are not followed: {listed(links, 3)}; copy what is in them."
+            warnings.warn(f"In '{self.text}', {text}", stacklevel=3)
+        return sorted(Shard(name, one.size) for name, one in visible if one.is_file)
+
+    def _found(self, recursive: bool) -> Iterator[Any]:
+        """Yield pyarrow's description of each file and folder in it; pyarrow would follow links, also in circles."""
         from pyarrow import fs
 
-        with _reached(self.text):
-            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=recursive, allow_not_found=True))
-            names = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in found if one.is_file]
-        shown = [(name, one) for name, one in names if not any(part[0] in "._" for part in name.split("/"))]
-        return sorted(Shard(name, one.size) for name, one in shown)
+        folders = [self.root]
+        for folder in folders:
+            selector = fs.FileSelector(folder, recursive=recursive and not self.is_local, allow_not_found=True)
+            found = self.system.get_file_info(selector)
+            if self.is_local and recursive:
+                of_folder = [one for one in found if one.type == fs.FileType.Directory]
+                folders += [one.path for one in of_folder if not self._is_link(one)]
+            yield from found
+
+    def _is_link(self, one: Any) -> bool:
+        """Whether a folder of this machine is a link."""
+        return self.is_local and not one.is_file and os.path.islink(one.path)
 
     @contextlib.contextmanager
     def local(self, name: str) -> Iterator[Path]:
@@ -129,6 +151,8 @@ class Place:
         """Put a file in its place once `write`, which takes a stream, has written all of it."""
         path = self.path(name)
         folder, last = path.rsplit("/", 1)
+        if self.is_local and not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root)):
+            raise DataError(f"'{folder}' is a link that leads out of '{self.text}'; remove it, or name another folder.")
         # Of two that write the same file, which happens where a worker was taken for dead, the last one wins.
         # Part of the name alone: with all of it, a long one would become too long.
         temporary = f"{folder}/.{last[:40]}.{secrets.token_hex(4)}{_TEMPORARY}"
@@ -145,11 +169,8 @@ class Place:
 
     def tidy(self) -> None:
         """Remove what writers that were killed have left here; what is younger than a day may still be written."""
-        from pyarrow import fs
-
         with _reached(self.text):
-            found = self.system.get_file_info(fs.FileSelector(self.root, recursive=True, allow_not_found=True))
-            for file in found:
+            for file in self._found(recursive=True):
                 ours = file.is_file and _WRITTEN.fullmatch(file.base_name)
                 if ours and file.mtime_ns is not None and time.time_ns() - file.mtime_ns > _DAY:
                     with contextlib.suppress(FileNotFoundError):  # another command has just removed it
@@ -183,8 +204,12 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
     """Return the folder and the shards that a path, a pattern or an address names, sorted by name.
 
     Args:
-        text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet".
+        text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet";
+            `**` stands for folders of any depth.
         forms: how the names of files end that are taken from a folder.
+
+    Parquet files whose names, or whose folders', begin with "_" are what jobs have not finished. They are left out with
+    a warning, unless the pattern names them.
     """
     if not text:
         raise DataError("The place of the shards is empty; name a folder, a pattern or an address.")
@@ -201,8 +226,14 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
         shards = [shard for shard in place.files(recursive=False) if shard.name == pattern]
     else:
         place = Place(text, place.system, place.root)
-        below = place.files(recursive=not pattern or "/" in pattern)
-        shards = [shard for shard in below if _matches(shard.name, pattern, forms)]
+        below = place.files(recursive=not pattern or "/" in pattern or pattern == "**")
+        matching = [shard for shard in below if _matches(shard.name, pattern, forms)]
+        unfinished = [] if "/_" in f"/{pattern}" else [shard for shard in matching if _is_unfinished(shard.name)]
+        if unfinished:
+            left_out = f"Parquet files that begin with '_' are left out: {listed([one.name for one in unfinished], 3)}"
+            remedy = "if they are samples, name them by a pattern, or rename them"
+            warnings.warn(f"In '{text}', {left_out}; {remedy}.", stacklevel=2)
+        shards = sorted({*matching} - {*unfinished}) if unfinished else matching
     if not shards:
         kinds = " or ".join(f"*{form}" for form in forms)
         raise DataError(f"No shard is in '{text}' ({kinds}); check the path and the pattern.")
@@ -229,8 +260,24 @@ def cut_into_shards(files: Sequence[Shard], size: int) -> list[Shard]:
 def _matches(name: str, pattern: str, forms: Sequence[str]) -> bool:
     if not pattern:
         return name.lower().endswith(tuple(forms))
-    steps = pattern.split("/")
-    return len(steps) == name.count("/") + 1 and all(map(fnmatchcase, name.split("/"), steps))
+    return _fits(name.split("/"), pattern.split("/"))
+
+
+def _fits(parts: Sequence[str], steps: Sequence[str]) -> bool:
+    """Whether the parts of a path fit the steps of a pattern.
+
+    >>> _fits(["a", "b", "c.tar"], ["**", "*.tar"]), _fits(["c.tar"], ["**", "*.tar"]), _fits(["a", "c.tar"], ["*.tar"])
+    (True, True, False)
+    """
+    if not steps:
+        return not parts
+    if steps[0] == "**":
+        return any(_fits(parts[start:], steps[1:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], steps[0]) and _fits(parts[1:], steps[1:])
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.lower().endswith(".parquet") and any(part.startswith("_") for part in name.split("/"))
 
 
 @contextlib.contextmanager
