@@ -172,6 +172,18 @@ def test_a_tar_file_that_claims_more_than_it_has_is_damaged(home: Path) -> None:
         open_packed(home / "text.tar")
 
 
+def test_a_tar_file_that_goes_on_behind_its_end_is_refused(home: Path) -> None:
+    first, second = ((home / f"shards/00{number}.tar").read_bytes() for number in range(2))
+    header = first.index(b"ustar", 1024) - 257  # of a member in the middle
+    with_hole = first[:header] + bytes(512) + first[header + 512 :]
+    for content in (first + second, with_hole):
+        (home / "more.tar").write_bytes(content)
+        with pytest.raises(DataError, match=r"more.tar' goes on behind its end at byte [\d,]+.*write it again"):
+            open_packed(home / "more.tar")
+    (home / "more.tar").write_bytes(first + bytes(10**5))
+    open_packed(home / "more.tar")
+
+
 def test_a_large_picture_is_refused_before_it_is_read(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SURELABEL_MAX_BYTES", "50")
     with pytest.raises(DataError, match="000.png' has .* bytes, and at most 50 are allowed; remove it"):
@@ -213,10 +225,15 @@ def test_a_saved_dataset_that_names_files_elsewhere_or_is_of_several_parts_is_re
         state.write_text(json.dumps({"_data_files": [{"filename": name}]}))
         with pytest.raises(DataError, match="which is not beside it; save it again"):
             open_packed(home / "saved")
-    state.write_text("{")
-    with pytest.raises(DataError, match="state.json' is damaged or not really a saved dataset"):
-        open_packed(home / "saved")
+    for text in ("{", "[" * 10**5):
+        state.write_text(text)
+        with pytest.raises(DataError, match="state.json' is damaged or not really a saved dataset"):
+            open_packed(home / "saved")
     state.write_text(good)
+    (home / "saved/dataset_info.json").write_text("[" * 10**5)
+    with pytest.raises(DataError, match="dataset_info.json' is damaged or not really a description"):
+        open_packed(home / "saved")
+    (home / "saved/dataset_info.json").unlink()
     shutil.move(home / "saved", home / "both" / "train")
     (home / "both/dataset_dict.json").write_text('{"splits": ["train"]}')
     with pytest.raises(DataError, match="both' has several parts; name one of them: train"):

@@ -60,7 +60,8 @@ def check_inside(root: Path, path: Path) -> None:
 @contextmanager
 def damage_named(path: Path, kind: str, *more: type[Exception]) -> Iterator[None]:
     """Turn what a library raises on a damaged or unreadable file, and `more`, into one line that names the file."""
-    damage = (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+    # Deep levels of JSON are a RecursionError.
+    damage = (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RecursionError)
     kinds: tuple[type[Exception], ...] = (*damage, *more)
     try:
         yield

@@ -257,7 +257,7 @@ def _features(text: bytes | None) -> dict[str, Any]:
     """Return what Hugging Face notes about columns; a note that cannot be read says nothing."""
     try:
         found = json.loads(text or b"{}")["info"]["features"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

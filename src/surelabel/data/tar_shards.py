@@ -16,6 +16,7 @@ from surelabel.errors import DataError
 
 ENDINGS = ("jpg", "jpeg", "png", "gif", "bmp", "tif", "tiff", "webp", "ppm", "pgm", "pbm")
 _LONGEST_LABEL = 1000
+_READ_AT_ONCE = 2**20
 
 
 class Place(NamedTuple):
@@ -72,6 +73,11 @@ def _look_through(shard: Path, pictures: dict[str, Place], labels: dict[str, str
         # A header that is damaged or cut off ends the list of members without a word, and with it those that follow.
         if stream.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
             raise damaged(shard, "a tar file", f"it is cut off, or damaged at byte {end:,}")
+        # So does a hole in the file, or the end of the first one of several that were put together.
+        while block := stream.read(_READ_AT_ONCE):
+            if block.strip(tarfile.NUL):
+                problem = f"goes on behind its end at byte {end:,}: it is damaged, or several tar files put together"
+                raise DataError(f"File '{shard}' {problem}; give them one by one, or write it again.")
     for member in members:
         folder, _, name = member.name.rpartition("/")
         stem, _, ending = name.partition(".")

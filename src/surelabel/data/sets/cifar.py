@@ -171,7 +171,7 @@ def _read_npm(
     rows = [read_pixels(f"{path}: {file}", files.pop(file), "PNG", width=32 * 32, most_rows=10_000) for file in batches]
     x = np.ascontiguousarray(np.concatenate(rows).reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
     where = f"{path}: {label_file}"
-    with damage_named(Path(where), "a JSON list of labels", ValueError, RecursionError):  # a list in a list in a list
+    with damage_named(Path(where), "a JSON list of labels", ValueError):
         labels = json.loads(files[label_file])
     return Pictures(x, _as_labels(where, labels, len(x), num_classes))
 
