@@ -6,6 +6,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from cli_support import LOGISTIC, QUICK, blobs, rows, small_network, write_blobs
 from PIL import Image
@@ -270,6 +272,24 @@ def test_options_and_files_that_do_not_fit_are_refused(command, home, tmp_path):
     assert "tasks.xml' exists and is kept" in command.fails(1, *studio, *out)
     with pytest.raises(DataError, match="a.npz' has no named columns for Label Studio to show; give one of .csv, "):
         table_rows(Path("a.npz"), 3)
+
+
+def test_a_small_parquet_file_does_not_fill_the_memory_with_tasks(tmp_path, monkeypatch):
+    text = pa.array(["x" * 10**5] * 300).dictionary_encode()
+    for column in (text, pa.array([[cell] for cell in text]), pa.array([{"a": cell} for cell in text])):
+        pq.write_table(pa.table({"note": column}), tmp_path / "bomb.parquet", compression="zstd")
+        monkeypatch.setenv("SURELABEL_MAX_BYTES", str(10**7))
+        with pytest.raises(DataError, match="bomb.parquet.* at most 10,000,000 are allowed"):
+            table_rows(tmp_path / "bomb.parquet", 300)
+        monkeypatch.setenv("SURELABEL_MAX_BYTES", str(10**8))
+        assert len(table_rows(tmp_path / "bomb.parquet", 300)) == 300
+
+
+def test_text_that_is_not_utf_8_is_named_in_a_column_that_is_only_shown(tmp_path):
+    broken = pa.array([b"a", b"\xff"]).view(pa.string())
+    pq.write_table(pa.table({"note": broken}), tmp_path / "broken.parquet")
+    with pytest.raises(DataError, match="broken.parquet' is damaged or not really Parquet"):
+        table_rows(tmp_path / "broken.parquet", 2)
 
 
 def test_a_class_called_round_is_written_by_entries(command, tmp_path):

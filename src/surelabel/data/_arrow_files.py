@@ -18,7 +18,16 @@ from typing import Any, BinaryIO, cast
 
 from surelabel.base.text import MAX_BYTES, check_size, damage_named, most_bytes, shown
 from surelabel.data._table import Columns, Request, Table, build_table, choose_columns, no_rows
-from surelabel.data._values import BETWEEN_LABELS, Cells, Place, holds_labels, is_words, no_number, words_in
+from surelabel.data._values import (
+    BETWEEN_LABELS,
+    Cells,
+    Place,
+    holds_labels,
+    is_words,
+    no_number,
+    words_in,
+    written_size,
+)
 from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
@@ -124,6 +133,19 @@ def text_batches(path: Path, names: Sequence[str]) -> Iterator[Sequence[Cells]]:
         survey = survey_text(path, names)
         positions = tuple(survey.header.index(name) for name in names)
         yield from _batches(path, Columns(tuple(survey.header), (), (), None, False, words=positions), survey)
+
+
+def parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield all cells of each row of a Parquet file, by the names of the columns."""
+    import pyarrow as pa
+
+    size = 0
+    with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _opened(path) as file:
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(row_groups=[group]):
+                size += sum(map(written_size, batch.columns))
+                check_size(path, size)
+                yield from batch.to_pylist()
 
 
 def unpacked_size(metadata: Any) -> int:

@@ -312,6 +312,16 @@ def text_size(cells: Cells) -> int:
     return int(pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
 
 
+def written_size(cells: Cells) -> int:
+    """Return how many bytes cells of any type take once they are written out, row by row."""
+    from pyarrow import types
+
+    if types.is_nested(cells.type):
+        parts = cells.flatten()
+        return sum(map(written_size, parts if isinstance(parts, list) else [parts]))
+    return text_size(cells) if types.is_dictionary(cells.type) else int(cells.nbytes)
+
+
 def _values(place: Place, column: Encoded, meaning: Callable[[Any], Any]) -> Array:
     """Return what each row's cell means, object (N,); a problem is told with its row.
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from surelabel.core.labels import Task
+from surelabel.data._arrow_files import parquet_rows
 from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError
 
@@ -127,7 +128,7 @@ def table_rows(path: Path, number: int) -> list[dict[str, Any]]:
         raise DataError(
             f"File '{path}' has no named columns for Label Studio to show; give one of {', '.join(_TABLES)}."
         )
-    found = _parquet_rows(path) if path.suffix.lower() == ".parquet" else list(_text_rows(path))
+    found = list(_parquet_rows(path) if path.suffix.lower() == ".parquet" else _text_rows(path))
     if len(found) != number:
         raise DataError(f"File '{path}' has {len(found)} rows now, and {number} were labeled; try again.")
     return found
@@ -153,10 +154,8 @@ def _records(path: Path) -> Iterator[dict[str, str]]:
             yield dict(zip(header, record, strict=True))
 
 
-def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    return [{name: _plain(value) for name, value in row.items()} for row in pq.read_table(path).to_pylist()]
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    return ({name: _plain(value) for name, value in row.items()} for row in parquet_rows(path))
 
 
 def _plain(value: Any) -> Any:
