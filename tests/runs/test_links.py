@@ -20,6 +20,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.files import write_file
 from surelabel.runs.rows import alone, append
 from surelabel.runs.session import resume, start
+from surelabel.runs.tracking import trackers
 
 NAMES = ("notes.txt", ".notes.json.tmp", "model.safetensors")
 LINK = "it is a symbolic link, which is not followed"
@@ -100,6 +101,22 @@ def test_a_file_that_is_a_link_is_replaced_not_followed(tmp_path: Path, outside:
     (tmp_path / "table.csv").symlink_to(outside / "notes.txt")
     write_file(tmp_path / "table.csv", b"ours")
     assert not (tmp_path / "table.csv").is_symlink()
+
+
+@pytest.mark.parametrize("parts", ["rounds/002/parts", "rounds/001/parts"])
+def test_parts_that_are_a_link_are_refused(copy: Path, outside: Path, parts: str) -> None:
+    (copy / parts).parent.mkdir(exist_ok=True)
+    (copy / parts).symlink_to(outside)
+    with pytest.raises(RunError, match=rf"{parts}' is a symbolic link"):
+        list(resume(copy, max_rounds=2))
+
+
+@pytest.mark.parametrize("link", ["tracking", "tracking/mlflow.db"])
+def test_nothing_is_tracked_through_a_link(copy: Path, outside: Path, link: str) -> None:
+    (copy / link).parent.mkdir(exist_ok=True)
+    (copy / link).symlink_to(outside)
+    with pytest.raises(RunError, match=rf"{link}' is a symbolic link; remove it, or name another .*--track-dir"):
+        trackers(["tensorboard"], copy, RunFolder.open(copy).settings, done=2)
 
 
 def test_a_folder_under_a_temporary_name_is_named(copy: Path) -> None:

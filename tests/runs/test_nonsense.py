@@ -445,6 +445,16 @@ def test_a_classifier_that_fails_on_the_samples_is_one_line(
         assert command.fails(1, *words).startswith("The classifier LogisticRegression fails on these samples (ValueErr")
 
 
+def test_a_classifier_that_cannot_be_exported_is_one_line(
+    command: Command, run: Callable[[str], Path], own_folder: Path
+) -> None:
+    folder, broken = run("classifier"), fitted(2, 2)
+    del broken.coef_
+    change_file(folder, "rounds/001/model.skops", dumped([broken] * 4))
+    line = command.fails(1, "export", folder, "--out", own_folder / "model.pt2")
+    assert line.startswith("The LogisticRegression cannot be exported (AttributeError: ")
+
+
 def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[bytes], bytes]:
     def changed(data: bytes) -> bytes:
         tensors = safetensors.torch.load(data)

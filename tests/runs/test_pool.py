@@ -18,7 +18,7 @@ from surelabel.data.pool import ROWS_IN_MEMORY
 from surelabel.data.run_data import TableData
 from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.tables import write_table
-from surelabel.errors import ChangedFileError, DataError, InvalidInputError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UntrustedCodeError
 from surelabel.runs import RunFolder
 from surelabel.runs.labeling import ShardLabeler
 from surelabel.runs.pool import with_pool
@@ -398,3 +398,19 @@ def test_rounds_read_a_block_about_once_for_each_pass(tmp_path: Path) -> None:
     assert isinstance(data.unlabeled, ShardedSource)
     list(start(tmp_path / "run", pool_settings(tmp_path), data=data))
     assert data.unlabeled.num_reads <= 7  # all six blocks stay in memory
+
+
+def test_a_stranger_cannot_have_a_pool_asked_for_with_this_users_rights(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    run = RunFolder.open(tmp_path / "copy" / "run")
+    assert run.settings.pool is not None
+    address = "s3://bucket/pool?endpoint_override=127.0.0.1:1"
+    changed = run.settings.replace(pool=run.settings.pool.replace(place=address))
+    write_settings(run.path, changed, signed=False)
+    for ask in (lambda: resume(run.path, max_rounds=3), RunFolder.open(run.path).data):
+        with pytest.raises(
+            UntrustedCodeError, match=r"run.json' names the pool 's3://bucket.*--pool PLACE.*--trust-code"
+        ):
+            ask()
+    assert list(resume(run.path, max_rounds=3, pool=str(tmp_path / "copy" / "pool")))
+    assert list(resume(run.path, max_rounds=4))  # by then it is another pool

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.settings import AugmentSettings
+from surelabel.base.references import failing
 from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
 from surelabel.learners.network import TorchLearner
@@ -35,7 +36,8 @@ def exported(learner: Any) -> nn.Module:
     if isinstance(learner, SklearnLearner):
         # The first model is the one that `predict_proba` uses; the others are there for the uncertainty.
         model = learner.models[0]
-        return (_Linear(model) if learner.task == "single" else _OnePerClass(model)).eval()
+        with failing(f"The {type(model).__name__} cannot be exported"):
+            return (_Linear(model) if learner.task == "single" else _OnePerClass(model)).eval()
     raise InvalidInputError(f"A {type(learner).__name__} cannot be exported; networks and linear models can.")
 
 

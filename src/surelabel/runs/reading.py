@@ -16,6 +16,7 @@ import numpy.typing as npt
 from surelabel.data.draws import seed_for
 from surelabel.data.pool import PoolLabels, join, label_chunk, selected_since
 from surelabel.data.run_data import RunData, TableData
+from surelabel.data.shards import is_address
 from surelabel.data.source import Source
 from surelabel.data.table_encoding import TEXTS
 from surelabel.data.targets import Codes
@@ -101,6 +102,14 @@ class RunFolder:
             self._check_listed()
         for backbone in getattr(self.settings.data, "backbones", ()):
             backbone.pinned()
+
+    def check_pool(self) -> None:
+        """Refuse a pool in an object store that the settings name and this user has neither signed nor named."""
+        pool = self.settings.pool
+        if pool is not None and is_address(pool.place) and not self.trust_code:
+            named = f"names the pool '{pool.place}', which is asked for with your rights, and is not signed by you"
+            remedy = "Name it yourself (surelabel resume RUN --pool PLACE), or allow it with --trust-code"
+            raise UntrustedCodeError(f"File '{self.path / RUN}' {named}. {remedy}.")
 
     def _check_listed(self) -> None:
         for reference in self.settings.references():
@@ -304,6 +313,7 @@ class RunFolder:
         if self.settings.data is None:
             raise RunError(f"The run in '{self.path}' was made from data in memory; it has no samples, only labels.")
         self.check_code()
+        self.check_pool()
         return self.load_data(self.settings)
 
     def load_data(self, settings: RunSettings) -> RunData:

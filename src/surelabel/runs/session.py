@@ -119,6 +119,8 @@ def resume(
         if settings.pool is None:
             raise InvalidInputError(f"The run in '{run.path}' has no pool in shards; leave 'pool' out. Got '{pool}'.")
         settings = settings.replace(pool=settings.pool.replace(place=pool).pinned())
+    else:
+        run.check_pool()
     if settings.learner is None or settings.data is None:
         call = f"surelabel.run({str(run.path)!r}, learner, labeled, unlabeled, resume=True)"
         raise RunError(f"The run in '{run.path}' was made from objects in memory; give them again in Python: {call}.")

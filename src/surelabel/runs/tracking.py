@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from surelabel.base.text import shown
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import DataError, InvalidInputError, RunError
 from surelabel.records import RoundRecord
 from surelabel.settings import RunSettings
 
@@ -41,11 +41,20 @@ def trackers(
             install = 'pip install "surelabel[track]"'
             raise InvalidInputError(f"--track {name} needs the package {name!r}; install it with: {install}.")
     folder = run / FOLDER if place is None else place
+    if place is None:
+        _refuse_links(folder)
     made: list[TensorBoardTracker | MLflowTracker] = []
     for name in dict.fromkeys(names):
         make = TensorBoardTracker if name == "tensorboard" else MLflowTracker
         made.append(make(folder, run, settings, done))
     return made
+
+
+def _refuse_links(folder: Path) -> None:
+    """Refuse links in a run's folder, which may be someone else's: trackers would write to where they lead."""
+    link = next((path for path in (folder, *folder.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise RunError(f"'{link}' is a symbolic link; remove it, or name another place with --track-dir.")
 
 
 def metrics(record: RoundRecord) -> dict[str, float]:

@@ -49,6 +49,7 @@ from surelabel.runs.files import (
 )
 from surelabel.runs.layout import CHECKPOINT, ENVIRONMENT, HISTORY, MODELS, Entry, round_file
 from surelabel.runs.reading import RunFolder, stop_of
+from surelabel.runs.round_parts import FOLDER as PARTS
 from surelabel.runs.round_parts import remove_parts
 from surelabel.runs.tables import write_tables
 from surelabel.settings import RunSettings
@@ -214,7 +215,8 @@ def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
 
 def tidy(path: Path, entries: list[Entry]) -> None:
     """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
-    rounds = [folder for name in (layout.ROUNDS, layout.FOLDS) for folder in (path / name, *(path / name).glob("*"))]
+    places, patterns = [path / layout.ROUNDS, path / layout.FOLDS], ("*", f"*/{PARTS}")
+    rounds = [*places, *(folder for place in places for pattern in patterns for folder in place.glob(pattern))]
     for folder in rounds:
         if folder.is_symlink():
             raise RunError(f"'{folder}' is a symbolic link; put the folder that it points to in its place.")
