@@ -31,7 +31,7 @@ from surelabel.uncertainty.augmentation import RandomAugmentation
 from surelabel.uncertainty.deep_ensemble import DeepEnsemble
 from surelabel.uncertainty.mc_dropout import MCDropout
 
-STEPS = 20
+STEPS = 10
 NUM_LABELED, NUM_POOL, CLASSES = 16, 53, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, hole=2, mean=(0.5,) * 3, std=(0.25,) * 3)
 TRAINING = TrainingSettings(
@@ -39,7 +39,7 @@ TRAINING = TrainingSettings(
     labeled_batch_size=8,
     negative_batch_size=8,
     steps=STEPS,
-    learning_rate=0.05,
+    learning_rate=0.2,
     ema_decay=0.9,
     gradient_clip=1.0,
     label_smoothing=0.05,
