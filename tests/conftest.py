@@ -6,6 +6,7 @@ Torch and the package are imported where they are used: the process that only ha
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import html
 import itertools
@@ -53,6 +54,16 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def commands_made_once() -> Iterator[None]:
+    """Typer makes all commands anew at each call, which takes longer than most calls in this process."""
+    import typer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)
