@@ -14,6 +14,7 @@ from kinds.test_texts import write as write_messages
 from video_support import write_clip
 
 from surelabel.data.tables import write_table
+from surelabel.engine import train
 from surelabel.kinds import KINDS
 from surelabel.learners.settings import METHODS
 from surelabel.runs import RunFolder
@@ -25,6 +26,8 @@ NAMES = [name for name in METHODS if name != "ups"]
 def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SURELABEL_DATA", str(tmp_path / "cache"))
+    num_steps = train.num_steps
+    monkeypatch.setattr(train, "num_steps", lambda *given: min(num_steps(*given), 60))
     for kind in KINDS.values():
         monkeypatch.setattr(type(kind), "defaults", {**kind.defaults, "min_steps": 2, "batch_size": 8})
     write_blobs(Path("pets.csv"))
