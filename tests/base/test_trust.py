@@ -187,6 +187,7 @@ def test_a_strangers_run_is_refused_in_one_line_and_runs_nothing(
     assert "surelabel_evil" not in sys.modules
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_strangers_run_is_opened_reported_and_recorded_without_its_code(
     command: Command, attacked: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
