@@ -45,7 +45,7 @@ TRAINING = TrainingSettings(
     label_smoothing=0.05,
     augment=AUGMENT,
 )
-CONFIG = sl.UPSConfig(tau_p=0.55, tau_n=0.15, kappa_p=0.03, kappa_n=0.02, balance=None, max_rounds=2)
+CONFIG = sl.UPSConfig(tau_p=0.55, tau_n=0.15, kappa_p=0.03, kappa_n=0.02, balance=None, max_rounds=1)
 OTHERS = ("mean-teacher", "pi-model", "fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match")
 Results = dict[str, npt.NDArray[Any]]
 
@@ -212,7 +212,7 @@ def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
     training = OF_METHODS.replace(sync_batchnorm=synchronized)
     method = TorchLearnerSettings(method=name, training=training).make_method()
     one = learner(training, *([norm] if synchronized else []), method=method, **rest)
-    return rounds_of(one, CONFIG.replace(max_rounds=1), rest.get("task", "single"))
+    return rounds_of(one, CONFIG, rest.get("task", "single"))
 
 
 def statistics() -> Results:
@@ -263,7 +263,7 @@ def stored() -> Results:
 
 
 CASES: dict[str, Callable[[], Results]] = {
-    "ups": lambda: rounds_of(learner()),
+    "ups": lambda: rounds_of(learner(), CONFIG.replace(max_rounds=2)),
     "ups in memory": stored,
     "ups in shards": lambda: rounds_of(learner(), pool_of=in_shards),
     "deep ensemble": lambda: rounds_of(learner(uncertainty=DeepEnsemble(2))),
