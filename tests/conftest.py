@@ -6,6 +6,7 @@ Torch and the package are imported where they are used: the process that only ha
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import gc
 import html
@@ -83,6 +84,18 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
     ticks = itertools.count()
     monkeypatch.setattr("surelabel.reproduce.plans.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+
+
+@pytest.fixture(scope="module")
+def short_fits() -> Iterator[None]:
+    """Networks of commands that learn in 40 larger steps, in place of 200, where the defaults do not matter."""
+    from surelabel import settings
+
+    steps = [("min_steps", int, 40), ("learning_rate", float, 0.05)]
+    short = dataclasses.make_dataclass("ShortFits", steps, bases=(settings.FitSettings,), kw_only=True, eq=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "FitSettings", short)
+        yield
 
 
 @pytest.fixture

@@ -45,6 +45,8 @@ from surelabel.runs.session import run as run_in_memory
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 FIT = ("--label", "pet", "--id", "id", "--quiet", "--no-compare")
 NETWORK = """
 import torch

@@ -120,9 +120,7 @@ def test_a_teacher_with_statistics_of_its_own_teaches_as_in_the_plain_loop(name:
     assert not torch.allclose(students[0]["3.weight"], students[2]["3.weight"], rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "pictures"), [(name, name not in KEEPING) for name in NAMES]
-)
+@pytest.mark.parametrize(("name", "pictures"), [(name, name not in KEEPING) for name in NAMES])
 def test_nothing_keeps_a_loss_from_being_compiled_as_one_graph(name: str, pictures: bool) -> None:
     rows = training_set(selected=True, pictures=pictures)
     # That all of an augmentation can be compiled, which takes long, is tested where it is defined.

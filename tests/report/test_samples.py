@@ -27,6 +27,8 @@ from surelabel.runs.files import write_json
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings, UPSConfig
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 def pool(label: list[int], p: list[float], u: list[float], positive: list[int]) -> PoolLabels:
     """A pool of two classes; `positive` marks selected rows."""
