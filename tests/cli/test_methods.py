@@ -66,8 +66,7 @@ def test_sounds_too_and_without_rounds(command, name):
     assert len(run.records()) == 1
 
 
-@pytest.mark.parametrize("name", ["mean-teacher", "softmatch"])
-@pytest.mark.parametrize("rounds", [0, 1])
+@pytest.mark.parametrize(("name", "rounds"), [("mean-teacher", 1), ("softmatch", 0)])
 def test_texts_frozen_features_and_clips_too(command, name, rounds):
     Path("nets.py").write_text(NETS + TEXT_NETS)
     write_messages("messages.csv", ["message", "kind"], messages())
