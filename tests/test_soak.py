@@ -16,7 +16,8 @@ from soak import bases
 from soak.children import FAULTS
 
 TESTS = Path(__file__).parent
-pytestmark = pytest.mark.timeout(1800)  # half a minute of work, which a busy machine may do in ten
+# Half a minute of work, which a busy machine may do in ten.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SCRIPT = """
 import dataclasses, functools, json, random, sys, time
