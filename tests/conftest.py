@@ -159,8 +159,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from going through all modules and tests again and again."""
+    """Keep the garbage collector from going through all modules and tests again and again, and call it less often."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture
