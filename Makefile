@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Two OpenMP threads on two cores can collapse to a crawl; small networks want one.
 export OMP_NUM_THREADS ?= 1
+# Without the bytecode of the last time, each process of the tests compiles what it imports: ten seconds a run.
+unexport PYTHONDONTWRITEBYTECODE
 SEED ?= 0
 
 .PHONY: setup demo test pytest test-slow test-gpu test-cluster soak bench lint format clean

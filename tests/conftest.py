@@ -6,6 +6,8 @@ Torch and the package are imported where they are used: the process that only ha
 from __future__ import annotations
 
 import atexit
+import dataclasses
+import functools
 import gc
 import html
 import itertools
@@ -55,6 +57,16 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def commands_made_once() -> Iterator[None]:
+    """Typer makes all commands anew at each call, which takes longer than most calls in this process."""
+    import typer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_lines_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a command that takes long would say where it stands."""
@@ -72,6 +84,18 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock for the planning of minutes by which all that is measured takes a second."""
     ticks = itertools.count()
     monkeypatch.setattr("surelabel.reproduce.plans.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+
+
+@pytest.fixture(scope="module")
+def short_fits() -> Iterator[None]:
+    """Networks of commands that learn in 40 larger steps, in place of 200, where the defaults do not matter."""
+    from surelabel import settings
+
+    steps = [("min_steps", int, 40), ("learning_rate", float, 0.05)]
+    short = dataclasses.make_dataclass("ShortFits", steps, bases=(settings.FitSettings,), kw_only=True, eq=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "FitSettings", short)
+        yield
 
 
 @pytest.fixture
@@ -135,8 +159,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from going through all modules and tests again and again."""
+    """Keep the garbage collector from going through all modules and tests again and again, and call it less often."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from surelabel.uncertainty.augmentation import RandomAugmentation
 from surelabel.uncertainty.deep_ensemble import DeepEnsemble
 from surelabel.uncertainty.mc_dropout import MCDropout
 
-STEPS = 20
+STEPS = 10
 NUM_LABELED, NUM_POOL, CLASSES = 16, 53, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, hole=2, mean=(0.5,) * 3, std=(0.25,) * 3)
 TRAINING = TrainingSettings(
@@ -39,13 +39,13 @@ TRAINING = TrainingSettings(
     labeled_batch_size=8,
     negative_batch_size=8,
     steps=STEPS,
-    learning_rate=0.05,
+    learning_rate=0.2,
     ema_decay=0.9,
     gradient_clip=1.0,
     label_smoothing=0.05,
     augment=AUGMENT,
 )
-CONFIG = sl.UPSConfig(tau_p=0.55, tau_n=0.15, kappa_p=0.03, kappa_n=0.02, balance=None, max_rounds=2)
+CONFIG = sl.UPSConfig(tau_p=0.55, tau_n=0.15, kappa_p=0.03, kappa_n=0.02, balance=None, max_rounds=1)
 OTHERS = ("mean-teacher", "pi-model", "fixmatch", "flexmatch", "freematch", "softmatch", "teacher-match")
 Results = dict[str, npt.NDArray[Any]]
 
@@ -212,7 +212,7 @@ def of_method(name: str, synchronized: bool = False, **rest: Any) -> Results:
     training = OF_METHODS.replace(sync_batchnorm=synchronized)
     method = TorchLearnerSettings(method=name, training=training).make_method()
     one = learner(training, *([norm] if synchronized else []), method=method, **rest)
-    return rounds_of(one, CONFIG.replace(max_rounds=1), rest.get("task", "single"))
+    return rounds_of(one, CONFIG, rest.get("task", "single"))
 
 
 def statistics() -> Results:
@@ -263,7 +263,7 @@ def stored() -> Results:
 
 
 CASES: dict[str, Callable[[], Results]] = {
-    "ups": lambda: rounds_of(learner()),
+    "ups": lambda: rounds_of(learner(), CONFIG.replace(max_rounds=2)),
     "ups in memory": stored,
     "ups in shards": lambda: rounds_of(learner(), pool_of=in_shards),
     "deep ensemble": lambda: rounds_of(learner(uncertainty=DeepEnsemble(2))),

@@ -30,6 +30,8 @@ from surelabel.runs.comparison import CANDIDATES
 from surelabel.runs.folds import DELTA
 from surelabel.runs.rows import append
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 ROOT = Path(__file__).parents[1]
 
 

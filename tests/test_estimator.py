@@ -34,10 +34,10 @@ FEW = np.where(LABELED, Y, -1)
 def quick(**rest: object) -> sl.UPSClassifier:
     settings = {
         "max_rounds": 2,
-        "min_steps": 60,
+        "min_steps": 30,
         "epochs": 1,
         "hidden": (32,),
-        "learning_rate": 0.02,
+        "learning_rate": 0.1,
         "random_state": 0,
     }
     return sl.UPSClassifier(**{**settings, "device": "cpu", **rest})
@@ -56,7 +56,7 @@ class Net(torch.nn.Module):
 
 
 def failures(unlabeled: object) -> dict[str, str]:
-    estimator = quick(unlabeled=unlabeled, max_rounds=1, min_steps=20, hidden=(16,), learning_rate=0.1, passes=2)
+    estimator = quick(unlabeled=unlabeled, max_rounds=1, min_steps=15, hidden=(16,), learning_rate=0.1, passes=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         results = check_estimator(estimator, on_fail=None, on_skip=None)
@@ -418,7 +418,7 @@ def test_a_network_of_ones_own_takes_images() -> None:
         return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.2), torch.nn.Linear(4, num_classes))
 
     images = X.reshape(-1, 1, 2, 2)
-    assert quick(model=model, learning_rate=0.05).fit(images, FEW).score(images, Y) > 0.6
+    assert quick(model=model, min_steps=60).fit(images, FEW).score(images, Y) > 0.6
 
 
 def test_ctrl_c_keeps_the_last_finished_round() -> None:

@@ -16,14 +16,17 @@ from soak import bases
 from soak.children import FAULTS
 
 TESTS = Path(__file__).parent
-pytestmark = pytest.mark.timeout(1800)  # half a minute of work, which a busy machine may do in ten
+# Half a minute of work, which a busy machine may do in ten.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 SCRIPT = """
-import dataclasses, json, random, sys, time
+import dataclasses, functools, json, random, sys, time
 from pathlib import Path
 from soak import bases, children, inputs, readers
 from soak.__main__ import Soak
+import typer
 from surelabel import settings
+from surelabel.cli._app import app
 from surelabel.report.drawing import Panel
 from surelabel.runs import files, reading
 
@@ -34,6 +37,8 @@ class ShortFits(settings.FitSettings):
 settings.FitSettings = ShortFits
 bases.CHECKPOINTS = ("--checkpoint-minutes", "0.00002")  # many in a round all the same
 inputs.STEPS, children.PICTURE_STEPS = 30, 10
+typer.main.get_command = functools.cache(typer.main.get_command)  # which otherwise takes longer than most commands
+typer.main.get_command(app)
 Panel._rendered = lambda panel, form, **options: b'<svg viewBox="0 0 1 1"/>'  # drawing takes most of a report's time
 results = Path(sys.argv[1])
 soak = Soak(children.Scratch(results / "scratch"), 0, time.monotonic() + 900)

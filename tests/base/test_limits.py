@@ -23,6 +23,8 @@ from surelabel.models.table import table_network
 from surelabel.reproduce.paper import EXPERIMENTS
 from surelabel.settings import RunSettings, UPSConfig
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id")
 HUGE = 10**40
 KINDS = (

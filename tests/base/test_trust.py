@@ -45,6 +45,8 @@ from surelabel.runs.session import run as run_in_memory
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 FIT = ("--label", "pet", "--id", "id", "--quiet", "--no-compare")
 NETWORK = """
 import torch
@@ -187,6 +189,7 @@ def test_a_strangers_run_is_refused_in_one_line_and_runs_nothing(
     assert "surelabel_evil" not in sys.modules
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_strangers_run_is_opened_reported_and_recorded_without_its_code(
     command: Command, attacked: tuple[Path, Path, str], tmp_path: Path
 ) -> None:

@@ -18,6 +18,12 @@ from surelabel.runs import RunFolder
 
 STUMP = ("--estimator", "sklearn.tree:DecisionTreeClassifier", "--rounds", "1", "--passes", "3")
 """Quick, and as good as a linear model on far groups of points."""
+SMALL_FOREST = """
+from sklearn.ensemble import RandomForestClassifier
+
+def forest():
+    return RandomForestClassifier(n_estimators=5)
+"""
 
 
 def fit(*more: object, data: object = "pets.csv", label: str = "pet") -> tuple[object, ...]:
@@ -105,8 +111,8 @@ def test_where_a_class_has_one_label_the_models_are_not_compared_and_it_says_so(
 
 def test_two_labels_of_each_class_leave_the_linear_model_out(command):
     write_blobs(Path("few.csv"), pet=["dog", "cat", "dog", "cat", *[None] * 56])
-    forest = ("--estimator", "sklearn.ensemble:RandomForestClassifier")
-    result = command(*fit(*forest, data="few.csv"))
+    Path("own.py").write_text(SMALL_FOREST)
+    result = command(*fit("--estimator", "own.py:forest", data="few.csv"))
     assert "A linear model was left out: with one label of each class to learn from" in result.out
     found = RunFolder.open("run").comparison()
     assert (found.num_folds, list(found.judged())) == (2, ["first", "last"])

@@ -14,6 +14,8 @@ from small_runs import contents, difference
 
 from surelabel.runs.files import write_json
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 STUMP = ("--estimator", "sklearn.tree:DecisionTreeClassifier", "--rounds", "1", "--passes", "3")
 FIT = ("fit", "pets.csv", "--label", "pet", "--id", "id", *STUMP)
 OUTPUTS = {

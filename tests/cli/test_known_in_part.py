@@ -20,6 +20,8 @@ from surelabel.data.tables import read_table, write_table
 from surelabel.report.thresholds import validation_labels
 from surelabel.runs import RunFolder
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 CLASSES = ["big", "cat", "dog"]
 CELLS = ["cat | ?big", "dog", "cat|?dog", "dog|big", "?big|?cat|?dog", "|", "? big|cat", "dog|?cat", "?cat"]
 CODES = [[-1, 1, 0], [0, 0, 1], [0, 1, -1], [1, 0, 1], [-1, -1, -1], [0, 0, 0], [-1, 1, 0], [0, -1, 1], [0, -1, 0]]

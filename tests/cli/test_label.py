@@ -19,6 +19,8 @@ from surelabel.errors import DataError
 from surelabel.runs import RunFolder
 from surelabel.runs.label_studio import check_tasks, table_rows
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 SEVERAL_ROUNDS = (*QUICK, "--rounds", "3", "--kappa-p", "0.2")
 
 

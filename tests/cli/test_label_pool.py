@@ -19,6 +19,8 @@ from surelabel.errors import DataError
 from surelabel.runs import RunFolder
 from surelabel.runs.parts import part_name
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 NETWORK = """
 from torch import nn
 

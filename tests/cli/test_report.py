@@ -37,6 +37,7 @@ def test_a_report_is_one_html_file_that_is_replaced_only_when_forced(command):
     assert Path("report.html").read_text() != page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_validation_set_gives_a_report_its_figures(command):
     fit = ("fit", "pets.csv", "--label", "pet", "--id", "id", *LOGISTIC, "--quiet")
     assert command(*fit, "--out", "a").code == 0
@@ -66,6 +67,7 @@ def test_a_report_must_be_html(command):
     assert line == "Invalid value for '--out': 'report.pdf' must end in .html."
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_demo_prints_a_table_and_tells_where_the_report_is(command, monkeypatch):
     def small_jobs(out: Path, seeds: Sequence[int], variants: object) -> list[Job]:
         """The demo's way with a task that takes a moment."""

@@ -17,6 +17,8 @@ from surelabel.learners.network import TorchLearner
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -12,6 +12,8 @@ from cli_support import QUICK
 
 from surelabel.runs import RunFolder
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = ["key", "color", "size", "bought on", "guarantee", "note", "verdict"]
 

@@ -83,6 +83,7 @@ def test_a_runs_validation_set_gives_the_table_the_choice_and_the_figure(command
     assert "chosen" in texts
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_call_prints_the_table_again_and_keeps_the_figure_unless_forced(command, home):
     first = command("thresholds", home / "run", "--max-error", "0.1")
     figure = Path("thresholds-run.svg").read_bytes()
@@ -97,6 +98,7 @@ def test_a_second_call_prints_the_table_again_and_keeps_the_figure_unless_forced
     assert command("thresholds", home / "both").err == "", "another run has another figure"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_another_rounds_network_can_be_asked(command, home):
     run = RunFolder.open(home / "run")
     confidence = [validation_labels(run, network).confidence for network in (0, 1)]
@@ -106,6 +108,7 @@ def test_another_rounds_network_can_be_asked(command, home):
     assert "2 finished rounds and no round 7" in command.fails(1, "thresholds", home / "run", "--round", 7, "--force")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_limits_the_promise_is_said_beside_it(command, home):
     whole = command("thresholds", home / "run", "--max-error", "0.5").out
     assert "approximate" not in whole
@@ -123,6 +126,7 @@ def test_low_thresholds_come_with_one_for_negatives_that_fits(command):
     assert "--tau-p 0.04 --kappa-p inf --tau-n 0.04" in command("thresholds", "many.npz").out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_infinite_uncertainties_are_counted_in_the_figure(command):
     u = np.full((200, 2), 0.02)
     u[:3] = np.inf
@@ -137,6 +141,7 @@ def test_a_column_that_is_there_twice_is_named(command):
     assert "more than one column 'confidence'" in command.fails(1, "thresholds", "twice.csv")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_table_fits_into_80_columns(command, home):
     lines = command("thresholds", home / "run").out.splitlines()
     table = [line for line in lines if line.strip() and line.split()[0] in ("tau_p", "0.5", "0.95")]
@@ -183,6 +188,7 @@ def test_too_few_labels_are_told_with_how_many_more_it_takes(command):
     assert "surelabel fit" not in result.out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_several_labels_a_sample_are_counted_by_samples(command, home):
     result = command("thresholds", home / "both", "--max-error", "0.3")
     assert (result.code, result.err) == (0, "")

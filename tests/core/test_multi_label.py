@@ -198,6 +198,7 @@ def test_entries_are_judged_by_their_own_confidence_and_uncertainty(tmp_path: Pa
     assert ece_by_uncertainty(found, np.array([0.25, 0.35])) == pytest.approx([0.3 / 2, 0.9 / 3])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_from_before_there_were_two_scores_is_read(tmp_path: Path) -> None:
     folder = scored_run(tmp_path / "run")
     old = []
@@ -227,6 +228,7 @@ def test_the_samples_of_a_round_are_counted_once_whatever_their_entries(tmp_path
 # --- the report
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_has_a_line_for_each_class_and_names_those_left_out(tmp_path: Path) -> None:
     folder = scored_run(tmp_path / "run")
     cat, dog, owl = class_reports(folder)

@@ -91,7 +91,8 @@ def test_a_round_keeps_40_bytes_a_sample_and_an_eighth_for_each_class_of_a_sampl
     config = sl.UPSConfig(balance=balance, balance_rounds=1, balance_floor=num_rows)
     labeled = np.zeros((num_classes, 1), np.float32), np.arange(num_classes)
     x, learner = np.zeros((num_rows, 1), np.float32), sure(num_classes)
-    label_pool(learner, problem_of(100, num_classes), config, 1)
+    few = problem_of(100, num_classes)  # what is made once a process is no part of a pool
+    first_batch(few.training_set(label_pool(learner, few, config, 1).selected))
     problem, of_problem, _ = traced(lambda: make_problem(labeled, x, "single"))
     pool, of_labels, _ = traced(lambda: label_pool(learner, problem, config, 1))
     assert len(pool.negative.rows) == pool.positive.sum() == num_rows / 2

@@ -27,6 +27,8 @@ from surelabel.runs.files import write_json
 from surelabel.runs.session import start
 from surelabel.settings import RunSettings, UPSConfig
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 def pool(label: list[int], p: list[float], u: list[float], positive: list[int]) -> PoolLabels:
     """A pool of two classes; `positive` marks selected rows."""
@@ -83,6 +85,7 @@ def test_given_labels_that_models_trained_without_them_contradict_are_shown(comm
     assert float(width) == blobs(num_labeled=20)["width"][6]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_how_to_run_it_again_and_that_data_are_gone(command, table_run: RunFolder) -> None:
     Path("pets.csv").unlink()
     assert command("report", "run", "--out", "report.html").code == 0

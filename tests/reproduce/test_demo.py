@@ -40,7 +40,7 @@ def test_the_demo_makes_runs_a_table_and_a_report(tmp_path: Path) -> None:
     assert seen[-1][1:] == (2, 2)
 
 
-@pytest.mark.usefixtures("tiny")
+@pytest.mark.usefixtures("tiny", "undrawn")
 def test_the_demo_leaves_an_older_one_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "mine.txt").write_text("kept")

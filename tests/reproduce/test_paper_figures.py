@@ -60,6 +60,7 @@ def test_a_variant_is_told_by_its_settings(runs: list[RunFolder]) -> None:
     assert [variant_of(one) for one in runs] == expected
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figure_1_compares_three_variants_by_round(runs: list[RunFolder]) -> None:
     figures = figure_1_by_round(group_runs(runs))
     assert list(figures) == ["b", "c"]
@@ -110,6 +111,7 @@ def test_figure_1_says_which_variants_are_missing(runs: list[RunFolder]) -> None
     assert not plain.caption
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_ups_by_the_papers_thresholds_is_looked_at_closely(runs: list[RunFolder], tmp_path: Path) -> None:
     strict = scripted_run(tmp_path / "strict", kappa_p=0.01).called("kappa_p 0.01")
     papers = scripted_run(tmp_path / "papers").called("kappa_p 0.05")
@@ -190,6 +192,7 @@ def test_figure_2_needs_two_values(sweep: list[RunFolder]) -> None:
     assert "at least two values of kappa_p" in figure.note
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figure_3_has_four_panels_with_the_thresholds(runs: list[RunFolder]) -> None:
     figures = figure_3(Row("UPS", (runs[5],)))
     assert list(figures) == ["a", "b", "c", "d"]
@@ -213,6 +216,7 @@ def test_figure_3_says_what_is_missing(runs: list[RunFolder], tmp_path: Path) ->
     assert "κ_p" not in svg(plain["c"])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figure_3_says_what_the_thresholds_select_of_the_validation_set(runs: list[RunFolder], tmp_path: Path) -> None:
     # Samples 0, 1, 3, 5 and 6 of nine, of which 3 is wrong.
     ours, paper = "tau_p 0.7, kappa_p 0.05 select 5 of 9 of the validation set, 80.00 % right", "531 of 1000, 92.28 %"
@@ -329,6 +333,7 @@ class Guessing:
         return b"nothing"
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("number", [20, 21])
 def test_more_than_20_classes_have_no_line_each(number: int, tmp_path: Path) -> None:
     names, rows = ["a|b <c>", *(f"class {code}" for code in range(1, number))], np.arange(number)

@@ -55,7 +55,7 @@ from surelabel.runs import RunFolder
 folder, path, name = sys.argv[1:]
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(60):
+for number in range(30):
     figures = [Figure(f"{name} {number}", number), Figure(f"both {number}", number)]
     record_runs(path, [(RunFolder.open(folder), figures)], experiment="e", dataset="d", num_labels=4)
 """
@@ -79,7 +79,7 @@ def test_two_processes_that_record_at_once_lose_no_row_and_write_none_twice(
         process.communicate()
     assert [process.returncode for process in both] == [0, 0]
     found = sorted(row["metric"] for row in read_rows(results))
-    assert found == sorted(f"{name} {number}" for name in ("both", "first", "second") for number in range(60))
+    assert found == sorted(f"{name} {number}" for name in ("both", "first", "second") for number in range(30))
 
 
 def test_a_file_that_another_writes_is_waited_for(tmp_path: Path) -> None:

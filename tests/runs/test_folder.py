@@ -59,6 +59,7 @@ def test_records_settings_and_environment_are_read_back(finished: tuple[Path, li
     assert entry["device"] == "cpu"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_folder_of_the_first_version_is_read_resumed_and_shown(tmp_path: Path) -> None:
     """Its scores were fields of a round, its data function had another name, it was not signed."""
     data = FunctionData(function="surelabel.reproduce.digits:digits", arguments={"labels_per_class": 4})

@@ -24,6 +24,8 @@ from surelabel.runs import RunFolder
 from surelabel.runs.files import checksum, write_json
 from surelabel.runs.tables import table_bytes, table_from_bytes
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 RUNS = ("network", "classifier", "several")
 
 
@@ -375,7 +377,7 @@ def repacked(change: Callable[[dict[str, bytes]], object]) -> Callable[[bytes], 
 
 
 def padded(data: bytes) -> bytes:
-    """Let the schema of a skops file unpack to 2 GB of nothing."""
+    """Let the schema of a skops file unpack to 32 MB of nothing."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     out = io.BytesIO()
@@ -384,7 +386,7 @@ def padded(data: bytes) -> bytes:
             with archive.open(name, "w", force_zip64=True) as stream:
                 stream.write(content)
                 if name == "schema.json":
-                    for _ in range(128):
+                    for _ in range(2):
                         stream.write(b" " * (1 << 24))
     return out.getvalue()
 
@@ -416,7 +418,7 @@ CLASSIFIERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "no schema": (repacked(lambda members: members.pop("schema.json")), NO_SKOPS),
     "a schema that is a number": (repacked(lambda members: members.update({"schema.json": b"7"})), NO_SKOPS),
     "a schema of many levels": (repacked(lambda members: members.update({"schema.json": b"[" * 10**5})), NO_SKOPS),
-    "a schema of two gigabytes": (padded, "bytes of memory or more, and at most 1,073,741,824 are allowed"),
+    "a schema of 32 megabytes": (padded, "bytes of memory or more, and at most 16,777,216 are allowed"),
     "a text": (dumped("model"), "The content must be 4 models for samples of shape (2,) and 2 classes"),
     "too few": (dumped([fitted(2, 2)]), "The content must be 4 models"),
     "other objects": (dumped([1.0] * 4), "The content must be 4 models"),
@@ -426,7 +428,10 @@ CLASSIFIERS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("what", CLASSIFIERS)
-def test_a_broken_classifier_is_named(command: Command, run: Callable[[str], Path], home: Path, what: str) -> None:
+def test_a_broken_classifier_is_named(
+    command: Command, run: Callable[[str], Path], home: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SURELABEL_MAX_BYTES", str(1 << 24))
     folder = run("classifier")
     change, problem = CLASSIFIERS[what]
     change_file(folder, "rounds/001/model.skops", change)

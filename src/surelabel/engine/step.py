@@ -6,6 +6,7 @@ into existing tensors. So a network is compiled and captured once, and the next 
 
 import contextlib
 import copy
+import itertools
 import logging
 import os
 import warnings
@@ -194,7 +195,7 @@ class Step:
             loss.backward()
         self.value.copy_(loss.detach())
         with gradients_in_all(self.network.parameters()) as found:
-            average([*self._shared(), *found])
+            average(itertools.chain(self._shared(), found))  # which one process by itself never asks for
         if self.settings.gradient_clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.settings.gradient_clip)
         self.optimizer.step()
