@@ -16,8 +16,7 @@ from soak import bases
 from soak.children import FAULTS
 
 TESTS = Path(__file__).parent
-# Half a minute of work, which a busy machine may do in ten.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)  # half a minute of work, which a busy machine may do in ten
 
 SCRIPT = """
 import dataclasses, functools, json, random, sys, time
