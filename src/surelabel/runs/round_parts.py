@@ -1,7 +1,7 @@
-"""The labels of a pool in shards while a round labels it: a file for each shard, until the round is recorded.
+"""The labels of a pool in shards, in a file for each shard until the round is recorded.
 
-A part is a SHA-256 and the content that it is of, which notes by which network and of which shard it is. So after a
-crash only the shards that are missing are labeled again, and a part that is damaged counts as missing.
+A part is a SHA-256 followed by the content, which names the network and the shard. So after a crash only missing shards
+are labeled again, and a damaged part counts as missing.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from surelabel.data.targets import Marks
 from surelabel.runs.files import make_folder, read_file, remove_file, write_file
 
 FOLDER = "parts"
-"""In the folder of a round."""
+"""The name of their folder within that of a round."""
 
 _DIGEST = hashlib.sha256().digest_size
 _MADE_OF = "made of"
@@ -33,7 +33,7 @@ class LabelParts:
 
     Args:
         folder: of the parts.
-        made_by: a hash of the network and of all else that labels depend on, but for the samples.
+        made_by: a hash of the network and everything else that labels depend on, except the samples.
         shards: of the pool.
     """
 
@@ -76,7 +76,7 @@ class LabelParts:
 
 
 def to_bytes(labels: PoolLabels, made_of: str) -> bytes:
-    """Return the labels of a shard as the content of a safetensors file; the ids are known without it."""
+    """Return the labels of a shard as the content of a safetensors file, without the ids."""
     names = [item.name for item in fields(PoolLabels) if item.name not in _NO_COLUMNS]
     columns: dict[str, Any] = {name: getattr(labels, name) for name in names if getattr(labels, name) is not None}
     columns |= {"negative.rows": labels.negative.rows, "negative.bits": labels.negative.bits}
@@ -96,14 +96,14 @@ def from_bytes(content: bytes, ids: Ids) -> PoolLabels:
 
 
 def _about(content: bytes) -> dict[str, str]:
-    """Return what stands beside the arrays in a safetensors file; the library reads it from files alone."""
+    """Return the metadata of a safetensors file; the library reads it only from files."""
     length = int.from_bytes(content[:8], "little")
     about: dict[str, str] = json.loads(content[8 : 8 + length])["__metadata__"]
     return about
 
 
 def made_by(weights: bytes, *others: Any) -> str:
-    """Return the hash of a network and of all else that labels depend on, for `LabelParts`."""
+    """Return the hash of a network and everything else that labels depend on, for `LabelParts`."""
     digest = hashlib.sha256(weights)
     digest.update(json.dumps(others).encode())
     return digest.hexdigest()
