@@ -301,7 +301,7 @@ class Transduction:
 
     Attributes:
         codes: what the latest model learned from, of the same shape.
-        labeled_iter: since which round: 0 given, -1 never.
+        labeled_iter: the round since which every round has learned from the label: 0 if given, -1 if the last did not.
     """
 
     def __init__(self, codes: npt.NDArray[np.int64], row_of_pool: npt.NDArray[np.int64]) -> None:
