@@ -105,8 +105,7 @@ def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> Rep
 
 
 def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> dict[float, Statistic]:
-    """Return the test error (%) for each value of a threshold, from finished runs that are otherwise equal but for the
-    seed.
+    """Return the test error (%) for each value of a threshold, from finished runs that else differ only in the seed.
 
     If there are several such groups of runs, the one with the most values is used.
     """
