@@ -70,7 +70,7 @@ def _version(asked: bool) -> None:
 def surelabel(
     context: typer.Context,
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Train a classifier from a few labels and many unlabeled samples.

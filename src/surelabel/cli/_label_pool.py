@@ -57,7 +57,7 @@ class How(NamedTuple):
     """How samples are labeled and written, as options say.
 
     Attributes:
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
         id_column: the column that names each row; None: as in the run; "": rows are numbered.
         on_error: whether what cannot be read is skipped.
         trusted: types in a scikit-learn model that are known to be safe.
@@ -86,7 +86,7 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
         raise WrongUse(f"{flag} has no effect with a folder as --out; leave it out, or name a file.")
     folder, started = open_run(run, how.trust_code), time.monotonic()
     check_entries(folder, how.entries)
-    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled
+    checked = selected_lines(folder)  # first, so that a damaged table is reported before anything is labeled
     job, shards = _job(folder, samples, out, how)
     job.parts.place.tidy()
     found = job.parts.finished(shards)

@@ -189,7 +189,7 @@ def follow(
         if _leaves_something(error):
             error.add_note(_way_on(folder, display.round))
         raise
-    if out.quiet:  # the first process tells it
+    if out.quiet:  # the first process reports it
         return
     run = open_run(folder)
     tell_the_end(run, held_out or {}, quiet)

@@ -55,7 +55,7 @@ def predictions(
         p: probabilities, shape (N, C).
         settings: the run's, for its classes.
         proba: whether to add a column for each class.
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
     """
     import numpy as np
 

@@ -29,7 +29,7 @@ class LabelJob:
         how: what else the labels depend on.
         reader: of the shards.
         parts: where the labels go.
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
         skip: whether a shard that cannot be read is named, and the others labeled.
     """
 

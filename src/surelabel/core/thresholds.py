@@ -69,7 +69,7 @@ class Thresholds(NamedTuple):
 
 
 class HeldOutLabels(NamedTuple):
-    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C for several labels a sample."""
+    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C with several labels per sample."""
 
     confidence: Floats
     uncertainty: Floats | None

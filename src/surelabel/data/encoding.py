@@ -56,7 +56,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     """Find the unlabeled entries and number the classes.
 
     Args:
-        y: labels, shape (N,) or, for several labels a sample, 0 and 1, shape (N, C) with C > 1.
+        y: labels, shape (N,) or, with several labels per sample, 0 and 1, shape (N, C) with C > 1.
         unlabeled: what marks an unlabeled entry; None: None, NaN and NA do.
 
     >>> encode_labels(["cat", None, "dog"], unlabeled=None).codes.tolist()

@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Samples in memory: a numpy array, a torch tensor or a scipy sparse matrix, one row a sample.
+    """Samples in memory: a numpy array, a torch tensor or a scipy sparse matrix, one row per sample.
 
     >>> source = ArraySource(np.zeros((3, 2)), ids=np.array(["a", "b", "c"]))
     >>> len(source), source.sample_shape

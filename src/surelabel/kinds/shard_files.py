@@ -31,7 +31,7 @@ _BATCH = 32
 """Samples that go through a backbone together."""
 
 Read = Callable[[int, Any], npt.NDArray[np.uint8]]
-"""(index of a sample, settings of its decoding) to the decoded sample; raises DataError for unreadable samples."""
+"""(index of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
 
 
 class Decoder:

@@ -122,7 +122,7 @@ class TorchLearnerSettings(CodeSettings):
             "file.py:Class".
         method_hash: content hash of that file.
         method_parameters: the method's own arguments, by name.
-        predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
+        predict_batch_size: samples in one chunk of a prediction; None: 1024, or on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
         threads: of a CPU; None: one for the default network, else torch's setting.
     """

@@ -65,7 +65,7 @@ def judged_models(run: RunFolder) -> dict[str, Judged]:
 
 
 def candidate_name(candidate: Candidate, last_round: int) -> str:
-    """Return a compared model's name in a table."""
+    """Return a compared model's name in tables."""
     names = {
         "linear": "linear model of the labels",
         "first": "round 0, the labels alone",

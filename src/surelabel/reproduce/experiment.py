@@ -97,7 +97,7 @@ def reproduce(
     name, before, done = "", 0, 0
 
     def tell(what: str = "", step: int = 0, steps: int = 0) -> None:
-        """Count rounds over all runs; steps inside a round are part of the text."""
+        """Report progress by rounds of all runs; steps within a round are part of the text."""
         if progress is not None:
             more = f", {what} {step}/{steps}" if what else ""
             progress(f"{name}, round {done}{more}", before + done, total)

@@ -1,4 +1,4 @@
-"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders.
+"""The paper's figures 1 to 4 from run folders, each panel as a separate vector graphic.
 
 A panel that cannot be drawn gives the reason instead.
 """

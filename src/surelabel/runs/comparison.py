@@ -48,7 +48,7 @@ class Judged(NamedTuple):
     def score(self) -> Interval:
         """The share of right labels, or the mean average precision, with its 95 % interval.
 
-        With fewer than `FEWEST` multi-label samples there is no interval: it is 0 to 1.
+        With fewer than `FEWEST` multi-label samples, no interval can be computed: it is 0 to 1.
         """
         labels, truth = self
         if truth.ndim == 1:

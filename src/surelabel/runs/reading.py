@@ -362,7 +362,7 @@ class RunFolder:
 def stop_of(records: Sequence[RoundRecord], config: UPSConfig) -> StopReason | None:
     """Return why the rounds end after the last of these under `config`; None if they continue.
 
-    Limits may have been raised since the last round was written, and an interrupted run goes on.
+    Limits may have been raised since the last round was written, and an interrupted run continues.
     """
     if not records:
         return None

