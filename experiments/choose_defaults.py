@@ -1,4 +1,4 @@
-"""The comparison by which UPSClassifier's defaults for small tables were chosen, on data sets of their own.
+"""The comparison by which UPSClassifier's defaults for small tables were chosen, on separate data sets.
 
     python experiments/choose_defaults.py FOLDER --results results
 

@@ -1,11 +1,11 @@
-"""The comparison by which the defaults of small networks on frozen features were chosen, on data of their own.
+"""The comparison by which the defaults of small networks on frozen features were chosen, on separate data.
 
     python experiments/choose_head_defaults.py FOLDER --results results
 
 FOLDER holds a folder of pictures for each data set, with a folder for each class, or a CSV file with the columns `text`
-and `label`; docs/backbones.md says where they come from, and `examples` how to install the networks. A seed
-draws the labeled samples of each class, 10 pictures or 20 texts, and a quarter for the test. The others are the pool.
-A candidate is the defaults with a few changes; linear models of the labels stand beside them.
+and `label`; docs/backbones.md says where they come from, and `examples` how to install the networks. A seed draws the
+labeled samples of each class, 10 pictures or 20 texts, and a quarter as the test set. The others are the pool. A
+candidate is the defaults with a few changes; linear models of the labels are shown too.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def pieces() -> Any:
-    """A second backbone for texts, to have several: 2 to 4 letters in a row, counted by their hashes, (N, 512)."""
+    """A second backbone for texts: hashed counts of 2 to 4 letters in a row, (N, 512)."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     vectorizer = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=512)

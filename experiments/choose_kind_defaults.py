@@ -1,11 +1,11 @@
-"""The comparison by which the defaults of `surelabel fit` for folders of files were chosen, on files of their own.
+"""The comparison by which the defaults of `surelabel fit` for folders of files were chosen, on separate files.
 
     python experiments/choose_kind_defaults.py FOLDER --results results
 
 FOLDER holds a folder for each data set, with a folder of files for each class; docs/pictures.md and docs/sounds.md say
-where they come from. Of pictures, a seed draws 10 labeled files of each class and a quarter for the test. Of sounds,
-whose names are CLASS_SPEAKER_NUMBER.wav, all of one speaker are the test, by turns. The other files are the pool.
-A candidate is the kind's defaults with a few changes; its rounds are compared with its own round 0.
+where they come from. For pictures, a seed draws 10 labeled files of each class, and a quarter as the test set. For
+sounds, named CLASS_SPEAKER_NUMBER.wav, the test set is one speaker in turn. The other files are the pool. A candidate
+is the kind's defaults with a few changes; its rounds are compared with its own round 0.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def read(path: Path) -> tuple[Any, Any, Any]:
-    """Return all samples of a folder, their classes, and who speaks, where the files are sounds."""
+    """Return all samples of a folder, their classes and, for sounds, the speakers."""
     kind = guess(path)
     files = list(walk(path))
     settings = kind.reading(files)
@@ -130,7 +130,7 @@ def rows(
 
 
 def show(book: Book, dataset: str, candidates: list[str]) -> None:
-    """Print each candidate's means over the seeds, and what its rounds gain with the 95 % interval."""
+    """Print each candidate's means over the seeds, and the gain of its rounds with the 95 % interval."""
     values = book.values()
     for name in candidates:
         first, last = (list(values[dataset, row].values()) for row in (f"{name}: round 0", name))

@@ -1,13 +1,13 @@
-"""Trials of the weights of consistency methods for tables, on the data that defaults are chosen on.
+"""Trials of the weights of consistency methods for tables, on the data on which defaults are chosen.
 
     SURELABEL_DATA=DATA python experiments/choose_methods.py FOLDER --results results
 
 DATA holds `sms_spam`, `mulan` and `tables`, as for `own_data.py --choosing`. For each data set and seed, the network of
 `surelabel fit` is trained by each method alone, without rounds: with the published weight and ratio, and with others.
 
-Fixed before the first run: another value than the published one is adopted if its mean gain, over the data sets, is at
-least 0.5 points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. Of several that are
-adopted the one with the largest mean gain is the default.
+Fixed before the first run: a value other than the published one is adopted if its mean gain over the data sets is at
+least 0.5 points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. If several qualify,
+the one with the largest mean gain becomes the default.
 """
 
 import argparse
@@ -41,7 +41,7 @@ TRIALS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"ratio": 7}) for name in MATCHING},
     **{f"{name}, ratio 1": (name, {"ratio": 1}) for name in MATCHING},
 }
-"""What each row is trained by; the first row of a method has the published value."""
+"""The method and parameters of each row; the first row of a method has the published value."""
 
 
 def main() -> None:

@@ -1,36 +1,35 @@
-"""Trials of what `surelabel fit` might do for small tables, on the data that defaults are chosen on.
+"""Trials of changes to `surelabel fit` for small tables, on the data on which defaults are chosen.
 
     SURELABEL_DATA=DATA python experiments/choose_table_model.py FOLDER --results results
 
-DATA holds `sms_spam` and `tables`, as for `own_data.py --choosing`. For each data set and seed, `surelabel fit` makes
-the rounds of today's defaults, and each trial learns from the same labels and the same pool:
+DATA holds `sms_spam` and `tables`, as for `own_data.py --choosing`. For each data set and seed, `surelabel fit` runs
+with its current defaults, and each trial learns from the same labels and the same pool:
 
-- wide: a linear path beside the hidden layers of the network, logits = layers(x) + W x, with W = 0 at first;
+- wide: a linear path in parallel to the network's hidden layers, logits = layers(x) + W x, with W = 0 at first;
 - linear UPS: the rounds with an ensemble of logistic regressions in place of the network;
 - averaged: the mean of the probabilities of the last round and of the linear model of the labels;
 - ensemble: the rounds with a deep ensemble of five networks in place of one with MC-dropout, with the same thresholds;
   p and u come from the five, and their mean predicts;
-- ensemble, last: the rounds as they are, but the last one trains five networks on its selection, and their mean
-  predicts.
+- ensemble, last: the usual rounds, but the last one trains five networks on its selection, and their mean predicts.
 
-Where the last round's network loses: on Glass, Vowel and Ionosphere it is 3 to 5 points behind round 0, and on penguins
-and PimaIndiansDiabetes2 a little behind linear models, self-trained or not (`own_data.py --choosing`, 3 seeds). Four
-more trials follow from that:
+On Glass, Vowel and Ionosphere the last round's network is 3 to 5 points behind round 0, and on penguins and
+PimaIndiansDiabetes2 a little behind linear models, self-trained or not (`own_data.py --choosing`, 3 seeds). Four more
+trials address this:
 
 - pi-model: the rounds with the Pi-model as the method, because alone it is ahead of round 0, which learns from no pool;
 - averaged rounds: the mean of the probabilities of the networks of all rounds, because which round is best differs;
-- agreement: a sample of the pool counts as uncertain (u = 1) where the linear model of the labels gives it another
-  class, because a wrong label that is selected once is learned from;
-- linear, selected: the mean of the probabilities of the last round and of a linear model that learns from what a
-  further round would, because a linear model of the labels alone is too weak to gain as half of a mean.
+- agreement: a sample of the pool counts as uncertain (u = 1) if the linear model of the labels gives it another class,
+  because a selected wrong label is learned from;
+- linear, selected: the mean of the probabilities of the last round and of a linear model that learns from the labels
+  and selected pseudo-labels of a further round, because a linear model of the labels alone is too weak.
 
-Self-training of logistic regression, as one more model to compare, is not among them: a choice that knew the test
-labels would gain 0.7 points over the kept model (the same rows), and one by a few held-out labels much less.
+Self-training of logistic regression, as a further model to compare, is not among them: even a choice by the test labels
+would gain only 0.7 points over the kept model (the same rows), and a choice by a few held-out labels much less.
 
 Fixed before the first run: a trial is adopted if its mean gain over the last round, over the data sets, is at least 0.5
-points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. Linear UPS would be one more
-model to compare, so what counts for it is the gain of the kept model (`--folds`): the last one is kept unless another
-is clearly better, and linear UPS is one of the others.
+points, and the 95 % interval over the data sets excludes a loss of more than 0.3 points. Linear UPS would be a further
+model to compare, so it is judged by the gain of the kept model (`--folds`): the last round is kept unless another
+model, such as linear UPS, is clearly better.
 """
 
 import argparse
@@ -124,39 +123,39 @@ def trials(run: RunFolder, data: RunData, names: Sequence[str]) -> Iterator[tupl
 
 
 def wide(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the rounds of a network with a linear path say of the test samples."""
+    """Return the test predictions after rounds of a network with a linear path."""
     return rounds_by(wide_learner(run), run, data).predict_proba(test)
 
 
 def linear_ups(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the rounds of linear models say."""
+    """Return the test predictions after rounds of linear models."""
     return rounds_by(linear_learner(run), run, data).predict_proba(test)
 
 
 def of_labels(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the linear models of the labels alone say."""
+    """Return the test predictions of the linear models of the labels alone."""
     return fitted_linear(run, data, None).predict_proba(test)
 
 
 def averaged(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return the mean of what the last round and the linear models of the labels say."""
+    """Return the mean of the predictions of the last round and of the linear models of the labels."""
     return (np.asarray(run.learner().predict_proba(test)) + of_labels(run, data, test)) / 2
 
 
 def ensemble(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the rounds of a deep ensemble say."""
+    """Return the test predictions after rounds of a deep ensemble."""
     return rounds_by(ensemble_learner(run), run, data).predict_proba(test)
 
 
 def ensemble_last(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what a deep ensemble says that learns from what the run's last round has learned from."""
+    """Return the test predictions of a deep ensemble trained like the run's last round."""
     *done, _ = run.records()
     done[-1] = done[-1].replace(pool=run.pool(done[-1].round))
     return rounds_by(ensemble_learner(run), run, data, done).predict_proba(test)
 
 
 def pi_model(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the rounds of the Pi-model say."""
+    """Return the test predictions after rounds of the Pi-model."""
     settings = run.settings.network
     training = settings.training.replace(ema_decay=EMA_DECAY)
     learner = settings.replace(method="pi-model", training=training).build(data.task)
@@ -164,16 +163,16 @@ def pi_model(run: RunFolder, data: RunData, test: Source) -> Any:
 
 
 def averaged_rounds(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return the mean of what the networks of all rounds say."""
+    """Return the mean prediction of the networks of all rounds."""
     learner = run.settings.network.build(data.task)
     records = self_train(learner, data.labeled, data.unlabeled, run.settings.config)
     return np.mean([np.asarray(learner.predict_proba(test)) for _ in records], axis=0)
 
 
 def agreement(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return what the rounds say that learn from no sample to which the linear model of the labels gives another class.
+    """Return the predictions of rounds that skip samples for which the linear model of the labels has another class.
 
-    Its negatives are left out too: those of all other classes would say what the positive says.
+    A sample's negatives are left out too: those of all other classes would mean the same as the positive.
     """
     linear = fitted_linear(run, data, None)
 
@@ -191,7 +190,7 @@ def agreement(run: RunFolder, data: RunData, test: Source) -> Any:
 
 
 def linear_selected(run: RunFolder, data: RunData, test: Source) -> Any:
-    """Return the mean of what the last round says, and a linear model of what a further round would learn from."""
+    """Return the mean prediction of the last round and of a linear model of what a further round would learn from."""
     linear = fitted_linear(run, data, run.pool().selected)
     return (np.asarray(run.learner().predict_proba(test)) + linear.predict_proba(test)) / 2
 
@@ -211,7 +210,7 @@ TRIALS: dict[str, Callable[[RunFolder, RunData, Source], Any]] = {
 
 
 def of_four(run: RunFolder, data: RunData) -> Iterator[tuple[str, float]]:
-    """Yield the test score of the kept model, and of the one that is kept where linear UPS is compared too."""
+    """Yield the test score of the kept model, and of the one that is kept if linear UPS is compared too."""
     assert data.test is not None
     found = run.comparison()
     assert found is not None
@@ -252,7 +251,7 @@ def linear_ups_held_out(run: RunFolder, data: RunData) -> Judged:
 def rounds_by(
     learner: Any, run: RunFolder, data: RunData, done: Sequence[RoundRecord] = (), label: PoolLabeler | None = None
 ) -> Any:
-    """Return the learner after the rounds of a run's settings, or after those that follow the done ones."""
+    """Return the learner after all rounds of a run's settings, or after the rounds that follow finished ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a solver that stops a little early
         for _ in self_train(learner, data.labeled, data.unlabeled, run.settings.config, resume_from=done, label=label):
@@ -267,7 +266,7 @@ def linear_learner(run: RunFolder) -> Any:
 
 
 def fitted_linear(run: RunFolder, data: RunData, selected: Selected | None) -> Any:
-    """Return the linear models of the labels, and of selected labels of the pool where they are given."""
+    """Return the linear models of the labels and, if given, of selected labels of the pool."""
     problem, linear = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes)), linear_learner(run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a solver that stops a little early
@@ -282,7 +281,7 @@ def ensemble_learner(run: RunFolder) -> Any:
 
 
 def wide_learner(run: RunFolder) -> Any:
-    """Return the run's network with a linear path beside the hidden layers, not fitted."""
+    """Return the run's network with a linear path in parallel to the hidden layers, not fitted."""
     settings = run.settings.network
     assert settings.model is None
     options = {name: getattr(settings, name) for name in OF_TABLES}
@@ -290,7 +289,7 @@ def wide_learner(run: RunFolder) -> Any:
 
 
 def wide_network(sample_shape: tuple[int, ...], num_classes: int, **options: Any) -> TableNetwork:
-    """Return a network for tables with a linear path beside its hidden layers."""
+    """Return a network for tables with a linear path in parallel to its hidden layers."""
     network = table_network(sample_shape, num_classes, **options)
     network.layers = WideAndDeep(network.layers, network.num_features, num_classes)  # type: ignore[assignment]
     return network

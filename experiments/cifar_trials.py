@@ -1,10 +1,10 @@
-"""What the fast recipe for CIFAR-10 is chosen by: changes of it, scored on 5,000 training pictures held out for that.
+"""Trials for the fast recipe for CIFAR-10: changes to it, scored on 5,000 held-out training pictures.
 
     surelabel reproduce experiments/cifar_trials.py:ALL_LABELS
     surelabel reproduce experiments/cifar_trials.py:TRIALS --labels 4000
 
-ALL_LABELS trains one network on all other pictures, TRIALS a few rounds with few labels. Rows are equal in all but what
-they are called by; the labels of the held-out pictures come on top.
+ALL_LABELS trains one network on all other pictures, TRIALS a few rounds with few labels. Rows differ only in what their
+name says; the labels of the held-out pictures are additional.
 """
 
 import functools
@@ -19,7 +19,7 @@ ROUNDS, STEPS = 2, 10_000
 
 
 def trial(*changes: Variant, rounds: int = ROUNDS, steps: int = STEPS, growth: float = 1.0) -> Variant:
-    """Return the variant of UPS with all of these changes and this many rounds of so many steps, or of growing ones."""
+    """Return the variant of UPS with these changes and this many rounds, with a fixed number of steps or growing."""
     changes = (*changes, config(max_rounds=rounds), training(steps=steps, round_growth=growth))
     return lambda ups: functools.reduce(lambda settings, change: change(settings), changes, ups)
 
@@ -40,7 +40,7 @@ def dropout(rate: float) -> Variant:
 
 
 def augmentation(operations: int, magnitude: int | None) -> Variant:
-    """Return the variant with so many RandAugment operations, of one magnitude or of random ones."""
+    """Return the variant with this many RandAugment operations, of a fixed magnitude or random ones."""
 
     def change(ups: RunSettings) -> RunSettings:
         augment = ups.network.training.augment

@@ -1,4 +1,4 @@
-r"""coco18: photographs of COCO with 18 object classes, several a picture, which stand in for VOC2007 and are not it.
+r"""coco18: photographs of COCO with 18 object classes, several per picture, as a substitute for VOC2007.
 
 5,011 pictures in `trainval.bin` and 4,952 in `test.bin`, JPEGs one after another, short side 128; `index.npz` with `y`
 (N, 18), `split` (0 trainval, 1 test), `length` in bytes, `image_id` and `names`. SURELABEL_DATA names the folder above.

@@ -1,4 +1,4 @@
-"""The tables of docs/several-gpus.md: what exchanging gradients takes, measured here and computed for GPUs."""
+"""The tables of docs/several-gpus.md: the cost of exchanging gradients, measured here and computed for GPUs."""
 
 import csv
 from collections.abc import Mapping, Sequence

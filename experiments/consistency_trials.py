@@ -2,13 +2,14 @@
 
     python experiments/consistency_trials.py --minutes 9 --out runs/consistency-trials base soft
 
-The teacher is the average of the network's weights. Its label of a picture, seen under flip and crop, is learned on
-strong views of the same picture, as much as a gate says (`TeacherMatch`). Trials (TRIALS) are scored on 10,000
-training pictures that are held out; test pictures are not looked at. They take about as much work each: `seconds` at
-the speed of one H200, where the network's pass back and forth costs three passes of the teacher.
+The teacher is the average of the network's weights. Its label of a picture under flip and crop is learned on strong
+views of the same picture, weighted by a gate (`TeacherMatch`). Trials (TRIALS) are scored on 10,000 held-out training
+pictures; test pictures are not used. Each takes about the same work: `seconds` at the speed of one H200, where the
+network's forward and backward pass costs as much as three passes of the teacher.
 
-A finished trial is kept as a file in `--out` and not repeated. With `--minutes` none is begun that would end too late.
-The rows of all kept ones go to `--results`, once. `--tiny` shows that it works: made-up pictures, a CPU, seconds.
+A finished trial is kept as a file in `--out` and not repeated. With `--minutes`, no trial starts that would end too
+late. The rows of all kept trials go to `--results`, once. `--tiny` is a test run of seconds: synthetic pictures, on a
+CPU.
 """
 
 import argparse
@@ -77,7 +78,7 @@ class Trial:
         share: the most of the steps so far that the average covers.
         weight_decay: on matrices.
         growth: how many times as long as round 0 a round of UPS is that follows it; None: there is none.
-        config: thresholds and the like of that round, other than the paper's.
+        config: settings of that round, such as thresholds, that differ from the paper's.
         seed: of split and training.
     """
 
@@ -318,7 +319,7 @@ def validation_error(learner: TorchLearner, data: RunData) -> float:
 
 @torch.no_grad()
 def estimate_statistics(learner: TorchLearner, data: RunData) -> None:
-    """Set BatchNorm's statistics to those of the pool's pictures as they are."""
+    """Set BatchNorm's statistics to those of the pool's unaugmented pictures."""
     network = learner.network
     assert network is not None
     for layer in network.modules():
@@ -359,7 +360,7 @@ def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minute
 
 
 def record(out: Path, results: Path) -> None:
-    """Append the rows of all kept trials that the results file has not yet, and keep their settings beside it."""
+    """Append the rows of all kept trials that the results file lacks, and keep their settings in its folder."""
 
     def told(row: dict[str, Any]) -> tuple[str, ...]:
         return tuple(str(row[name]) for name in ("experiment", "row", "seed", "metric", "settings", "commit"))

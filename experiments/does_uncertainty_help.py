@@ -1,15 +1,17 @@
-"""Does uncertainty help? Fresh networks learn from as many pseudo-labels of each class, chosen by it or without it.
+"""Does uncertainty help? Fresh networks learn from equal numbers of pseudo-labels per class, chosen with or without it.
 
     surelabel reproduce first-selection --recipe paper --labels 1000 --seeds 3 --out runs/first
     python experiments/does_uncertainty_help.py --pools runs/first --out runs/does-uncertainty-help --minutes 9
 
 The first command trains round 0 on CIFAR-10 by the paper's recipe and labels the pool. The second one trains round 1
-anew, four times a seed (ROWS). Its labels differ; the labeled pictures, first weights, augmentation and steps do not.
+again, four times per seed (ROWS), with different pseudo-labels but the same labeled pictures, initial weights,
+augmentation and steps.
 
 `--pools` is a folder with run folders in it, at any depth; of each, run.json, history.json, split.json and
 rounds/000/pool.parquet are needed. A finished training is kept as a file in `--out` (seed0-A.json) and not repeated.
-With `--minutes` none is begun that would end too late, going by the longest so far; `--minutes 0` trains nothing. The
-rows of all kept ones go to `--results`, once. `--tiny` shows that it works: made-up pictures, a CPU, seconds.
+With `--minutes`, no training starts that would end too late, judged by the longest so far; `--minutes 0` trains
+nothing. The rows of all kept trainings go to `--results`, once. `--tiny` is a test run of seconds: synthetic pictures,
+on a CPU.
 """
 
 import argparse
@@ -242,7 +244,7 @@ def read_pool(run: RunFolder) -> Pool:
 
 
 def kept_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return what the trainings of all seeds have in common."""
+    """Return the settings that the trainings of all seeds have in common."""
     values = portable_settings(settings.to_json())
     return {"protocol": PROTOCOL, "learner": values["learner"], "tau_p": values["config"]["tau_p"]}
 
@@ -258,7 +260,7 @@ def longest(out: Path) -> float:
 
 
 def record(out: Path, results: Path) -> None:
-    """Append the rows of all kept trainings that the results file has not yet, and keep their settings beside it."""
+    """Append the rows of all kept trainings that the results file lacks, and keep their settings in its folder."""
 
     def told(row: dict[str, Any]) -> tuple[str, ...]:
         return tuple(str(row[name]) for name in ("experiment", "row", "split_hash", "metric", "settings", "commit"))

@@ -52,7 +52,7 @@ def run(folder: Path, command: str) -> str:
 
 
 def shortened(printed: str) -> str:
-    r"""Return what `fit` prints up to where the run is, but for the lines of `LEFT_OUT`.
+    r"""Return what `fit` prints up to the place of the run, without the lines of `LEFT_OUT`.
 
     >>> shortened("Found it.  \n1/5 folds: comparing\n\n \nDone.\nThe run is in runs/photos. Go on with:\n")
     'Found it.\n\nDone.'

@@ -3,8 +3,8 @@
     python experiments/foreign_samples.py --results results
 
 A foreign digit has no right label, so each one that is selected as a 0 to 4 is a wrong label. Selection by confidence
-alone (eq. 2) and by confidence and uncertainty (eq. 5) are compared, with the thresholds of `RULES`, by the network of
-round 0 and by that of the last round. Everything else is as `surelabel fit` has it for tables.
+alone (eq. 2) and by confidence and uncertainty (eq. 5) are compared, with the thresholds of `RULES`, for the networks
+of round 0 and of the last round. Everything else is as in `surelabel fit` for tables.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def run(name: str, seed: int, max_rounds: int | None = None) -> Iterator[dict[st
         foreign = np.flatnonzero(y >= NUM_CLASSES)
         labeled = np.concatenate([labeled, np.random.default_rng(seed).choice(foreign, rule.other_labels, False)])
     pool = np.setdiff1d(np.arange(len(y)), labeled)
-    # Selection by confidence alone takes no account of uncertainty for negatives either.
+    # Selection by confidence alone ignores uncertainty for negatives too.
     kappa_n = {"kappa_n": math.inf} if math.isinf(rule.kappa_p) else {}
     fit = FitSettings(tau_p=rule.tau_p, kappa_p=rule.kappa_p, max_rounds=max_rounds, device="cpu", **kappa_n)
     learner = fit.network("single").build("single")

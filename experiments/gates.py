@@ -1,17 +1,17 @@
-"""Which score tells right labels of a teacher from wrong ones, while a network learns with it?
+"""Which score separates right from wrong labels of a teacher while a network learns from it?
 
     python experiments/consistency_trials.py study --out runs/consistency-trials
     python experiments/gates.py runs/consistency-trials/study.npz
 
-The trial `study` keeps, at some moments of the training, what the teacher has answered to 10,000 pictures of the pool
-whose labels nothing learned from. Each score ranks these answers; q is the teacher's last answer, m and v are the mean
+The trial `study` keeps, at some moments of the training, the teacher's answers to 10,000 pictures of the pool, whose
+labels are not used for training. Each score ranks these answers; q is the teacher's last answer, m and v are the mean
 and the spread of its answers over the last visits:
 
 - last: the largest q, as SoftMatch judges it;
 - mean: the largest m;
 - spread: -v of m's class, as UPS judges it;
 - mean - spread: the largest m less v;
-- plain: the largest answer to the picture as it is.
+- plain: the largest answer to the unaugmented picture.
 
 A score judges the label that goes with it: the class of the largest q, m, m, m, and of the plain answer. Two figures
 for each: the area under the ROC curve of right against wrong labels, and the share of right labels among the best half,

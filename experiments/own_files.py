@@ -1,4 +1,4 @@
-"""Data sets as files that people have: tables, messages, folders of pictures and of recordings, labeled in part."""
+"""Data sets as typical files: partly labeled tables, messages, folders of pictures and of recordings."""
 
 import json
 import lzma
@@ -43,7 +43,7 @@ def draw_rows(y: Any, seed: int, per_class: int, test: float = 0.25) -> tuple[An
 
 
 def few(y: Any, rows: Any, seed: int, per_class: int) -> Any:
-    """Return so many of the rows of each class, drawn by the seed."""
+    """Return this many rows of each class, drawn by the seed."""
     order = rows[np.argsort(draw(seed, "labels", sample_keys(rows)))]
     return np.sort(np.concatenate([order[y[order] == c][:per_class] for c in np.unique(y)]))
 
@@ -77,7 +77,7 @@ def of_r(name: str) -> Callable[[Path, int], Case]:
 def messages(parity: int) -> Callable[[Path, int], Case]:
     """Return a function that writes messages of even or odd rows, 20 labels per class.
 
-    A message that is there twice counts once, and one that is among both halves not at all.
+    Duplicate messages count once, and those in both halves are left out.
     """
 
     def write(folder: Path, seed: int) -> Case:
@@ -141,7 +141,7 @@ def cifar(folder: Path, seed: int) -> Case:
 def spoken_digits(tested: tuple[str, ...], parity: int) -> Callable[[Path, int], Case]:
     """Return a function that writes the recordings with even or odd numbers, 10 labels per digit.
 
-    One of the speakers `tested` is the test, by turns; the other five are heard in training.
+    The speakers `tested` are the test set in turn; the other five are in the training data.
     """
 
     def write(folder: Path, seed: int) -> Case:

@@ -8,7 +8,7 @@ import importlib
 from surelabel._version import __version__ as __version__
 
 TYPE_CHECKING = False
-"""As type checkers see it; `typing` takes its time to import, in which Ctrl-C would show a traceback."""
+"""As type checkers define it; importing `typing` takes time, during which Ctrl-C would show a traceback."""
 
 # Type checkers want the names once more, below; a test compares the two.
 _NAMES = {

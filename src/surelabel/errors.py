@@ -42,7 +42,7 @@ class DamagedFileError(RunError):
 
 
 class ChangedFileError(RunError):
-    """A file that a run depends on is not what it was when the run began."""
+    """A file that a run depends on has changed since the run began."""
 
 
 class NewerRunError(RunError):
@@ -54,8 +54,8 @@ class UntrustedCodeError(RunError):
 
 
 class ElsewhereError(SurelabelError):
-    """The cause of an error that came up in another process, which tells it."""
+    """The cause of an error that was raised, and is reported, in another process."""
 
 
 class UnsignedRunWarning(UserWarning):
-    """There can be no key of the user's, and so runs are not signed."""
+    """The user's key cannot be created, so runs are not signed."""

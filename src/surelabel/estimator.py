@@ -43,12 +43,12 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         tau_n: largest confidence of a negative label.
         kappa_p: largest uncertainty of a positive label; None: 0.1, or 0.05 for multi-label (the paper's).
         kappa_n: largest uncertainty of a negative label.
-        gamma: multi-label: from which probability on a class counts as present.
+        gamma: multi-label: the least probability at which a class counts as present.
         negatives: whether negative labels are used.
         balance: "equal", "prior" or None, see `UPSConfig`.
         balance_rounds: how many rounds are balanced; None as in `UPSConfig`.
         balance_floor: balancing leaves each class at least this many positives.
-        max_rounds: how many rounds follow round 0 at most; None: 5, or 1 for multi-label.
+        max_rounds: the most rounds after round 0; None: 5, or 1 for multi-label.
         tolerance: see `UPSConfig`.
         max_minutes: no round starts after this many minutes.
         passes: stochastic passes, or members of the bootstrap ensemble.
@@ -61,14 +61,14 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         method: how a network learns within a round: "ups", "pi-model", "mean-teacher", "ict", "mixmatch", "fixmatch",
             "flexmatch", "freematch", "softmatch", "teacher-match" (docs/methods.md), or "file.py:Class", a
             `surelabel.engine.method.Method`. All but "ups" average the weights, with an `ema_decay` of 0.99.
-        method_parameters: what the method alone is made with, such as {"threshold": 0.9} for "fixmatch".
-        negative_weight: the weight of the negative learning term, of UPS's learning rule.
+        method_parameters: the method's own arguments, such as {"threshold": 0.9} for "fixmatch".
+        negative_weight: the weight of the negative learning term in UPS's learning rule.
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
-        batch_size: labeled and positive samples in a mini-batch; samples with negatives only come on top.
-        labeled_batch_size: labeled samples drawn apart, on top of a batch's pseudo-labeled ones; 0: both in proportion;
-            None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
+        batch_size: labeled and positive samples in a mini-batch; samples with only negatives are added.
+        labeled_batch_size: labeled samples drawn separately and added to a batch of pseudo-labeled ones; 0: both in
+            proportion; None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
         epochs: passes over a round's labeled and positive samples.
         min_steps: small training sets are repeated until this many steps are done.
         sync_batchnorm: with several processes (docs/several-gpus.md), BatchNorm normalizes by the rows of all.
@@ -79,8 +79,8 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     Attributes:
         classes_: the labels, shape (C,).
         transduction_: the labels that the last model learned from, the unlabeled marker where none, shaped as y.
-        labeled_iter_: of each row (entry) of y: 0 given, else the first round of the unbroken run of selections up to
-            the last, -1 never.
+        labeled_iter_: for each row (entry) of y: 0 if given, else the round since which every round has selected it, or
+            -1 if the last one did not.
         history_: a record for each round.
         n_iter_: the number of the last round.
         termination_condition_: "converged", "max_rounds", "max_minutes", "no_unlabeled" or "interrupted".
@@ -103,7 +103,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
     random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on the labeled rows and, round after round, on what the last network is sure of.
+        """Train on the labeled rows and, round after round, on the labels that the last network is sure of.
 
         Args:
             X: samples, shape (N, F); dense, sparse or a DataFrame; (N, ...) with a model of your own. An `estimator`
@@ -168,7 +168,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
-        # A classifier that takes no gaps says so itself.
+        # A classifier that does not accept gaps raises its own error.
         tags.input_tags.allow_nan = self.estimator is not None
         return tags
 
@@ -186,7 +186,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
                 raise InvalidInputError(f"X has texts, such as {shown(texts[0])}; {remedy}.")
             return texts
         _check_columns(X)
-        # A network of one's own may want integers or bytes as they are; everything else takes floats.
+        # The user's own network may need integers or bytes unchanged; everything else takes floats.
         own = self.model is not None
         dtype = "numeric" if own else (np.float64, np.float32)
         finite = True if self.estimator is None else "allow-nan"
@@ -230,7 +230,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
                 raise
             warnings.warn("Training interrupted by user; the last finished round is kept.", stacklevel=3)
             stop = "interrupted"
-        # The copy holds no samples, as the learner may, on its device.
+        # Unlike the learner, the copy holds no samples on the device.
         self.learner_ = finished
         self.termination_condition_ = stop
         self.n_iter_ = self.history_[-1].round
@@ -239,7 +239,7 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
 
 
 def _check_columns(X: Any) -> None:
-    """Name the columns of a DataFrame that are no numbers; converting them fails without a name."""
+    """Name the columns of a DataFrame that are not numbers; the error of a failed conversion would not."""
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
         raise InvalidInputError(f"X has dtype {X.dtype}; make numbers of dates and times before they come here.")
     if not is_frame(X):
@@ -251,7 +251,7 @@ def _check_columns(X: Any) -> None:
 
 
 def _texts(X: Any) -> npt.NDArray[Any] | None:
-    """Return samples that are strings as an array, shape (N,); None where they are not."""
+    """Return samples that are strings as an array, shape (N,); else None."""
     if getattr(X, "ndim", 1) != 1 or not hasattr(X, "__len__") or not len(X):
         return None
     values = np.asarray(X, dtype=object)
@@ -293,15 +293,15 @@ def _check_labels(encoded: encoding.EncodedLabels) -> None:
 
 
 class Transduction:
-    """Follows, round by round, which labels the latest model learned from and since when.
+    """Tracks, round by round, which labels the latest model learned from and since when.
 
     Args:
-        codes: the labels that were given, -1 where none was, shape (N,) or (N, C).
+        codes: the given labels, -1 where there was none, shape (N,) or (N, C).
         row_of_pool: the row of each sample of the pool.
 
     Attributes:
         codes: what the latest model learned from, of the same shape.
-        labeled_iter: since which round: 0 given, -1 never.
+        labeled_iter: the round since which every round has learned from the label: 0 if given, -1 if the last did not.
     """
 
     def __init__(self, codes: npt.NDArray[np.int64], row_of_pool: npt.NDArray[np.int64]) -> None:
@@ -311,7 +311,7 @@ class Transduction:
         self._next: PoolLabels | None = None
 
     def add(self, record: RoundRecord) -> None:
-        """Take in a round's record, with its pool."""
+        """Add a round's record, with its pool."""
         learned_from, self._next = self._next, record.pool
         if learned_from is None:
             return

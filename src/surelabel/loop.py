@@ -1,4 +1,4 @@
-"""Algorithm 1: train on the labels, label the pool, keep what is confident and certain, train anew, repeat.
+"""Algorithm 1: train on the labels, label the pool, keep what is confident and certain, train a fresh model, repeat.
 
     round 0      train f_0 on the labeled set
     round i      label the pool with f_{i-1} (eq. 1), select (eq. 5), train a fresh f_i on labels and selection
@@ -47,10 +47,10 @@ PoolLabeler = Callable[[Learner, Source, int, UPSConfig, int], Iterator[PoolLabe
 """(learner, pool, C, config, number of the network) to the labels of the pool before balancing, chunk by chunk."""
 
 _CHUNKS_AT_ONCE = 8
-"""Chunks that each of several processes labels before they exchange them."""
+"""Chunks that each of several processes labels before an exchange."""
 
 UNEVEN = 2.0
-"""Labeled classes count as far from even when the largest has more than this many times the smallest."""
+"""Labeled classes count as imbalanced if the largest has more than this many times the smallest."""
 
 
 def self_train(
@@ -74,10 +74,10 @@ def self_train(
         config: thresholds, balance and stop rules.
         validation: `(x, y)` whose labels and scores are recorded; nothing is chosen by them.
         test: `(x, y)` whose score is recorded.
-        truth: the pool's labels where known (-1 where not), for the records alone.
+        truth: the pool's true labels if known, else -1, only for the records.
         resume_from: records of the rounds that are done, the last one with its `pool`.
         callbacks: called with each record; one that returns True ends the loop ("interrupted").
-        label: labels the pool as the learner would, such as in other processes; None: the learner does, here.
+        label: labels the pool as the learner would, for example in other processes; None: the learner does it here.
     """
     config = UPSConfig.model_validate(config or {})
     problem = make_problem(labeled, unlabeled, config.task, config.num_classes)
@@ -120,7 +120,7 @@ def rounds(
     _warn_when_uneven(problem, config)
     past = _Past(config, problem.num_classes, done)
     pool = done[-1].pool if done else None
-    done = ()  # its last record would keep the pool
+    done = ()  # its last record would keep the pool in memory
     for number in past.rounds_left():
         record = describe(
             number,
@@ -134,7 +134,7 @@ def rounds(
         )
         with past.timed(learner):
             training_set = problem.training_set(None if pool is None else pool.selected, number)
-            pool = None  # a large pool is in memory once: as targets while a network trains, then as its labels
+            pool = None  # a large pool is in memory only once: as targets while a network trains, then as its labels
             learner.fit(training_set, seed=seed_for(config.seed, number, "fit"))
             del training_set
             pool = label_pool(learner, problem, config, number + 1, truth, label)
@@ -164,13 +164,13 @@ class _Past:
         return range(0) if over else range(len(self.counts), self.config.max_rounds + 1)
 
     def stop_reason(self, record: RoundRecord) -> StopReason | None:
-        """Count a round's selection, and say why the rounds end with it, or None."""
+        """Count a round's selection; return why the rounds end with it, or None."""
         self.counts.append(record.num_selected_before)
         return self.config.stop_reason(self.counts, self.num_classes, self.minutes)
 
     @contextlib.contextmanager
     def timed(self, learner: Learner) -> Iterator[None]:
-        """Add the time of a round; a fit that another run or an earlier process has made took its time there."""
+        """Add the time of a round, including the time of its fit in another run or an earlier process."""
         started = time.monotonic()
         yield
         minutes = (time.monotonic() - started + getattr(learner, "seconds_elsewhere", 0.0)) / 60
@@ -180,7 +180,7 @@ class _Past:
 def _judged(
     learner: Learner, problem: Problem, held_out: Mapping[str, HeldOut], config: UPSConfig, number: int
 ) -> dict[str, Any]:
-    """Return what held-out samples say of a round's network, by the names that the record has for it."""
+    """Return a round's results on held-out samples, by their names in the record."""
     found: dict[str, Any] = {"scores": {}}
     for name, part in held_out.items():
         if hasattr(learner, "predict_proba"):  # one deterministic pass
@@ -210,7 +210,7 @@ def label_pool(
         return None
     source, num_classes = problem.pool, problem.num_classes
     shares = problem.class_counts / problem.class_counts.sum() if config.balance == "prior" else None
-    # Selection by confidence alone (eq. 2) must not come to depend on u by way of the balance.
+    # Selection by confidence alone (eq. 2) must not depend on u through the balancing.
     balance = Balance(config.balance_floor, shares, by_confidence=math.isinf(config.kappa_p))
     balances = round <= config.num_balanced_rounds(num_classes)
     labels = _labels if label is None else label
@@ -226,7 +226,7 @@ def label_pool(
 
 
 def _settled(chunks: Iterator[PoolLabels], truth: Truth | None) -> Iterator[PoolLabels]:
-    """Leave out the negatives that are not needed where nothing is balanced, chunk by chunk."""
+    """Leave out the unneeded negatives chunk by chunk, if nothing is balanced."""
     start = 0
     for chunk in chunks:
         yield without_unneeded(chunk, None if truth is None else truth[start : start + len(chunk)])
@@ -236,7 +236,7 @@ def _settled(chunks: Iterator[PoolLabels], truth: Truth | None) -> Iterator[Pool
 def _labels(
     learner: Learner, source: Source, num_classes: int, config: UPSConfig, network: int
 ) -> Iterator[PoolLabels]:
-    """Yield the labels of a source chunk by chunk; each of several processes labels some, and gets those of all."""
+    """Yield the labels of a source chunk by chunk; each of several processes labels some, and gets all."""
     group, ids = processes_of(learner), source.ids
     share = {"share": (group.rank, group.size)} if group.size > 1 else {}
 
@@ -252,7 +252,7 @@ def _labels(
 
 
 def _of_all(group: Alone, mine: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
-    """Yield the chunks of all processes in the order of the source: each has every n-th one.
+    """Yield the chunks of all processes in the order of the source: each process has every n-th one.
 
     A few are exchanged at a time, so that no process holds the labels of a large pool.
     """
@@ -264,7 +264,7 @@ def _of_all(group: Alone, mine: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
 
 
 def _all_of(source: Source, chunks: Iterator[PoolLabels]) -> Iterator[PoolLabels]:
-    """Yield the chunks; refuse such as end before the source does."""
+    """Yield the chunks; refuse them if they end before the source does."""
     number = 0
     for chunk in chunks:
         yield chunk

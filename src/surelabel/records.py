@@ -1,4 +1,4 @@
-"""The record of a round: what its network learned from, how good that was where the truth is known, its scores."""
+"""The record of a round: what its network learned from, how accurate that was if the truth is known, and its scores."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from surelabel.data.targets import Mask, blocks
 Truth = npt.NDArray[np.int64]
 """The pool's labels: class indices (N,), or 0 and 1, (N, C); -1 where unknown."""
 
-# What a record may hold is checked where it comes from a file.
+# The content of a record is checked when it is read from a file.
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Amount = Annotated[float, Field(ge=0, lt=2**53)]
 Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
@@ -29,14 +29,14 @@ Share = Annotated[float, Field(ge=-ROUNDING, le=1 + ROUNDING)]
 Metric: TypeAlias = Callable[[Floats, Mask, Mask], float | None]
 
 ClassScores = list[Annotated[list[Share], Field(min_length=2, max_length=2)] | None]
-"""Of each class its average precision, uninterpolated and over eleven points; None where it has no known positive."""
+"""Each class's average precision, uninterpolated and over eleven points; None if it has no known positive."""
 
 StopReason = Literal["converged", "max_rounds", "max_minutes", "no_unlabeled", "interrupted"]
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round of Algorithm 1. Counts and qualities are of the labels that this round's network learned from.
+    """One round of Algorithm 1. Counts and accuracies are of the labels that this round's network learned from.
 
     Attributes:
         round: 0 is the supervised network.
@@ -62,8 +62,8 @@ class RoundRecord:
         validation_class_scores: multi-label: both average precisions of each class; None for a class that has no
             known positive, which the means leave out.
         test_class_scores: the same on the test set.
-        pool: the pool as this round's network labels it, with the next round's selection.
-        validation: the validation set as this round's network labels it.
+        pool: the pool as labeled by this round's network, with the next round's selection.
+        validation: the validation set as labeled by this round's network.
     """
 
     round: Count
@@ -159,11 +159,11 @@ METRICS: dict[Task, dict[str, Metric]] = {
     "single": {"accuracy": lambda p, y, g: accuracy(p, y)},
     "multi": {"mAP": partial(_mean_average_precision, 0), "mAP, 11 points": partial(_mean_average_precision, 1)},
 }
-"""What held-out sets are scored by, from p, y and g (N, C) each. The first of a task is *the* score."""
+"""The scores of held-out sets, from p, y and g, (N, C) each. The first one of a task is *the* score."""
 
 
 def with_scores(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a record; those of an earlier version had their few scores as fields.
+    """Return the numbers of a record; records of earlier versions had a few scores as fields.
 
     >>> with_scores({"round": 0, "test_score": 0.5, "validation_score": None, "test_class_scores": None})
     {'round': 0, 'test_class_scores': None, 'scores': {'test accuracy': 0.5}}
@@ -211,7 +211,7 @@ def describe(
 
 
 def _of_negative_only(pool: PoolLabels) -> npt.NDArray[np.int64]:
-    """Return how many negatives each sample has that has no positive."""
+    """Return the number of negatives of each sample without a positive."""
     has_positive = np.asarray(pool.positive.reshape(len(pool), -1).any(axis=1))
     return pool.negative.counts[~has_positive[pool.negative.rows]]
 
@@ -255,4 +255,4 @@ def _ece(pool: PoolLabels, truth: Truth) -> float | None:
 
 
 _JUDGED = {"ece": _ece, "positive_accuracy": _positive_accuracy, "negative_accuracy": _negative_accuracy}
-"""What is known of selected labels where the truth is."""
+"""The accuracies of selected labels, which need the truth."""

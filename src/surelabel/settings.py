@@ -24,7 +24,7 @@ from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSett
 from surelabel.records import StopReason
 
 EMA_DECAY = 0.99
-"""Of the average of the weights, for methods other than UPS's."""
+"""Decay of the average of the weights, for methods other than UPS's."""
 
 
 class UPSConfig(Settings):
@@ -37,15 +37,16 @@ class UPSConfig(Settings):
         tau_n: largest confidence of a negative label.
         kappa_p: largest uncertainty of a positive label; infinite: selection by confidence alone (eq. 2).
         kappa_n: largest uncertainty of a negative label.
-        gamma: multi-label: from which probability on a class counts as present (eq. 1).
+        gamma: multi-label: the least probability at which a class counts as present (eq. 1).
         negatives: whether negative labels are used at all.
-        balance: "equal" keeps as many positives of each class, "prior" in the labeled set's proportions, None all.
+        balance: "equal" keeps equally many positives of each class, "prior" keeps the labeled set's proportions, None
+            keeps all.
         balance_rounds: how many rounds are balanced; None: 10 for single-label with at most 20 classes, 1 for
             multi-label, else 0.
         balance_floor: balancing leaves each class at least this many positives, if it has them.
-        max_rounds: how many rounds follow round 0 at most.
+        max_rounds: the most rounds after round 0.
         tolerance: the rounds have converged when the number selected changes by less than this share, twice; None:
-            never, as where all is selected and its number says nothing.
+            never, for example if everything is always selected.
         max_minutes: no round starts after this many minutes.
         seed: everything random follows from it.
     """
@@ -139,7 +140,7 @@ class FitSettings(FitDefaults):
             suits: the network that suits the kind of the samples; None: the one for tables.
             widths: how many features each of several backbones has: each gets a small network of its own, and the
                 spread over them is the uncertainty.
-            named: other settings, such as those of a network of your own, `model="nets.py:make"`.
+            named: other settings, such as those of your own network, `model="nets.py:make"`.
         """
         values = self._values(TorchLearnerSettings, task) | named
         values["method_parameters"] = self.method_parameters or {}
@@ -152,7 +153,7 @@ class FitSettings(FitDefaults):
                 values |= {"model": suits.model, "model_parameters": parameters}
         if len(widths) > 1 and values.get("model") is None:
             own = {name: values[name] for name in ("hidden", "dropout", "noise")}
-            # Features that are scaled alike are those of a column of texts: all that there are.
+            # Features that are scaled alike are those of a column of texts, which are then all features.
             parameters = {"widths": tuple(widths), "one_scale": bool(values.get("together")), **own}
             values |= {"model": "surelabel.models.heads:heads", "model_parameters": parameters}
             values |= {"uncertainty": "deep-ensemble", "uncertainty_parameters": {"members": len(widths)}}
@@ -167,7 +168,7 @@ class FitSettings(FitDefaults):
         return SklearnLearnerSettings(estimator=estimator, members=self.passes, temperature=self.temperature)
 
     def _values(self, settings: type[Settings], task: Task, **defaults: tuple[Any, Any]) -> dict[str, Any]:
-        """Return what these settings take; None stands for the default for single-label or for multi-label."""
+        """Return the values for these settings; None becomes the default for single-label or for multi-label."""
         values = {name: value for name, value in dataclasses.asdict(self).items() if name in settings.model_fields}
         for name, default in defaults.items():
             values[name] = default[task == "multi"] if values[name] is None else values[name]
@@ -175,15 +176,15 @@ class FitSettings(FitDefaults):
 
 
 class ComparisonSettings(Settings):
-    """How a run, once its rounds are done, finds out which of its models to keep.
+    """How a run chooses which of its models to keep, once its rounds are done.
 
     Attributes:
         linear: a linear model of the labels alone, which the networks of round 0 and of the last round are compared
             with.
-        folds: into how many parts the labels are divided, at most, where there is no validation set.
-        max_minutes: no fold starts that is not expected to end within so many minutes of the run, its rounds included.
-        max_label_error: thresholds for the kept model's labels are chosen so that fewer than this share are wrong, by
-            the validation set (docs/thresholds.md); None: they stay those of the rounds.
+        folds: the most folds of a cross-validation, if there is no validation set.
+        max_minutes: a fold starts only if it is expected to end within this many minutes of the run, rounds included.
+        max_label_error: thresholds for the kept model's labels are chosen on the validation set so that fewer than this
+            share are wrong (docs/thresholds.md); None: those of the rounds.
     """
 
     linear: SklearnLearnerSettings
@@ -193,9 +194,9 @@ class ComparisonSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Everything that a run folder needs to be continued by another process.
+    """Everything that another process needs to continue a run.
 
-    Paths are absolute, made so from the folder in which the run was started. Classes, sample shape, feature names and
+    Paths are absolute; relative ones are resolved when the run starts. Classes, sample shape, feature names and
     fingerprint follow from the data; `start` fills them in.
 
     Attributes:
@@ -204,15 +205,16 @@ class RunSettings(Settings):
         config: thresholds, balance, stop rules and seed.
         learner: what learns; None: an object in memory.
         data: where the samples come from; None: objects in memory.
-        pool: the shards of a pool that fits in no memory; None: the unlabeled samples are among the data.
+        pool: the shards of a pool that does not fit in memory; None: the unlabeled samples are in the data.
         classes: what the class indices stand for.
         sample_shape: the shape of one sample.
         feature_names: names of a table's columns.
         keep_models: "last" keeps the model of the last round, "all" those of all rounds.
-        checkpoint_minutes: how often the state of a network in training is written, so that a run that is killed goes
-            on within the round; None: never.
+        checkpoint_minutes: how often the state of a network in training is written, so that a killed run continues
+            within the round; None: never.
         comparison: how the model to keep is chosen; None: it is the last round's.
-        fingerprint: a hash of ids and labels, and of some rows of arrays in memory; a resumed run must have the same.
+        fingerprint: a hash of ids and labels, and of some rows of arrays in memory, which must be the same in a resumed
+            run.
     """
 
     format: int = Field(1, ge=1, le=1)
@@ -234,7 +236,7 @@ class RunSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _keep_features_of_older_runs(cls, values: Any) -> Any:
-        """A run that knows no `use` began when columns that count the rows were features like all others."""
+        """A run without `use` began when columns that count the rows were still features."""
         data = values.get("data") if isinstance(values, dict) else None
         if isinstance(data, dict) and data.get("kind") == "table" and "use" not in data:
             return {**values, "data": {**data, "use": values.get("feature_names") or ()}}
@@ -242,7 +244,7 @@ class RunSettings(Settings):
 
     @property
     def network(self) -> TorchLearnerSettings:
-        """The learner's settings where it is a network; another learner, or none, is refused."""
+        """The learner's settings if it is a network; anything else is refused."""
         if not isinstance(self.learner, TorchLearnerSettings):
             raise InvalidInputError(f"The learner must be a network; got {type(self.learner).__name__}.")
         return self.learner
@@ -258,10 +260,10 @@ class RunSettings(Settings):
         return self.replace(learner=self.network.replace(training=training))
 
     def limited(self, max_rounds: int | None, max_minutes: float | None, minutes_before: float = 0.0) -> Self:
-        """Return the settings with these limits of the whole run, where given.
+        """Return the settings with these limits of the whole run, if given.
 
-        The rounds have what is left of the time after `minutes_before`, spent on reading the data; where a
-        cross-validation follows, half of it.
+        The rounds get the time that is left after `minutes_before`, spent on reading the data; half of it if a
+        cross-validation follows.
 
         >>> RunSettings().limited(3, 10).config.max_minutes, RunSettings().limited(3, 10, 4).config.max_minutes
         (10.0, 6.0)
@@ -290,11 +292,11 @@ class RunSettings(Settings):
         comparison = self.comparison and self.comparison.replace(linear=self.comparison.linear.pinned())
         pool = self.pool and self.pool.pinned()
         pinned = self.replace(learner=learner, data=data, pool=pool, comparison=comparison)
-        pinned.to_json()  # raises where a path is no text, before anything is trained
+        pinned.to_json()  # raises if a path is not text, before anything is trained
         return pinned
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; infinities are strings. What came later and is not used is left out of them."""
+        """Return plain JSON values; infinities are strings. Later settings that are not used are left out."""
         try:
             left_out = {name for name in ("comparison", "pool") if getattr(self, name) is None}
             values: dict[str, Any] = json.loads(self.model_dump_json(exclude=left_out))

@@ -12,14 +12,14 @@ from surelabel.augment.draws import Draws
 
 
 def mask_lines(images: Tensor, draws: Draws, rows: int, columns: int, masks: int = 1) -> Tensor:
-    """Set rows and columns of each image to 0, others for each.
+    """Set rows and columns of each image to 0, drawn separately for each image.
 
     Args:
         images: normalized, shape (N, C, H, W); 0 is then the mean.
         draws: of the samples.
-        rows: of a mask at most; 0: none. At most all are covered.
-        columns: of a mask at most; 0: none.
-        masks: how many of each are drawn; they may lie over each other.
+        rows: the most rows of a mask, which may be all; 0: none.
+        columns: the most columns of a mask; 0: none.
+        masks: how many of each are drawn; they may overlap.
 
     Example:
         >>> draws = Draws(torch.tensor(0), torch.arange(1), torch.zeros(1, dtype=torch.int64))

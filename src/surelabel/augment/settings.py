@@ -8,7 +8,8 @@ from surelabel.base.settings import Settings
 
 _MOST_PIXELS, _MOST_FRAMES = 65_536, 1_000_000
 _LATER = {"mask_rows": 0, "mask_columns": 0, "masks": 1}
-"""Settings that came after the first version, unwritten where they have these values: hashes of runs stay the same."""
+"""Settings that came after the first version; they are not written if they have these values, so hashes of runs stay
+the same."""
 
 
 class AugmentSettings(Settings):
@@ -28,15 +29,15 @@ class AugmentSettings(Settings):
         mean: per channel, for values from 0 to 1; None: 0.
         std: per channel, for values from 0 to 1; None: 1.
         mixup: alpha of Mixup's Beta(alpha, alpha); 0: off. `Augment` leaves it to the code that has the targets.
-        side: cut a square of this side out of larger images or frames, in labeling and testing the middle; 0: off.
-        window: cut this many consecutive frames out of clips, in labeling and testing the middle; 0: all frames.
+        side: cut a square of this side out of larger images or frames (for labeling and testing, the middle); 0: off.
+        window: cut this many consecutive frames out of clips (for labeling and testing, the middle); 0: all frames.
         passages: how many stretches of consecutive frames the stored clips consist of (`ClipSettings.passages`); a
             window lies within one.
         test_windows: how many windows per clip are averaged in testing, at most `passages`; 1: the middle one.
-        mask_rows: the most adjacent rows that a mask sets to 0 after normalizing, in a spectrogram a band of
-            frequencies; 0: off.
-        mask_columns: the most columns, in a spectrogram a stretch of time; 0: off.
-        masks: how many of each are drawn.
+        mask_rows: the most adjacent rows that a mask sets to 0 after normalizing (a frequency band of a spectrogram);
+            0: off.
+        mask_columns: the most adjacent columns (a stretch of time of a spectrogram); 0: off.
+        masks: how many masks of each are drawn.
 
     Example:
         >>> AugmentSettings(flip=True, crop=4).replace(operations=2).operations

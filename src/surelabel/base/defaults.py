@@ -10,11 +10,11 @@ MAX_COPIES, PREDICT_BATCH_SIZE = 4, 4096
 
 @dataclass(kw_only=True, eq=False)
 class FitDefaults:
-    """The arguments of `UPSClassifier` that are plain values, which describes them.
+    """The arguments of `UPSClassifier` that are plain values; its docstring describes them.
 
-    None where the default follows from the kind of labels: `BY_LABELS` has most of them, and
-    `surelabel.settings.FitSettings` says which it is. The settings and classes of the rooms above take their defaults
-    from here, unless they have the paper's.
+    None means that the default depends on the kind of labels: `BY_LABELS` has most of these, and
+    `surelabel.settings.FitSettings` chooses. Other settings and classes take their defaults from here, unless they use
+    the paper's.
 
     >>> FitDefaults().tau_n, FitDefaults(tau_n=0.1).tau_n
     (0.05, 0.1)
@@ -52,7 +52,7 @@ class FitDefaults:
 
 
 BY_LABELS: Mapping[str, tuple[Any, Any]] = {"tau_p": (0.7, 0.5), "kappa_p": (0.1, 0.05), "max_rounds": (5, 1)}
-"""Defaults that follow from the kind of labels: with one label a sample, and with several."""
+"""Defaults that depend on the kind of labels: with one label per sample, and with several."""
 
 _PICTURES: Mapping[str, Any] = {
     "learning_rate": 0.003,
@@ -80,4 +80,4 @@ KIND_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "texts": {"learning_rate": 0.002},
     "texts by backbones": {"learning_rate": 0.0005, "labeled_batch_size": 32},
 }
-"""What suits a kind of data better than the defaults for tables; here, so that `surelabel fit --help` can show it."""
+"""Values that suit a kind of data better than those for tables; here, so that `surelabel fit --help` can show them."""

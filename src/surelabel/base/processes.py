@@ -26,22 +26,22 @@ Result = TypeVar("Result")
 
 
 class WorkerCrashedError(SurelabelError):
-    """A worker process has ended before it was done, as by a fault in a C library or for want of memory."""
+    """A worker process ended before it was done, for example by a crash in a C library or for lack of memory."""
 
 
 _logger = logging.getLogger("surelabel")
 _starting = threading.Lock()
-"""Held while processes are started: meanwhile the main module is another."""
+"""Held while processes are started, because the main module is replaced meanwhile."""
 
 
 @contextmanager
 def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iterator[None]:
-    """Hold a lock file for a block of code; the system lets go of it when the process ends, however it ends.
+    """Hold a lock file for a block of code; the system releases it when the process ends, however it ends.
 
     Args:
         path: the lock file. It stays: removing it would let two processes lock two files.
         seconds: how long to wait for another process that holds it, before `RunLockedError` is raised.
-        waiting: logged as a warning where another process has to be waited for.
+        waiting: logged as a warning if another process has to be waited for.
     """
     try:
         stream = open(path, "a+b", buffering=0, opener=open_itself)  # noqa: SIM115 - closed below
@@ -60,7 +60,7 @@ def locked(path: Path, seconds: float = 0.0, waiting: str | None = None) -> Iter
                 _logger.warning(waiting)
                 waiting = None
             time.sleep(0.01)
-        # Who holds it is only told to others: a full disk comes up where something must be written.
+        # The holder's number is only information for others: a full disk is reported when something must be written.
         with suppress(OSError):
             stream.truncate(0)
             stream.write(f"{os.getpid()}\n".encode())
@@ -80,8 +80,8 @@ def call_in_workers(
 ) -> Generator[Result, None, None]:
     """Call a function with each tuple of arguments in worker processes; yield the results in order.
 
-    When the generator is closed, or this process ends, however it ends, so do the workers, at once. Ctrl-C does not
-    reach them. Where one of them crashes, `WorkerCrashedError` takes the place of a result.
+    The workers end at once when the generator is closed, or when this process ends, however it ends. Ctrl-C does not
+    reach them. If one of them crashes, `WorkerCrashedError` takes the place of a result.
 
     Args:
         function: of a module; arguments and results are pickled.
@@ -91,7 +91,7 @@ def call_in_workers(
     if not workers:
         yield from itertools.starmap(function, calls)
         return
-    # Not by fork, which can hang where torch has threads.
+    # Not by fork, which can hang if torch has threads.
     context = multiprocessing.get_context("spawn")
     alive, held = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, _end_with, (alive,))
@@ -108,7 +108,7 @@ def call_in_workers(
 
 
 def _end_with(alive: Connection) -> None:
-    """End this worker once the other end of the pipe is closed, by the process that started it or by its death."""
+    """End this worker once the process that started it has closed the other end of the pipe, or has died."""
 
     def wait() -> None:
         with suppress(EOFError, OSError):
@@ -120,9 +120,9 @@ def _end_with(alive: Connection) -> None:
 
 @contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Start processes that Ctrl-C does not end: it reaches the whole group, and who started them decides.
+    """Start processes that Ctrl-C does not end: it reaches the whole group, but their parent decides when they end.
 
-    They inherit the block, from their first instruction on; Ctrl-C that comes in this block is not lost.
+    They inherit the blocked signal from their first instruction on; a Ctrl-C within this block is not lost.
     """
     if os.name != "posix":
         yield
@@ -136,7 +136,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Start processes that do not run the user's script again, as multiprocessing would have them do."""
+    """Start processes that do not run the user's script again, as multiprocessing would do."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:

@@ -1,7 +1,7 @@
 """Code named by reference: "module:name", or "path/file.py:name" with the file's content hash.
 
-Settings stay plain text that way, and a run can be continued by another process. Resolving a reference imports the code
-that it names: do so only for settings that you trust.
+So settings are plain text, and another process can continue a run. Resolving a reference imports the code that it
+names: do this only for settings that you trust.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ MOVED = {
     "surelabel.recipes.datasets:voc2007": "surelabel.data.sets:voc2007",
     "surelabel.recipes.demo:digits": "surelabel.reproduce.digits:digits",
 }
-"""What runs of earlier versions call our own code, and what it is called now."""
+"""Names of our own code in runs of earlier versions, and the current names."""
 
 _PREFIX = "surelabel_reference_"
 
@@ -35,7 +35,7 @@ _CODE = {"function": "sha256", "model": "model_hash", "estimator": "estimator_ha
 
 
 def current_name(reference: str) -> str:
-    """Return what a reference of an earlier version is called now.
+    """Return the current name for a reference of an earlier version.
 
     >>> current_name("surelabel.recipes.datasets:cifar10"), current_name("math:sqrt")
     ('surelabel.data.sets:cifar10', 'math:sqrt')
@@ -44,7 +44,7 @@ def current_name(reference: str) -> str:
 
 
 def first_name(reference: str) -> str:
-    """Return what a reference was called when runs first named it: hashes of settings keep to that.
+    """Return the name under which runs first knew a reference: hashes of settings use it.
 
     >>> first_name("surelabel.data.sets:cifar10"), first_name("math:sqrt")
     ('surelabel.recipes.datasets:cifar10', 'math:sqrt')
@@ -53,7 +53,7 @@ def first_name(reference: str) -> str:
 
 
 def is_own_code(module: str) -> bool:
-    """Whether a module of this name was made of a file of the user's, "file.py:name".
+    """Whether a module of this name was made from a file of the user's, "file.py:name".
 
     >>> is_own_code("math")
     False
@@ -63,7 +63,7 @@ def is_own_code(module: str) -> bool:
 
 @contextmanager
 def failing(problem: str, remedy: str = "") -> Iterator[None]:
-    """Name the problem where installed code fails, however it does; an error in the user's file.py keeps its traceback.
+    """Name the problem if installed code fails in any way; an error in the user's file.py keeps its traceback.
 
     >>> with failing("No square root with these parameters"):
     ...     resolve("math:sqrt")(-1)
@@ -99,7 +99,7 @@ def check_call(problem: str, function: Any, named: Mapping[str, Any], /, *first:
     """
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some builtins tell none
+    except ValueError:  # some builtins have no signature
         return
     try:
         signature.bind(*first, **told, **named)
@@ -187,10 +187,10 @@ def changed_file(path: object, expected: str, found: str | None) -> ChangedFileE
 
 
 def portable(values: dict[str, Any], *, hashes: bool = False) -> dict[str, Any]:
-    """Return the JSON of a learner or of data with "file.py:name" for code in a file, without that file's hash or with.
+    """Return the JSON of a learner or of data with "file.py:name" for code in a file, with or without the file's hash.
 
-    Runs are named and compared by it, so that another copy of the same repository finds them. Weights to begin with,
-    estimators of uncertainty and methods keep their content hash, which tells them apart in any folder.
+    Runs are named and compared by it, so that another copy of the same repository finds them. Initial weights,
+    estimators of uncertainty and methods keep their content hash, which distinguishes them in any folder.
 
     Example:
         >>> portable({"kind": "function", "function": "/home/me/mine.py:data", "sha256": "ab12", "arguments": {}})
@@ -219,7 +219,7 @@ def portable_settings(values: dict[str, Any], *, hashes: bool = False) -> dict[s
 
 
 def _without_folder(reference: str | None) -> str | None:
-    if reference is None or ":" not in reference:  # an estimator of ours is no reference
+    if reference is None or ":" not in reference:  # our own estimators are not references
         return reference
     home, name = _split(reference)
     return f"{Path(home).name}:{name}" if home.endswith(".py") else reference
@@ -236,12 +236,12 @@ def _split(reference: str) -> tuple[str, str]:
 def _load_file(reference: str, expected: str | None) -> ModuleType:
     path = Path(os.path.abspath(_split(reference)[0]))
     _check_file(reference, path)
-    # Read once: what is run is what was compared, and no compiled file beside it.
+    # Read once: the code that runs is the code that was compared, and not a compiled file next to it.
     code = path.read_bytes()
     found = hashlib.sha256(code).hexdigest()
     if expected is not None and found != expected:
         raise changed_file(path, expected, found)
-    # One module for one content: two references to a file share its classes, and a changed file is read anew.
+    # One module per content: two references to a file share its classes, and a changed file is read again.
     name = f"{_PREFIX}{hashlib.sha256(os.fsencode(path) + code).hexdigest()[:24]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -249,7 +249,7 @@ def _load_file(reference: str, expected: str | None) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    # As for a script, files beside it can be imported.
+    # As for a script, files in its folder can be imported.
     sys.path.insert(0, str(path.parent))
     try:
         exec(compile(code, path, "exec", dont_inherit=True), module.__dict__)

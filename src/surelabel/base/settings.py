@@ -1,6 +1,7 @@
 """The base of all settings: frozen, validated, unknown keys refused with the nearest known name.
 
-And the limits that settings share with the arguments of functions, so that a typo is reported before work begins.
+It also has the limits that settings share with the arguments of functions, so that a typo is reported before work
+begins.
 """
 
 import difflib
@@ -23,7 +24,7 @@ from pydantic import (
 MOST_PASSES = 10_000
 """Stochastic passes, or members of an ensemble."""
 TEMPERATURES = 0.1, 1e6
-"""Of softened probabilities; a power of 1 / T leaves nothing of them where T is smaller."""
+"""Of softened probabilities; with a smaller T, the power 1 / T would round them to 0."""
 MOST_UNITS, MOST_LAYERS = 65_536, 100
 """Units of a hidden layer of the network for tables, and its layers."""
 MOST_NOISE = 1000.0
@@ -37,7 +38,7 @@ MOST_PROCESSES = 1024
 
 
 def check_device(name: str) -> str:
-    """Refuse what names no device to compute on, wherever it is; whether it is here, only its machine can tell.
+    """Refuse a name that is not that of any device; whether the machine has the device is checked elsewhere.
 
     >>> check_device("cuda:1")
     'cuda:1'
@@ -49,7 +50,7 @@ def check_device(name: str) -> str:
 
 
 def _plain(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Return a plain value as pydantic does; its own error would name each kind of value on a line."""
+    """Return a plain value as pydantic does, whose own error would have a line for each kind of value."""
     try:
         return check(value)
     except ValidationError as error:
@@ -92,7 +93,7 @@ def mistakes(error: ValidationError, name: Callable[[str], str] | None = None) -
 
     Args:
         error: what pydantic raised.
-        name: what the line calls a setting, by the setting's own name; None: its name and where it is.
+        name: returns what the line calls a setting, given its name; None: its name and where it is.
     """
     lines = []
     for item in error.errors():

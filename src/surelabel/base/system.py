@@ -1,4 +1,4 @@
-"""What any room may ask of the system: files that are whole or not there, cores, and whom to tell how far work is."""
+"""What all rooms need of the system: files written whole or not at all, the number of cores, progress calls."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ Progress = Callable[[str, int, int], None]
 def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     """Let `write` fill a file under a temporary name, flush it to the disk, and give it its name.
 
-    Whatever ends the work, also a power failure, leaves the old file or the new one.
+    An interruption, even a power failure, leaves either the old file or the new one.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -26,18 +26,18 @@ def write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say which file it refuses
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk does not name the file
             error.filename = str(path)
         raise
     flush_folder(path.parent)
 
 
 def open_itself(path: str, flags: int) -> int:
-    """Open a plain file, but nothing that a link in its place points to: an `opener` for the built-in `open`.
+    """Open a plain file, but never follow a link: an `opener` for the built-in `open`.
 
-    A folder may come from someone else, with links to files that are none of its own.
+    A folder may come from someone else, with links to files outside it.
     """
-    # Without waiting: a pipe in the file's place would let a process wait for ever.
+    # Without waiting: on a pipe in the file's place, a process would wait forever.
     itself = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         descriptor = os.open(path, flags | itself, 0o666)
@@ -52,7 +52,7 @@ def open_itself(path: str, flags: int) -> int:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make what was renamed or made in a folder last, where folders can be flushed (not on Windows)."""
+    """Make renamed and new files in a folder durable, if folders can be flushed (not on Windows)."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Values and files in one-line errors: values are shortened and listed; missing, damaged and huge files are named."""
+"""Text for one-line errors: values are shortened and listed; missing, damaged and huge files are named."""
 
 import lzma
 import os
@@ -23,7 +23,7 @@ _JOINERS = "\u200c\u200d"
 
 
 def is_text(text: str) -> bool:
-    r"""Whether text can be written: a lone surrogate, which stands for a byte that is no UTF-8, cannot.
+    r"""Whether text can be written: a lone surrogate, which stands for a byte that is not UTF-8, cannot.
 
     >>> is_text("Zürich"), is_text(b"Z\xfcrich".decode(errors="surrogateescape"))
     (True, False)
@@ -32,7 +32,7 @@ def is_text(text: str) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is not a file with something in it, or that a run could not note."""
+    """Refuse a path that is not a non-empty file, or that a run could not store."""
     if not is_text(str(path)):
         raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
     if path.is_dir():
@@ -44,7 +44,7 @@ def check_file(path: Path) -> None:
 
 
 def check_inside(root: Path, path: Path) -> None:
-    """Refuse what is no plain file in a folder: a link out of it, a pipe that would be waited for, a folder."""
+    """Refuse anything but a plain file in a folder: a link out of it, a pipe that would block, a folder."""
     if path.is_symlink():
         target = Path(os.path.realpath(path))
         if not target.is_relative_to(os.path.realpath(root)):
@@ -84,8 +84,8 @@ def damaged(path: Path, kind: str, error: Exception | str) -> DataError:
 def most_bytes(packed: int) -> int:
     """Return how many bytes the content of a file of `packed` bytes may take in memory.
 
-    1 GiB or 100 times its size, unless the user says: tables shrink to a tenth or a fiftieth when they are packed, and
-    only nothing but zeros shrinks to a thousandth.
+    1 GiB or 100 times its size, unless the user sets it: tables are compressed to between a tenth and a fiftieth, and
+    only zeros to a thousandth.
     """
     text = os.environ.get(MAX_BYTES, "")
     if not text:
@@ -96,7 +96,7 @@ def most_bytes(packed: int) -> int:
 
 
 def excess(packed: int, size: int) -> str | None:
-    """Say that a file of `packed` bytes would take too many, if `size` is too many, and what to do about it."""
+    """Return a message with a remedy if `size` bytes of content are too many for a file of `packed` bytes."""
     limit = most_bytes(packed)
     if size <= limit:
         return None
@@ -109,7 +109,7 @@ def excess(packed: int, size: int) -> str | None:
 def check_size(path: Path, size: int) -> None:
     """Refuse content that is larger than allowed, before there is memory for it.
 
-    What is not on this machine, and read in parts, has no size here that a larger content could be allowed by.
+    A file on another machine, which is read in parts, has no local size from which to compute a larger limit.
     """
     problem = excess(path.stat().st_size if path.exists() else 0, size)
     if problem is not None:
@@ -117,10 +117,10 @@ def check_size(path: Path, size: int) -> None:
 
 
 def visible(text: str) -> str:
-    """Return text with what cannot be seen in it as Python writes it, but for spaces and what joins letters and emoji.
+    """Return text with invisible characters escaped as in Python, except spaces and joiners of letters and emoji.
 
-    These are line breaks, control characters, which no SVG may hold, half characters, which no file may, and marks that
-    turn the direction of what follows around.
+    These are line breaks, control characters (not allowed in SVG), lone surrogates (not allowed in files), and marks
+    that reverse the direction of text.
     """
     return "".join(
         one if one.isprintable() or one in _JOINERS or category(one) == "Zs" else one.encode("unicode_escape").decode()

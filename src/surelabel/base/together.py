@@ -1,7 +1,7 @@
-"""What a process is among several that run the same program: here, the only one.
+"""The role of a process among several that run the same program: here, the only one.
 
-`engine.parallel` has what is used where torch.distributed connects several. Whoever needs no torch asks a learner for
-its `processes`, and takes `Alone` where it has none.
+`engine.parallel` is used if torch.distributed connects several. Code without torch asks a learner for its `processes`,
+and uses `Alone` if it has none.
 """
 
 import os
@@ -13,12 +13,13 @@ T = TypeVar("T")
 
 
 def job() -> str | None:
-    """Return what tells one start of torchrun from all others, also after it has started its processes again.
+    """Return an id for this start of torchrun, which stays the same when torchrun restarts its processes.
 
     It is None without torchrun.
     """
     given = os.environ.get("TORCHELASTIC_RUN_ID")
-    # The id of every torchrun that was given neither --standalone nor --rdzv-id. Its process 0 stays on one machine.
+    # "none" is the id of every torchrun that was given neither --standalone nor --rdzv-id. Its process 0 stays on one
+    # machine.
     return f"{platform.node()}, process {os.getppid()}" if given == "none" else given
 
 
@@ -50,6 +51,6 @@ class Alone:
 
 
 def processes_of(learner: object) -> Alone:
-    """Return the processes that train together; where the learner knows of none, this one."""
+    """Return the processes that train together; this one, if the learner does not define any."""
     found = getattr(learner, "processes", None)
     return found if isinstance(found, Alone) else Alone()

@@ -55,10 +55,10 @@ DATA_SETS: dict[str, dict[str, tuple[int, ...]]] = {
     "surelabel.data.sets:voc2007": {**_PLACES, "side": (224,)},
     "surelabel.reproduce.digits:digits": {},
 }
-"""Functions that make data; and arguments that say where decoded files are written and how large they are, which
-nobody else's run may give, except for these values."""
+"""Functions that make data; and arguments that say where decoded files are written and how large they are, which other
+people's runs may not set, except to these values."""
 
-# Those with predict_proba that can be made of numbers and text; others take a classifier, which settings cannot hold.
+# Those with predict_proba that can be made from numbers and text; others take a classifier, which settings cannot hold.
 CLASSIFIERS = _references(
     {
         "surelabel.kinds.linear": "LinearOnPixels LinearOnTable",
@@ -101,7 +101,7 @@ class Reference(NamedTuple):
 
     Attributes:
         name: the reference, "module:name" or "file.py:name".
-        listed: what a run of anyone's may name in this place.
+        listed: what anyone's run may name here.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Reference(NamedTuple):
 def key_file() -> Path:
     """Return where the user's key is: in $SURELABEL_CONFIG, else $XDG_CONFIG_HOME/surelabel, else ~/.config/surelabel.
 
-    A place that would follow from the current folder does not count: a key could have been put there by anyone.
+    A relative path is not used: anyone could have put a key into the current folder.
     """
     chosen, config = os.environ.get(VARIABLE), os.environ.get("XDG_CONFIG_HOME", "")
     folder = config if os.path.isabs(config) and not chosen else os.path.expanduser(chosen or "~/.config")
@@ -127,7 +127,7 @@ def key_file() -> Path:
 
 
 def user_key() -> bytes | None:
-    """Return the user's key, made now where there is none yet; None, with a warning, where there can be none."""
+    """Return the user's key, created now if there is none yet; None, with a warning, if it cannot be created."""
     try:
         path = key_file()
         if not os.path.lexists(path):
@@ -143,13 +143,13 @@ def user_key() -> bytes | None:
 
 
 def sign(settings: Mapping[str, Any]) -> str | None:
-    """Return the signature of a run's settings, given as JSON; None, with a warning, where there can be no key."""
+    """Return the signature of a run's settings, given as JSON; None, with a warning, if there can be no key."""
     key = user_key()
     return None if key is None else _signature(key, settings)
 
 
 def is_signed(settings: Mapping[str, Any], signature: object) -> bool:
-    """Whether this user has signed these settings; a key that is missing or damaged has signed nothing."""
+    """Whether this user has signed these settings; False if the key is missing or damaged."""
     if not isinstance(signature, str):
         return False
     try:
@@ -165,7 +165,7 @@ def _signature(key: bytes, settings: Mapping[str, Any]) -> str:
 
 
 def _make_key(path: Path) -> None:
-    """Put a new key there, whole and readable by the user alone; where another process is faster, its key stays."""
+    """Write a new key, whole and readable by the user alone; if another process is faster, its key is kept."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".key.{secrets.token_hex(8)}")
     try:
@@ -181,9 +181,9 @@ def _make_key(path: Path) -> None:
 
 
 def _read_key(path: Path) -> bytes:
-    """Return the key; raise OSError unless it is a file, no link, that belongs to the user and that no one else reads.
+    """Return the key; raise OSError unless it is a file (not a link) that belongs to the user and nobody else can read.
 
-    Whoever knows the key, or has put it there, could sign what this user would then run.
+    Anyone who knows the key, or put it there, could sign code that this user would then run.
     """
     with open(path, "rb", opener=open_itself) as stream:
         found = os.fstat(stream.fileno())

@@ -1,7 +1,7 @@
 """The command line, one file a command: `surelabel demo | fit | predict | label | export | resume | report | …`.
 
-Each command imports what it needs when it runs, so that `surelabel --help` answers at once; and nothing is imported
-here, so that Ctrl-C has its handler before anything takes time.
+Each command imports what it needs when it runs, so that `surelabel --help` answers at once. Nothing is imported here,
+so that the handler for Ctrl-C is set before anything takes time.
 """
 
 import os
@@ -28,7 +28,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             signal.signal(kind, _leave)
         # Worker processes, joblib's too, import nothing from the current folder: it may be a stranger's run.
         os.environ["PYTHONSAFEPATH"] = "1"
-        # Threads that spin while they wait take the cores from those that work: small networks train 50 times slower.
+        # Threads that spin while waiting take cores away from working ones: small networks would train 50 times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from surelabel.cli._app import run
 
@@ -41,6 +41,6 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 
 def _leave(number: int, frame: "FrameType | None") -> None:
-    """End the process, which has not begun its command or has ended it: an exception would show what it imports."""
+    """End the process before or after its command: an exception would show a traceback of its imports."""
     os.write(2, b"error: interrupted.\n")
     os._exit(128 + number)

@@ -1,4 +1,4 @@
-"""All commands in one, and what surrounds each: signals, warnings, and every error as a line and an exit code."""
+"""All commands, and what they share: signals, warnings, and errors as one line and an exit code."""
 
 import contextlib
 import os
@@ -27,18 +27,18 @@ app.add_typer(data.app)
 
 
 def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "surelabel") -> int:
-    """Run a command, of these or of another app, and return its exit code, as `surelabel.cli.main` does."""
+    """Run a command, of this or another app, and return its exit code, as `surelabel.cli.main` does."""
     with _signals() as received, _warnings_on_one_line():
         try:
             words = sys.argv[1:] if arguments is None else arguments
             _check_words(words)
             code = typer.main.get_command(app).main(words, prog_name=name, standalone_mode=False, obj=words)
-            if code == INTERRUPTED:  # typer's own, for an interruption that no command has caught
+            if code == INTERRUPTED:  # typer's own code for an interruption that no command has caught
                 raise KeyboardInterrupt
             sys.stdout.flush()
             return int(code or 0)
         except BrokenPipeError:
-            # The reader (`| head`) has seen enough; a later flush of what is left must not complain either.
+            # The reader (`| head`) has closed the pipe; flushing the rest later must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILURE
         except (Exception, KeyboardInterrupt) as error:
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str] | None, app: typer.Typer = app, name: str = "su
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse bytes that are no UTF-8, which Python keeps as lone surrogates: a run could not note them."""
+    """Refuse bytes that are not UTF-8, which Python keeps as lone surrogates: a run could not store them."""
     for word in words:
         if not is_text(word):
             raise WrongUse(f"{word!r} is not UTF-8 text; rename the file, or write the option in UTF-8.")
@@ -70,7 +70,7 @@ def _version(asked: bool) -> None:
 def surelabel(
     context: typer.Context,
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Train a classifier from a few labels and many unlabeled samples.
@@ -88,7 +88,7 @@ def surelabel(
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Let SIGTERM end a command as Ctrl-C does; a second signal ends the process without ceremony.
+    """Let SIGTERM end a command as Ctrl-C does; a second signal ends the process at once.
 
     Yields a list that gets the number of the signal that has come.
     """
@@ -114,14 +114,14 @@ def _signals() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _warnings_on_one_line() -> Iterator[None]:
-    """Show a warning once, as `warning: text`, without the line of our code that gave it."""
+    """Show a warning once, as `warning: text`, without the line of our code that raised it."""
     shown = set[str]()
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         text = one_line(str(message))
         if category.__name__ == "DecompressionBombWarning":  # Pillow's; such a picture is refused, by its name
             return
-        if text not in shown:  # each of many models may have the same to say
+        if text not in shown:  # many models may give the same warning
             shown.add(text)
             warn(text)
 

@@ -17,7 +17,7 @@ err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """Print a line on standard output: no markup, no line breaks of our own, nothing that a terminal would obey."""
+    """Print a line on standard output without markup, added line breaks or control characters."""
     out.print(visible(text), style=style, markup=False, soft_wrap=True)
 
 
@@ -34,7 +34,7 @@ def warn(text: str) -> None:
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> None:
-    """Print a table for a screen of 80 columns; the first `text_columns` columns hold text, the others figures."""
+    """Print a table for a screen of 80 columns; the first `text_columns` columns hold text, the others numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for place, title in enumerate(header):
         table.add_column(title, justify="left" if place < text_columns else "right", no_wrap=place == 0)

@@ -1,6 +1,6 @@
 """Every failure is one line on standard error that names the problem and the remedy, and an exit code.
 
-0 success; 1 a failure; 2 wrong use; 130 Ctrl-C (SIGINT) and 143 SIGTERM, as shells have it. `SURELABEL_DEBUG=1` shows
+0: success; 1: a failure; 2: wrong use; 130: Ctrl-C (SIGINT) and 143: SIGTERM, as in shells. `SURELABEL_DEBUG=1` shows
 the traceback instead.
 """
 
@@ -23,7 +23,7 @@ FAILURE, WRONG_USE, INTERRUPTED = 1, 2, 128 + signal.SIGINT
 DEBUG = "SURELABEL_DEBUG"
 
 SECONDS_FOR_THE_FIRST = 10.0
-"""How long the first of several processes has to tell of an error, before another one does."""
+"""How long the first of several processes has to report an error before another one does."""
 
 # typer hands out click's UsageError only as the base of BadParameter; where click lives depends on typer's version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -34,7 +34,7 @@ class WrongUse(Exception):  # noqa: N818 - it is the user's command that is wron
 
 
 class Interrupted(Exception):  # noqa: N818 - nothing went wrong
-    """Ctrl-C or SIGTERM, with a note on what is kept and how to go on; typer would lose that of a KeyboardInterrupt."""
+    """Ctrl-C or SIGTERM, with a note on what is kept and how to continue; typer drops that of a KeyboardInterrupt."""
 
     def __init__(self, note: str | None = None) -> None:
         super().__init__()
@@ -50,8 +50,9 @@ def debugging() -> bool:
 def report_error(error: BaseException) -> int:
     """Print the one line (or one for each mistake) of an error, and its notes; return the exit code.
 
-    A note (`error.add_note`) is a further line, for what was kept and the command to go on with. Of several processes
-    that meet an error, the first one tells it: torchrun ends the others as soon as one has ended, so they wait for it.
+    A note (`error.add_note`) is a further line, with what was kept and the command to continue with. If several
+    processes meet an error, the first one reports it. The others wait for it, because torchrun ends all as soon as one
+    has ended.
     """
     is_first, interrupted = rank() == 0, _is_interruption(error)
     if is_first or not (interrupted or _ended_meanwhile()):
@@ -66,7 +67,7 @@ def report_error(error: BaseException) -> int:
 
 
 def _ended_meanwhile() -> bool:
-    """Wait for the first process; return whether torchrun has ended this one, which then has nothing to tell."""
+    """Wait for the first process; return whether torchrun has ended this one, which then reports nothing."""
     try:
         time.sleep(SECONDS_FOR_THE_FIRST)
     except KeyboardInterrupt:
@@ -75,7 +76,7 @@ def _ended_meanwhile() -> bool:
 
 
 def describe(error: BaseException) -> list[str]:
-    """Return the lines that tell a user of this error: the problem, and the remedy where one is known.
+    """Return the lines that describe this error to a user: the problem, and the remedy if one is known.
 
     >>> describe(PermissionError(13, "Permission denied", "/data"))
     ["Permission denied: '/data'; use another place, or change who may write there."]
@@ -130,21 +131,21 @@ def _operating_system(error: OSError) -> str:
 
 
 def _place_in_own_file(error: BaseException) -> str | None:
-    """Return where in a file that the user has named as 'file.py:name' an error came up; None where in none."""
+    """Return where in a file that the user named as 'file.py:name' an error was raised; None if in no such file."""
     frames = reversed(list(traceback.walk_tb(error.__traceback__)))
     own = [(frame, line) for frame, line in frames if is_own_code(frame.f_globals.get("__name__", ""))]
     return f"'{own[0][0].f_code.co_filename}', line {own[0][1]}" if own else None
 
 
 def _is_interruption(error: BaseException) -> bool:
-    # A compiled library that Ctrl-C meets while it is loaded tells of it as an ImportError.
+    # If Ctrl-C comes while a compiled library is loaded, the library raises an ImportError.
     cause = error.__cause__ or error.__context__ if isinstance(error, ImportError) else error
     return isinstance(cause, (Interrupted, KeyboardInterrupt))
 
 
 def is_lost_process(error: BaseException) -> bool:
     """Whether this process has lost another one that it trains with."""
-    # As below, torch is not imported to name its errors; gloo's are RuntimeErrors that tell where in gloo they come up.
+    # As below, torch is not imported to name its errors; gloo's are RuntimeErrors that name their place in gloo.
     of_group = type(error).__name__ in ("DistBackendError", "DistNetworkError", "DistStoreError")
     return of_group or (isinstance(error, RuntimeError) and "gloo" in str(error))
 

@@ -1,4 +1,4 @@
-"""What `fit` has found in the data: told, refused where nothing can be learned from it, or doubted."""
+"""What `fit` has found in the data: it is printed, refused if nothing can be learned from it, or gives warnings."""
 
 import math
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from surelabel.kinds.packed import PackedData
 
 _SEPARATORS = ("|", ";")
-"""What people write between several labels in a cell; to us it is part of a name, unless --separator says otherwise."""
+"""What people write between several labels in a cell; without --separator it is part of a name."""
 
 
 def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -> None:
-    """Print what was found: how many samples and labels there are, and of which classes."""
+    """Print how many samples and labels were found, and of which classes."""
     import numpy as np
 
     codes, pool = loaded.labeled[1], loaded.unlabeled
@@ -93,7 +93,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         yield f"{name!r} is a class; if it means unlabeled, say --unlabeled {name}."
     for name, text in [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name][:1]:
         yield f"{name!r} is a class; if it means several, say --separator {text!r}."
-    # A row may be known in part: what has a question mark stands in its cell too.
+    # A row may be partly labeled: classes with a question mark are in its cell too.
     if separator is not None and (codes != 0).sum(axis=1).max() < 2:
         yield f"no row has two labels; if {separator!r} does not part them, correct --separator."
     if not single:
@@ -105,7 +105,7 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_label(data: "RunData", codes: Any) -> list[str]:
-    """Return the classes about which no label says anything."""
+    """Return the classes that no label mentions."""
     import numpy as np
 
     known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))

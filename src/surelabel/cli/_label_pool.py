@@ -1,4 +1,4 @@
-"""`surelabel label` for a pool of any size: a part with labels for each shard, by as many workers as are asked for."""
+"""`surelabel label` for a pool of any size: a part with labels for each shard, made by the given number of workers."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def names_folder(out: str | None) -> bool:
 
 
 def check_one_file(samples: str, engine: str | None, workers: int | None) -> None:
-    """Refuse what is for pools in shards, where all labels go to one file."""
+    """Refuse options and inputs for pools in shards if all labels go to one file."""
     from surelabel.data.packed import is_packed
     from surelabel.data.shards import is_address
 
@@ -57,7 +57,7 @@ class How(NamedTuple):
     """How samples are labeled and written, as options say.
 
     Attributes:
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
         id_column: the column that names each row; None: as in the run; "": rows are numbered.
         on_error: whether what cannot be read is skipped.
         trusted: types in a scikit-learn model that are known to be safe.
@@ -78,7 +78,7 @@ class How(NamedTuple):
 
 
 def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", workers: int | None) -> list[str]:
-    """Label the shards that have no part yet; return what to tell of the folder's labels."""
+    """Label the shards that have no part yet; return the lines to print about the folder's labels."""
     from surelabel.report.held_out import selected_lines
 
     without_effect = {"--prefix": how.prefix is not None, "--force": how.force, "--excel-safe": how.excel_safe}
@@ -86,7 +86,7 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
         raise WrongUse(f"{flag} has no effect with a folder as --out; leave it out, or name a file.")
     folder, started = open_run(run, how.trust_code), time.monotonic()
     check_entries(folder, how.entries)
-    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled
+    checked = selected_lines(folder)  # first, so that a damaged table is reported before anything is labeled
     job, shards = _job(folder, samples, out, how)
     job.parts.place.tidy()
     found = job.parts.finished(shards)
@@ -127,7 +127,7 @@ def _job(folder: "RunFolder", samples: str, out: str, how: How) -> "tuple[LabelJ
 def _label(
     job: "LabelJob", shards: "list[Shard]", engine: "Engine", workers: int | None
 ) -> "tuple[list[Part], dict[str, str]]":
-    """Return the parts that were made, and why other shards cannot be read, by their names."""
+    """Return the parts that were made, and the errors of unreadable shards by name."""
     from surelabel.cluster.workers import in_workers
 
     made, faults = list["Part"](), dict[str, str]()
@@ -145,7 +145,7 @@ def _label(
 
 
 def _summary(parts: "list[Part]", before: int, faults: dict[str, str]) -> str:
-    """Return how much is labeled; warn of what could not be read."""
+    """Return how much is labeled; warn about what could not be read."""
     rows, selected = sum(part.rows for part in parts), sum(part.selected for part in parts)
     left_out = sum(part.left_out for part in parts)
     if faults:
@@ -171,7 +171,7 @@ def _parts(folder: "RunFolder", place: "Place", reading: "Reading", entries: boo
 
 
 def _check_outside(out: "Place", pool: "Place", samples: str, shards: "list[Shard]") -> None:
-    """Refuse a folder for the labels whose parts would replace shards, or be taken for shards."""
+    """Refuse an output folder in which parts would replace shards, or be taken for shards."""
     from surelabel.data.shards import place_of
 
     if out.system.type_name != pool.system.type_name:

@@ -26,7 +26,7 @@ _OPTIONS = {
     "max_rounds": "rounds",
     "members": "passes",
 }
-"""The options whose settings have another name, by setting."""
+"""The options that are not named like their setting, by setting."""
 
 
 def examples(*commands: str) -> str:
@@ -40,7 +40,7 @@ def option(text: str, *flags: str, value: Any = None, default: object = None, **
     Args:
         text: what `--help` says of it.
         flags: its names; a switch needs one, because typer would add --no-….
-        value: what the parameter is where the option is left out; `...`: it is required.
+        value: the parameter's value if the option is left out; `...`: it is required.
         default: what `--help` shows as the default, if that is not the value.
         more: metavar, min and other arguments of typer.Option.
     """
@@ -72,23 +72,23 @@ SAMPLES: Any = typer.Argument(
 POOL: Any = typer.Argument(
     metavar="INPUT",
     help="Samples of the run's kind: a file with the columns that it learned from, in any order, or a folder of files. "
-    "With a folder as --out also a folder of Parquet files or of tar files with pictures, a pattern, 'pool/*.parquet', "
+    "If --out is a folder, also a folder of Parquet files or of tar files with pictures, a pattern, 'pool/*.parquet', "
     "or an address, s3://bucket/pool/.",
     show_default=False,
 )
 ON_ERROR = option("What to do about a file that cannot be read: stop, or skip it.", default="stop")
-ID = option("The column that names each row; left out, as in the run. '' numbers the rows.", metavar="COLUMN")
+ID = option("The column that names each row. '' numbers the rows.", default="as in the run", metavar="COLUMN")
 OUT = option("A .csv or .parquet file; left out, CSV is printed.")
 OUT_OR_FOLDER = option(
     "A .csv or .parquet file; left out, CSV is printed. Or a folder, labels/ or s3://bucket/labels/: it gets a Parquet "
     "file of labels for each file of INPUT."
 )
 WORKERS = option(
-    "With a folder as --out: how many files are labeled at once.", default="1; of a Ray cluster, all it has", min=1
+    "If --out is a folder: how many files are labeled at once.", default="1; Ray: as many as the cluster has", min=1
 )
-ENGINE = option("With a folder as --out: whether workers are processes of this machine or Ray's.", default="local")
+ENGINE = option("If --out is a folder: whether workers are local processes or Ray's.", default="local")
 ENTRIES = option(
-    "With several labels a sample: a row for each sample and class, with all that is known of it.",
+    "Several labels per sample: write a row for each sample and class, with all columns.",
     "--entries",
     value=False,
 )
@@ -97,25 +97,26 @@ EXCEL_SAFE = option(
     "Put an apostrophe before text that a spreadsheet would take as a formula: =, +, -, @.", "--excel-safe", value=False
 )
 TRUST = option(
-    "A type in a scikit-learn model that is not known to be safe, and that you trust; may be repeated.", metavar="TYPE"
+    "A type in a scikit-learn model that you trust although it is not known to be safe; may be repeated.",
+    metavar="TYPE",
 )
 TRUST_CODE = option(
-    "Run all code that the run names, also where you have not signed it: for runs of people whom you trust.",
+    "Run all code that the run names, even if you have not signed it: for runs of people whom you trust.",
     "--trust-code",
     value=False,
 )
 TRACK = option(
-    "Tell TensorBoard or MLflow of each round, on this machine; may be given for both.", metavar="tensorboard or mlflow"
+    "Log each round for TensorBoard or MLflow, on this machine; may be given for both.", metavar="tensorboard or mlflow"
 )
 TRACK_DIR = option("The folder that --track writes to.", default="tracking in the run's folder")
 POOL_WORKERS = option(
     "With --pool: how many shards are labeled at once.",
-    default="1; of a Ray cluster, all it has",
+    default="1; Ray: as many as the cluster has",
     min=1,
     rich_help_panel="Run",
 )
 POOL_ENGINE = option(
-    "With --pool: whether workers are processes of this machine or Ray's.", default="local", rich_help_panel="Run"
+    "With --pool: whether workers are local processes or Ray's.", default="local", rich_help_panel="Run"
 )
 QUIET = option("Print nothing but warnings and errors.", "--quiet", value=False)
 
@@ -141,7 +142,7 @@ def settings_given(settings: Collection[str], given: dict[str, Any]) -> dict[str
 
 @contextlib.contextmanager
 def settings_from_options() -> Iterator[None]:
-    """Turn the mistakes that pydantic finds in settings made from options into wrong use of these options."""
+    """Report the mistakes that pydantic finds in settings made from options as wrong use of these options."""
     from pydantic import ValidationError
 
     from surelabel.base.settings import mistakes
@@ -153,7 +154,7 @@ def settings_from_options() -> Iterator[None]:
 
 
 def check_track(track: Sequence[str], place: Path | None) -> None:
-    """Refuse trackers that are not known, and a folder that nothing would be written to."""
+    """Refuse unknown trackers, and a folder that nothing would be written to."""
     for name in track:
         if name not in ("tensorboard", "mlflow"):
             raise WrongUse(f"Invalid value for '--track': {name!r} must be tensorboard or mlflow.")
@@ -197,7 +198,7 @@ def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".c
 
 
 def check_pretrained(path: Path | None) -> None:
-    """Refuse what is no file of weights; a run depends on the content of these alone."""
+    """Refuse anything but a file of weights: a run depends on the content of such a file only."""
     check_file("--pretrained", path)
     if path is None:
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_pool_options(given: dict[str, Any]) -> None:
-    """Refuse options about the labeling of shards where there are none, and where torchrun does it."""
+    """Refuse options about labeling shards if there are no shards, or under torchrun."""
     for name in (name for name in ("workers", "engine") if name in given):
         if "pool" not in given:
             raise WrongUse(f"{options.flag(name)} has no effect without --pool; give one, or leave it out.")
@@ -52,11 +52,11 @@ def find_pool(settings: "RunSettings", data: "RunData", quiet: bool) -> "RunData
 
 
 def pool_workers(engine: Literal["local", "ray"] | None, workers: int | None) -> "InWorkers | None":
-    """Return what calls a job in workers; None: this process labels the shards."""
+    """Return the function that calls a job in workers; None: this process labels the shards."""
     from surelabel.cluster.workers import in_workers
 
     if engine == "ray":
-        # Without work: a cluster that is not there is told now, and not when a round has been trained.
+        # Called without tasks, so that a missing cluster is reported now, not after a round has been trained.
         list(in_workers(len, (), engine, workers))
         return functools.partial(in_workers, engine=engine, workers=workers)
     return None if workers in (None, 1) else functools.partial(in_workers, workers=workers)

@@ -1,4 +1,4 @@
-"""`fit` goes on with the run that it has begun, where torchrun has started its processes again."""
+"""`fit` continues the run that it began, after torchrun has restarted its processes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def holds_own_run(folder: Path) -> bool:
-    """Whether a folder holds a run that this start of torchrun has begun, before it started its processes again."""
+    """Whether a folder holds a run that this start of torchrun began before it restarted its processes."""
     if not restarted():
         return False
     from surelabel.engine.parallel import processes
@@ -29,9 +29,9 @@ def holds_own_run(folder: Path) -> bool:
 
 
 def own_run(folder: Path, settings: "RunSettings", data: "RunData") -> "RunFolder | None":
-    """Return the run in a folder if it is the one that these settings begin; None: it is another one.
+    """Return the run in a folder if it has these settings; None if it is another one.
 
-    What reading leaves of `--max-minutes` differs from start to start; what it left at first counts.
+    The minutes of `--max-minutes` that are left after reading differ between starts; those of the first start count.
     """
     from surelabel.runs import RunFolder
     from surelabel.runs.checks import complete

@@ -1,4 +1,4 @@
-"""How far a command is: the rounds of a run, a line each as they end, and any other work of many steps.
+"""Progress of a command: a line for each round of a run as it ends, and any other work of many steps.
 
 A terminal gets bars with the time left; a pipe or a file gets a line now and then.
 """
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from surelabel.settings import RunSettings, UPSConfig
 
 SECONDS_BETWEEN_LINES = 30.0
-"""How often work that takes long says where it stands, when there is no terminal."""
+"""How often long work reports its progress without a terminal."""
 
 _WIDTH = 7
-"""Of a column, at least."""
+"""The least width of a column."""
 _WHAT = {"train": "training", "label": "labeling"}
 _STOPS = {
     "converged": "the number of selected labels has settled",
@@ -39,10 +39,10 @@ _STOPS = {
 
 
 def bars(quiet: bool = False) -> Progress:
-    """Return bars that are drawn on a terminal alone; what they count is known without one too."""
+    """Return bars that are drawn only on a terminal; they count without one too."""
     unit = TextColumn("{task.fields[unit]}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
-    # The estimate of a round's time looks back over all rounds, not over the last half minute.
+    # The estimate of a round's time uses all rounds, not only the last half minute.
     look_back, hidden = 24 * 3600.0, quiet or out.quiet or not out.is_terminal
     return Progress(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
 
@@ -67,14 +67,14 @@ def shown_work(unit: str, quiet: bool = False) -> "Iterator[Report]":
                 said = time.monotonic()
                 say(f"{done}/{total} {unit}: {what}")
 
-        # A terminal has room for one display: decoding is told beside this bar.
+        # A terminal has room for one display: decoding is shown next to this bar.
         with watched(lambda what, done, total: shown.update(task, description=f"{_work(what)} {done}/{total}")):
             yield update
 
 
 @contextlib.contextmanager
 def shown_decoding(quiet: bool = False) -> Iterator[None]:
-    """Show how far the block is with decoding pictures or videos, if it decodes some; `quiet`: show nothing."""
+    """Show the progress of decoding pictures or videos in the block, if there is any; `quiet`: show nothing."""
     from surelabel.data.decoding import watched
 
     def update(what: str, done: int, total: int) -> None:
@@ -85,14 +85,14 @@ def shown_decoding(quiet: bool = False) -> Iterator[None]:
 
 
 def _work(what: str) -> str:
-    """Return what is done to samples before any round: they are decoded, or their features computed."""
+    """Return the name of the work before any round: samples are decoded, or their features computed."""
     if what == "shards":
         return "looking through shards"
     return what if what.startswith("features") else f"decoding {what}"
 
 
 def _doing(what: str) -> str:
-    """Return what a round does, and after a comma the parts of its loss, where its method notes them."""
+    """Return what a round does and, after a comma, the parts of its loss if its method notes them."""
     work, *parts = what.split(": ")
     return ", ".join([_WHAT.get(work, work), *parts])
 
@@ -122,7 +122,7 @@ class RoundsDisplay:
     def step(self, what: str, done: int, total: int) -> None:
         """Note that `done` of `total` steps of this round's training or labeling are over."""
         task, what = self.bars.tasks[self._steps], _doing(what)
-        # Another kind of work, or its beginning again, starts the bar anew.
+        # Another kind of work, or a restart of the same, resets the bar.
         if what.partition(",")[0] != task.description.partition(",")[0] or done < task.completed:
             self.bars.reset(self._steps, total=total)
         self.bars.update(self._steps, completed=done, description=what)
@@ -159,7 +159,7 @@ def follow(
 ) -> None:
     """Show the rounds as they end, then the comparison of the models, and what came out.
 
-    An interruption, a full disk or a lost process tells how to go on.
+    After an interruption, a full disk or a lost process, the error says how to continue.
 
     Args:
         begin: starts or resumes the run, given `progress`, which it calls as work goes on.
@@ -167,11 +167,11 @@ def follow(
         config: the run's.
         done: how many rounds are done already.
         held_out: how many samples the sets "validation" and "test" have, if known.
-        data: the run's, where they are loaded already.
-        minutes_before: what the command has taken so far.
-        asked: settings that come from this command: the code that they name may run, also where no key has signed it.
-        trust_code: whether the run's code may run, whoever has made it.
-        quiet: whether to print warnings alone.
+        data: the run's, if they are loaded already.
+        minutes_before: the time that the command has taken so far.
+        asked: settings that come from this command: the code that they name may run even if it is not signed.
+        trust_code: whether the run's code may run, whoever made it.
+        quiet: whether to print only warnings.
     """
     display = RoundsDisplay(done, config.max_rounds, quiet)
     try:
@@ -189,7 +189,7 @@ def follow(
         if _leaves_something(error):
             error.add_note(_way_on(folder, display.round))
         raise
-    if out.quiet:  # the first process tells it
+    if out.quiet:  # the first process reports it
         return
     run = open_run(folder)
     tell_the_end(run, held_out or {}, quiet)
@@ -199,14 +199,14 @@ def follow(
 
 
 def _leaves_something(error: Exception) -> bool:
-    """Whether a run can go on after this error: of its own, only where a file could not be written or read."""
+    """Whether a run can continue after this error; after our own errors, only if a file could not be used."""
     if isinstance(error, RunError):
         return isinstance(error.__cause__, OSError)
     return isinstance(error, (OSError, MemoryError)) or is_lost_process(error)
 
 
 def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: float, quiet: bool) -> None:
-    """Compare the run's models where its settings ask for it, and show how far that is."""
+    """Compare the run's models if its settings ask for it, and show the progress."""
     if run.settings.comparison is None or not run.finished:
         return
     from surelabel.runs.folds import compare
@@ -226,7 +226,7 @@ def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: fl
 
 
 def _way_on(folder: Path, done: int) -> str:
-    """Return what is kept of an interrupted run, and the command to go on with."""
+    """Return what is kept of an interrupted run, and the command to continue with."""
     from surelabel.runs.layout import CHECKPOINT, RUN, round_file
 
     if not (folder / RUN).exists():
@@ -243,7 +243,7 @@ def _way_on(folder: Path, done: int) -> str:
 
 
 def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> None:
-    """Say why the rounds ended, what came out, where it is and what to do with it.
+    """Print why the rounds ended, the results, where the run is and what to do with it.
 
     Args:
         run: with its last round done.
@@ -284,7 +284,7 @@ def tell_the_end(run: "RunFolder", held_out: Mapping[str, int], quiet: bool) -> 
 
 
 def _inputs(path: Path | None) -> tuple[str, str]:
-    """Return what new samples for a run could be called, and its own data, relative to the current folder if inside.
+    """Return an example name for new samples, and the path of the run's data, relative to the current folder if inside.
 
     Args:
         path: of the run's data; None: they are in no file.
@@ -301,7 +301,7 @@ def _inputs(path: Path | None) -> tuple[str, str]:
 
 
 def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
-    """Return the last round's score on a held-out set, beside what else is known of it; "" without a score."""
+    """Return the last round's score on a held-out set, with what else is known about it; "" without a score."""
     records, classes = run.records(), run.settings.classes
     last, name = records[-1], f"{part}_score"
     score = getattr(last, name)
@@ -309,7 +309,7 @@ def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
         return ""
     samples = "" if size is None else f" on {size} {'sample' if size == 1 else 'samples'}"
     eleven, first = getattr(last, f"{name}_11"), getattr(records[0], name) if last.round else None
-    # A run of an earlier version has one of the two means alone.
+    # A run of an earlier version has only one of the two means.
     beside = [f"{eleven:.3f} over 11 points"] if eleven is not None else []
     beside += [f"{first:.3f} in round 0"] if first is not None else []
     others = f" ({'; '.join(beside)})" if beside else ""
@@ -322,7 +322,7 @@ def _score_text(run: "RunFolder", part: str, size: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return minutes and seconds, with hours where there are some.
+    """Return minutes and seconds, with hours if there are any.
 
     >>> duration(83.4), duration(7200)
     ('1:23', '2:00:00')
@@ -333,7 +333,7 @@ def duration(seconds: float) -> str:
 
 
 def _cells(record: "RoundRecord") -> dict[str, str]:
-    """Return a round's line, by the heads of its columns."""
+    """Return the cells of a round's line, by column name."""
     scores = {"validation": record.validation_score, "test": record.test_score}
     return {
         "round": str(record.round),

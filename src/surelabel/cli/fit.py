@@ -1,4 +1,4 @@
-"""`surelabel fit`: train on a table or a folder of files that are labeled in part, and keep the run in a folder."""
+"""`surelabel fit`: train on a partly labeled table or folder of files, and keep the run in a folder."""
 
 import contextlib
 import dataclasses
@@ -53,7 +53,7 @@ _WITHOUT_EFFECT = {
     "no_negatives": ["tau_n", "kappa_n", "temperature"],
     "no_compare": ["max_label_error"],
 }
-"""Options that would be ignored beside another one."""
+"""Options that would be ignored together with another one."""
 
 _data = functools.partial(options.option, rich_help_panel="Data")
 _select = functools.partial(options.option, rich_help_panel="Selection and rounds")
@@ -65,12 +65,12 @@ _run = functools.partial(options.option, rich_help_panel="Run")
 def command(
     data: Path = typer.Argument(
         metavar="DATA",
-        help="A .csv, .tsv, .parquet, .npz or .npy file, labeled in part; or a folder of files, CLASS/... and "
+        help="A partly labeled .csv, .tsv, .parquet, .npz or .npy file; or a folder of files, CLASS/... and "
         "unlabeled/...; or pictures in a column of a .parquet file, a folder saved by Hugging Face datasets, or .tar "
         "shards.",
     ),
     kind: str | None = _data(
-        f"What the files of a folder are: {', '.join(KIND_NAMES)}; or a file's rows: {', '.join(TABLE_KINDS)}. With "
+        f"What the files in a folder are: {', '.join(KIND_NAMES)}; or a file's rows: {', '.join(TABLE_KINDS)}. With "
         "texts, words are never taken as categories.",
         default="the most common",
     ),
@@ -80,8 +80,8 @@ def command(
         metavar="COLUMN",
     ),
     separator: str | None = _data(
-        "Several labels in a cell of the label column, with this between them: '|' for cat|dog. A cell names all that "
-        "is there; in cat|?dog the dog is unknown; the separator alone is none of the classes.",
+        "The separator between several labels in a cell of the label column: '|' for cat|dog. A cell names all classes "
+        "that are present; in cat|?dog the dog is unknown; the separator alone means none of the classes.",
         metavar="TEXT",
     ),
     none: str | None = _data("With --separator: a label that means none of the classes.", metavar="VALUE"),
@@ -95,19 +95,19 @@ def command(
         metavar="COLUMN",
     ),
     pool: str | None = _data(
-        "Samples to label that fit in no memory: a folder, a pattern of names or an address of .parquet files or .tar "
-        "shards, such as 'pool/*.parquet' or s3://bucket/pool/. DATA then has the labeled samples alone.",
+        "A pool that does not fit in memory: a folder, a pattern of names or an address of .parquet files or .tar "
+        "shards, such as 'pool/*.parquet' or s3://bucket/pool/. DATA then has only the labeled samples.",
         metavar="PLACE",
     ),
     on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
     id: str | None = _data("The column that names each row.", metavar="COLUMN"),
     drop: list[str] | None = _data("A column that is not a feature; may be repeated.", metavar="COLUMN"),
     use: list[str] | None = _data(
-        "A column that is a feature, although it only counts or names the rows; COLUMN=category, number, date or text "
-        "says how it is used; may be repeated.",
+        "A column to use as a feature although it only counts or names the rows; COLUMN=category, number, date or text "
+        "says how to use it; may be repeated.",
         metavar="COLUMN",
     ),
-    unlabeled: str | None = _data("A label that means unlabeled, beside the empty cell.", metavar="VALUE"),
+    unlabeled: str | None = _data("A label that means unlabeled, like the empty cell.", metavar="VALUE"),
     test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
     validation: str | None = _data("The share of the labels to hold out, or a labeled file.", metavar="SHARE or FILE"),
     tau_p: float | None = _select("Least confidence of a positive label.", default=options.usual("tau_p")),
@@ -115,68 +115,69 @@ def command(
     kappa_p: float | None = _select("Largest uncertainty of a positive label.", default=options.usual("kappa_p")),
     kappa_n: float | None = _select("Largest uncertainty of a negative label.", default=_DEFAULTS.kappa_n),
     gamma: float | None = _select(
-        "Several labels: from which probability on a class counts as present.", default=_DEFAULTS.gamma
+        "Several labels: the least probability at which a class counts as present.", default=_DEFAULTS.gamma
     ),
     temperature: float | None = _select(
-        "Softens the probabilities that negative labels are chosen by.", default=_DEFAULTS.temperature
+        "Softens the probabilities that negative labels are selected by.", default=_DEFAULTS.temperature
     ),
     no_negatives: bool = _select("Use no negative labels.", "--no-negatives", value=False),
     balance: Literal["equal", "prior", "none"] | None = _select(
-        "As many positives of each class, or in the labels' shares.", default="none"
+        "Keep as many positives of each class, or in the proportions of the labels.", default="none"
     ),
     balance_rounds: int | None = _select(
         "How many of the first rounds are balanced.", default="10; above 20 classes: 0; several labels: 1"
     ),
-    rounds: int | None = _select(
-        "How many rounds follow the supervised one at most.", default=options.usual("max_rounds")
-    ),
+    rounds: int | None = _select("The most rounds after the supervised one.", default=options.usual("max_rounds")),
     max_minutes: float | None = _select(
-        "No round starts after this many minutes, reading included; where cross-validation follows, after half of "
-        "them, and no fold that would not end in time."
+        "No round starts after this many minutes, including reading the data. If cross-validation follows, rounds "
+        "have half of this time, and no fold starts that would not end in time."
     ),
     no_compare: bool = _select(
-        "Keep the last round's model, without comparing it with a linear one and with round 0.",
+        "Keep the last round's model, without comparing it with a linear model and round 0.",
         "--no-compare",
         value=False,
     ),
     max_label_error: float | None = _select(
-        "Choose the thresholds of the final labels so that a smaller share of them is wrong, by --validation.",
+        "Choose the thresholds of the final labels on the validation set so that fewer than this share are wrong.",
         metavar="SHARE",
     ),
     model: str | None = _model(
         "A function that makes your torch network: (sample_shape, num_classes) -> Module.", metavar="FILE.py:FUNCTION"
     ),
     backbone: list[str] | None = _model(
-        "A frozen network whose features, computed once, stand for the pictures, or for a table's texts: timm:NAME, "
+        "A frozen network whose features, computed once, replace the pictures, or a table's texts: timm:NAME, "
         "torchvision:NAME, transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the "
-        "uncertainty. Pictures by backbones have the defaults of tables.",
+        "uncertainty. For pictures with a backbone, the defaults are those for tables.",
         metavar="NAME",
     ),
     pretrained: list[str] | None = _model(
         "The weights that every round begins with; the function of --model takes the file as 'pretrained'. Or the "
-        "weights of each --backbone, in their order; none: it takes no file.",
+        "weights of each --backbone, in their order; none: a backbone without a file.",
         metavar="FILE",
     ),
     estimator: str | None = _model(
-        "A scikit-learn classifier in place of a network; FILE.py:FUNCTION names a function of yours that returns one, "
-        "with its parameters.",
+        "A scikit-learn classifier instead of a network; FILE.py:FUNCTION names your function that returns one with "
+        "its parameters set.",
         metavar="MODULE:CLASS",
     ),
     method: str | None = _model(
         "How a network learns within a round: ups, pi-model, mean-teacher, ict, mixmatch, fixmatch, flexmatch, "
-        "freematch, softmatch or teacher-match; FILE.py:CLASS names one of yours.",
+        "freematch, softmatch or teacher-match; FILE.py:CLASS names your own.",
         default=_DEFAULTS.method,
     ),
     method_parameter: list[str] | None = _model(
         "A parameter of the method, such as threshold=0.9 for fixmatch; may be repeated.", metavar="NAME=VALUE"
     ),
     hidden: str | None = _model(
-        "Widths of the network's hidden layers, by commas.", default=",".join(map(str, _DEFAULTS.hidden))
+        "Widths of the network's hidden layers, separated by commas.", default=",".join(map(str, _DEFAULTS.hidden))
     ),
     dropout: float | None = _model("Dropout rate after each hidden layer.", default=options.usual("dropout")),
-    noise: float | None = _model("Noise on the features in training; 1: as rows differ.", default=_DEFAULTS.noise),
+    noise: float | None = _model(
+        "Noise on the features in training; 1: as large as the differences between neighboring rows.",
+        default=_DEFAULTS.noise,
+    ),
     epochs: int | None = _model(
-        "Passes over a round's labels and positives, at least.", default=options.usual("epochs")
+        "The least number of passes over a round's labels and positives.", default=options.usual("epochs")
     ),
     learning_rate: float | None = _model("The initial learning rate.", default=options.usual("learning_rate")),
     passes: int | None = _model(
@@ -185,7 +186,7 @@ def command(
     workers: int | None = options.POOL_WORKERS,
     engine: Literal["local", "ray"] | None = options.POOL_ENGINE,
     batch_per_process: bool = _run(
-        "Under torchrun: the batch sizes and the learning rate count for each process, and grow with their number.",
+        "Under torchrun: batch sizes are per process, so they and the learning rate grow with the number of processes.",
         "--batch-per-process",
         value=False,
     ),
@@ -194,17 +195,17 @@ def command(
         "--sync-batchnorm",
         value=False,
     ),
-    out: Path = _run("The run's folder: a new or an empty one, or what a run left before its first round.", value=...),
+    out: Path = _run("The run's folder: new, empty, or left by a run that ended before its first round.", value=...),
     device: str | None = _run("cpu or cuda; left out, the GPU if there is one."),
-    seed: int = _run("Everything random follows from it.", value=0),
+    seed: int = _run("The seed of everything random.", value=0),
     checkpoint_minutes: float | None = _run(
-        "How often a network in training is written to the run's folder, so that a crash loses no more.", default=5
+        "How often a network in training is saved to the run's folder, so that a crash loses at most this.", default=5
     ),
     track: list[str] | None = options.TRACK,
     track_dir: Path | None = options.TRACK_DIR,
     quiet: bool = _run("Print nothing but warnings and errors.", "--quiet", value=False),
 ) -> None:
-    """Train on labeled samples and, round after round, on what the last model is sure of."""
+    """Train on labeled samples and, round after round, on the labels that the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     started = time.monotonic()
     goes_on = holds_own_run(out)
@@ -215,12 +216,12 @@ def command(
     from surelabel.runs.tracking import trackers
 
     reference = data_reference(given)
-    # A wrong option is told before a large file is read; the classes are known only afterwards.
+    # A wrong option is reported before a large file is read; the classes are known only afterwards.
     early = run_settings(given, reference, "single", 2)
     done = options.open_run(out).num_rounds if goes_on else None
     if rank() == 0:
         trackers(track or (), out, early, track_dir, done)
-    pinned = reference.pinned()  # before the file is read: a change in between is then seen by `resume`
+    pinned = reference.pinned()  # before the file is read, so that `resume` notices a change in between
     with shown_decoding(quiet):
         loaded = reference.load()
     check_data(loaded, data, given)
@@ -241,7 +242,7 @@ def command(
         own = own_run(out, settings, loaded) if goes_on else None
         more = {"callbacks": told, "in_workers": in_workers, **progress}
         records = start(out, settings, data=loaded, **more) if own is None else resume(own, **more)
-        if not quiet:  # only now is nothing left that could be refused
+        if not quiet:  # only now, when nothing can be refused any more
             tell_found(reference, loaded)
             tell_pool(settings, loaded, told_of_comparison="no_compare" not in given)
         return records
@@ -253,11 +254,11 @@ def command(
 
 
 def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
-    """Refuse options that would be ignored beside others, and files and folders that cannot be used.
+    """Refuse options that would be ignored together with others, and files and folders that cannot be used.
 
     Args:
         given: the options.
-        goes_on: whether the folder may hold what this command has begun.
+        goes_on: whether the folder may hold a run that this command has begun.
     """
     from surelabel.runs.layout import refuse_existing
 
@@ -292,7 +293,7 @@ def run_settings(
     loaded: "RunData | None" = None,
     minutes_before: float = 0.0,
 ) -> "RunSettings":
-    """Return the settings of the run that the options ask for; a network that suits the samples needs these loaded.
+    """Return the settings of the run that the options ask for; the samples must be loaded to choose a suitable network.
 
     `minutes_before` were spent on reading these.
     """
@@ -343,7 +344,7 @@ def run_settings(
 
 
 def _parameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of NAME=VALUE by their names: numbers, true, false and null, or else words."""
+    """Return the values of NAME=VALUE by name: numbers, true, false and null, or else text."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -353,6 +354,6 @@ def _parameters(texts: Sequence[str]) -> dict[str, Any]:
             raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
         found[name] = value
         with contextlib.suppress(json.JSONDecodeError):
-            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are no JSON
+            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are not JSON
             found[name] = value if isinstance(parsed, dict | list) else parsed
     return found

@@ -1,4 +1,4 @@
-"""`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), and how often such are right."""
+"""`surelabel label`: pseudo-labels of new samples (eq. 1), which are selected (eq. 5), how often these are right."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,11 +29,10 @@ def command(
     workers: int | None = options.WORKERS,
     engine: Literal["local", "ray"] | None = options.ENGINE,
     format: Literal["table", "label-studio"] = options.option(
-        "A table, or tasks for Label Studio: a .json file, and its labeling .xml beside it.", value="table"
+        "A table, or tasks for Label Studio: a .json file, with the labeling configuration in an .xml file.",
+        value="table",
     ),
-    prefix: str | None = options.option(
-        "Of files in Label Studio: what stands before their paths in the folder.", default="/data/local-files/?d="
-    ),
+    prefix: str | None = options.option("The prefix of file paths in Label Studio.", default="/data/local-files/?d="),
     entries: bool = options.ENTRIES,
     id: str | None = options.ID,
     on_error: Literal["stop", "skip"] | None = options.ON_ERROR,
@@ -46,32 +45,31 @@ def command(
 
     The columns are id, label, confidence, uncertainty, selected, ruled_out, round.
     A label is selected as "positive" if its confidence and uncertainty pass the
-    run's thresholds. "negative" says only that the sample is taken to be none of
-    the classes in ruled_out, which stand with | between them. All others are
-    "none". Class balance plays no part. The round is the first of those that
-    learned from the sample's label without a break up to the last; it is empty
-    where the last did not, and for samples outside of the run's pool. Where the
-    file has the run's label column, a last column, given, holds the labels in it:
-    they are yours, and the others are what the model says of these rows too.
+    run's thresholds. "negative" means only that the sample is taken to be none of
+    the classes in ruled_out, which are separated by |. All others are "none".
+    Classes are not balanced. The round is the one since which every round has
+    learned from the sample's label. It is empty if the last round did not, and for
+    samples outside the run's pool. If the file has the run's label column, a last
+    column, given, has your own labels; the other columns are still the model's.
 
     Selected does not mean right. The last lines on standard error say how often
-    selected labels are right, with a 95 % interval: by the validation set or by
-    the cross-validation of fit; after fit --no-compare without a validation set,
-    that was not checked.
+    selected labels are right, with a 95 % interval: on the validation set or in
+    the cross-validation of fit. After fit --no-compare without a validation set,
+    this was not checked.
 
-    With several labels a sample they have the form of the run's own table: one
-    column with a separator between them, or one of 0 and 1 for each class. The
-    cells in selected name the classes that are taken to be present, those in
-    ruled_out the ones taken to be absent; given names the classes that the file
-    says are there, and those of which it does not say so with a question mark,
-    cat|?dog. With --entries there is a row for each sample and class: its label
-    is 1 (present) or 0, the confidence is the probability that the class is
-    present, a negative is a class taken to be absent, and given is 1, 0 or empty.
+    Several labels per sample have the form of the run's own table: one column with
+    a separator between them, or a column of 0 and 1 for each class. The cells in
+    selected name the classes taken to be present, those in ruled_out the classes
+    taken to be absent. given names the classes that are present in the file, and
+    the unknown ones with a question mark, cat|?dog. With --entries there is a row
+    for each sample and class: its label is 1 (present) or 0, the confidence is the
+    probability that the class is present, a negative is a class taken to be
+    absent, and given is 1, 0 or empty.
 
     A pool of any size is labeled into a folder: --out labels/. Each Parquet file
-    of INPUT, each tar file of pictures, and every few thousand other files get a
-    file there, without the columns round and given, when all of it is labeled. If
-    the command is ended, by whatever, the same command labels what is missing.
+    of INPUT, each tar file of pictures, and every few thousand other files get one
+    file there when all of it is labeled, without the columns round and given. If
+    the command is interrupted, run it again: it labels what is missing.
     """
     how = How(entries, id, on_error or "stop", tuple(trust or ()), trust_code, force, excel_safe, prefix)
     if names_folder(out) and format == "table":
@@ -85,7 +83,7 @@ def command(
 
 
 def label_file(run: Path, file: Path, out: Path | None, how: How, *, for_people: bool) -> list[str]:
-    """Label the samples of one file, or of a folder of files, into one file; return what to tell of it."""
+    """Label the samples of one file, or of a folder of files, into one file; return the lines to print."""
     from surelabel.report.held_out import selected_lines
 
     if for_people:
@@ -100,7 +98,7 @@ def label_file(run: Path, file: Path, out: Path | None, how: How, *, for_people:
         excel_safe=how.excel_safe,
     )
     check_prefix(how.prefix, folder.settings, for_people)
-    checked = selected_lines(folder)  # first: a damaged table is told before anything is labeled or written
+    checked = selected_lines(folder)  # first, so that a damaged table is reported before anything is labeled or written
     pool, columns = _labeled(folder, file, how)
     if for_people:
         assert out is not None
@@ -123,7 +121,7 @@ def _labeled(folder: "RunFolder", file: Path, how: How) -> "tuple[PoolLabels, di
 
 
 def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any], entries: bool) -> dict[str, Any]:
-    """Return all columns of the table; those that are the file's own give way to a class of their name."""
+    """Return all columns of the table; the file's own columns are left out if a class has their name."""
     from surelabel.runs.label_columns import label_columns, together
 
     columns = together(label_columns(pool, folder.settings, entries), {"round": known["round"]})
@@ -133,9 +131,9 @@ def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any],
 
 
 def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:
-    """Return since which round each sample's label was learned from, as an Arrow array with nulls.
+    """Return the round since which each sample's label was learned from, as an Arrow array with nulls.
 
-    Samples of the pool are known by their names. Numbers of rows are names in the run's own file alone.
+    Samples of the pool are recognized by their names. Row numbers are names only in the run's own file.
     """
     import numpy as np
     import pyarrow as pa
@@ -146,7 +144,7 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
         of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
         named = [bool(column) or of_pool.dtype.kind not in "iu"]
         named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
-        # Data that a function makes are in no file, and a pool in shards is not in the file of the labels.
+        # Data made by a function are in no file, and a pool in shards is not in the file with the labels.
         own = getattr(data, "is_own", None) if folder.settings.pool is None else None
         same = named[0] == named[1] and (named[0] or (own is not None and own(file)))
         place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
@@ -167,7 +165,7 @@ def check_label_studio(out: Path | None, force: bool, without_effect: dict[str, 
 
 
 def check_prefix(prefix: str | None, settings: "RunSettings", for_people: bool) -> None:
-    """Refuse a prefix that nothing would have, and packed pictures, which Label Studio cannot be shown."""
+    """Refuse a prefix without effect, and packed pictures, which Label Studio cannot show."""
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
 
@@ -181,7 +179,7 @@ def check_prefix(prefix: str | None, settings: "RunSettings", for_people: bool) 
 def write_label_studio(
     folder: "RunFolder", file: Path, pool: "PoolLabels", more: dict[str, Any], out: Path, prefix: str | None
 ) -> None:
-    """Write the tasks, and the labeling configuration beside them."""
+    """Write the tasks and the labeling configuration."""
     from surelabel.kinds.folder import FolderData
     from surelabel.runs import label_studio
     from surelabel.runs.files import write_files

@@ -31,8 +31,8 @@ def command(
 ) -> None:
     """Predict the labels of new samples: id, prediction, confidence.
 
-    Several labels a sample have the form of the run's own table: one column with
-    a separator between them, or one of 0 and 1 for each class. With --entries
+    Several labels per sample have the form of the run's own table: one column with
+    a separator between them, or a column of 0 and 1 for each class. With --entries
     there is a row for each sample and class: the prediction is 1 (present) or 0,
     and the confidence is the probability that the class is present.
     """
@@ -55,7 +55,7 @@ def predictions(
         p: probabilities, shape (N, C).
         settings: the run's, for its classes.
         proba: whether to add a column for each class.
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
     """
     import numpy as np
 

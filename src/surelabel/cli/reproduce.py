@@ -33,43 +33,43 @@ RESULTS = Path("results/runs.csv")
 
 def command(
     experiment: str | None = typer.Argument(
-        None, help="table5, figure2, …, or FILE.py:NAME of your own; left out: the list of all."
+        None, help="table5, figure2, …, or your own FILE.py:NAME; left out: the list of all."
     ),
-    rows: list[str] | None = option("Only this row; given several times: these."),
+    rows: list[str] | None = option("Only this row; may be repeated."),
     labels: list[str] | None = option("Only this number of labels, or share: 500, 20%; may be repeated."),
     data: list[str] | None = option("Only this data set, such as cifar10; may be repeated."),
     seeds: int = option("Seeds 0, 1, …; a seed also draws the split.", value=1, min=1, max=1000),
-    seed: list[int] | None = option("This seed, in place of --seeds; may be repeated."),
+    seed: list[int] | None = option("This seed, instead of --seeds; may be repeated."),
     recipe: Literal["fast", "paper", "best"] = option(
-        "fast: minutes, where it departs from the paper it says so; paper: hours; best: only our own rows, "
+        "fast: minutes, and it lists what differs from the paper; paper: hours; best: only our own rows, "
         "UPS + consistency.",
         value="fast",
     ),
     budget: float | None = option("Minutes for each run; rounds and steps are set to fit.", metavar="MINUTES"),
-    rounds: int | None = option("So many rounds at most, in place of the recipe's.", min=1, max=1000),
+    rounds: int | None = option("At most this many rounds, instead of the recipe's.", min=1, max=1000),
     pretrained: Path | None = option(
         "Weights that every round of table3 or table4 begins with; table3's network is then torchvision's.",
         metavar="FILE",
     ),
     uncertainty: str | None = option(
-        "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or FILE.py:CLASS of your own; "
-        "in rows that do not name another.",
+        "mc-dropout, mc-spatial-dropout, mc-dropblock, augmentation, deep-ensemble, or your own FILE.py:CLASS; "
+        "for rows that do not name another.",
         metavar="ESTIMATOR",
     ),
     arguments: list[str] | None = option(
         "Set an argument of the data set, such as split=2; may be repeated.", "--set", metavar="NAME=VALUE"
     ),
     device: str | None = option("cpu or cuda; left out, the GPU if there is one."),
-    out: Path = option("The folder of the runs; a second call goes on there.", value=Path("runs/reproduce")),
+    out: Path = option("The folder of the runs; a second call continues there.", value=Path("runs/reproduce")),
     results: Path | None = option(
         "Append a row for each run to this CSV file; left out, results/runs.csv.", metavar="FILE"
     ),
     no_results: bool = option("Append nothing to any file.", "--no-results", value=False),
 ) -> None:
-    """Run a table or figure of the paper again, and show the paper's figures beside ours.
+    """Run a table or figure of the paper again, and show the paper's results next to ours.
 
-    Every finished round is kept: after Ctrl-C or a crash the same command goes on.
-    Rows that share rounds train them once. Other methods' rows are not run.
+    Every finished round is kept: after Ctrl-C or a crash the same command continues.
+    Rounds that rows share are trained once. Rows of other methods are not run.
     """
     if experiment is None:
         _list_all()
@@ -101,7 +101,7 @@ def command(
 
 
 def _run(name: str, experiment: "Experiment", options: "Options", out: Path, results: Path | None) -> None:
-    """Run the chosen rows and show all that there is of the experiment, also after an error or Ctrl-C."""
+    """Run the chosen rows and show all finished runs of the experiment, even after an error or Ctrl-C."""
     from surelabel.reproduce.experiment import check_request, reproduce
     from surelabel.runs.layout import RUN
 
@@ -122,7 +122,7 @@ def _run(name: str, experiment: "Experiment", options: "Options", out: Path, res
 
 
 def _show_kept(experiment: "Experiment", options: "Options", out: Path) -> None:
-    """Show what the folder has after an error, which is told in any case: what fails here is a warning."""
+    """Show what the folder has after an error. The error is reported in any case, so a failure here is a warning."""
     from surelabel.reproduce.outcome import collect
 
     try:
@@ -133,7 +133,7 @@ def _show_kept(experiment: "Experiment", options: "Options", out: Path) -> None:
 
 
 def _show(experiment: "Experiment", cells: "list[Result]", options: "Options", out: Path) -> None:
-    """Show and write what there is of an experiment; nothing where no run is finished.
+    """Show and write the finished runs of an experiment; nothing if there are none.
 
     Args:
         experiment: the table or figure.

@@ -1,4 +1,4 @@
-"""`surelabel resume`: go on with a run that was interrupted, crashed, or should have more rounds."""
+"""`surelabel resume`: continue a run that was interrupted, crashed, or should have more rounds."""
 
 import functools
 from pathlib import Path
@@ -21,7 +21,7 @@ EXAMPLES = (
 
 def command(
     run: Path = options.RUN,
-    rounds: int | None = option("How many rounds at most, those that are done included.", min=0),
+    rounds: int | None = option("How many rounds at most, including those that are done.", min=0),
     max_minutes: float | None = option(
         "No round, and no fold of a comparison, starts after this many minutes in all.", min=0
     ),
@@ -38,7 +38,7 @@ def command(
     trust_code: bool = options.TRUST_CODE,
     quiet: bool = options.QUIET,
 ) -> None:
-    """Go on with a run; it ends as if it had never been interrupted."""
+    """Continue a run; it ends as if it had never been interrupted."""
     from surelabel.data.packed import is_packed
 
     if data is not None and not is_packed(data):

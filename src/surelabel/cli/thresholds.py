@@ -35,20 +35,21 @@ def command(
     ),
     out: Path | None = option("The .svg file to draw; left out: thresholds-NAME.svg, by the name of the run or file."),
     max_error: float = option("The share of wrong labels to stay below.", value=0.05, min=0, max=1),
-    delta: float = option("The chance that the share is not below it.", value=0.05, min=0, max=1),
+    delta: float = option("The chance that the share is not below --max-error.", value=0.05, min=0, max=1),
     min_coverage: float = option("The share of the samples at which the tests begin.", value=0.2, min=0, max=1),
-    round: int = option("Whose network's labels to look at, in a run; -1: the last's.", value=0),
-    tau_p: list[float] | None = option("A row of the table; may be repeated.", min=0, max=1),
-    kappa_p: list[float] | None = option("A column of the table; may be repeated.", min=0),
+    round: int = option("The round whose network's labels to use, in a run; -1: the last round.", value=0),
+    tau_p: list[float] | None = option("A value of tau_p to show in the table; may be repeated.", min=0, max=1),
+    kappa_p: list[float] | None = option("A value of kappa_p to show in the table; may be repeated.", min=0),
     force: bool = options.FORCE,
 ) -> None:
     """Choose thresholds for positive labels on held-out labels.
 
     Draws right and wrong labels over confidence and uncertainty, prints how many
     labels each pair of thresholds selects and how many of these are right, and
-    finds the loosest pair whose error is below --max-error, but for a chance of
-    --delta. That holds for samples drawn as these were, whose labels trained or
-    chose no network, and for one choice: not for the best of several tries.
+    finds the loosest pair whose error is below --max-error, except with
+    probability --delta. This holds for samples drawn like these, if their labels
+    were not used to train or choose a network, and for a single choice: not for
+    the best of several tries.
     """
     options.check_output(out, force, endings=(".svg",))
     labels, used, pool = _read(source, round)
@@ -106,7 +107,7 @@ def _selected_text(labels: "HeldOutLabels", pair: "Pair") -> str:
 
 
 def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOutLabels | None]":
-    """Return the held-out labels and, of a run, the thresholds that it used and its pool."""
+    """Return the held-out labels and, for a run, the thresholds that it used and its pool."""
     if not source.exists():
         raise WrongUse(f"Invalid value for 'RUN or FILE': '{source}' does not exist; check the path.")
     from surelabel.report.thresholds import Pair, pool_labels, read_labels, validation_labels
@@ -121,7 +122,7 @@ def _read(source: Path, round: int) -> "tuple[HeldOutLabels, Pair | None, HeldOu
 
 
 def _tell_use(chosen: "Pair", round: int, has_pool: bool) -> None:
-    """Say how far the promise goes, and how to use the thresholds."""
+    """Print what the promise covers, and how to use the thresholds."""
     from surelabel.settings import UPSConfig
 
     if not has_pool:

@@ -26,10 +26,10 @@ class LabelJob:
 
     Attributes:
         model: of the run; built once in each process.
-        how: what the labels depend on beside it.
+        how: what else the labels depend on.
         reader: of the shards.
         parts: where the labels go.
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
         skip: whether a shard that cannot be read is named, and the others labeled.
     """
 
@@ -41,8 +41,8 @@ class LabelJob:
     skip: bool = False
 
     def __call__(self, shard: Shard) -> Part | str:
-        """Label a shard; return what its part says of itself, or why the shard cannot be read."""
-        _ = self._learner  # what is wrong with the model is no fault of the shard
+        """Label a shard; return the description of its part, or why the shard cannot be read."""
+        _ = self._learner  # an error of the model is not an error of the shard
         try:
             expected = sum(self.reader.blocks(shard))
             part, content = self.parts.content(shard, self._labels(shard), expected)
@@ -60,7 +60,7 @@ class LabelJob:
         return self.model.learner()
 
     def _labels(self, shard: Shard) -> Iterator[Labels]:
-        """Yield a shard's labels, many rows at once; of no rows, an empty table."""
+        """Yield a shard's labels, many rows at once; an empty table for a shard without rows."""
         waiting, rows, number = list[PoolLabels](), 0, 0
         for chunk in label_shard(self._learner, self.reader, shard, self.how):
             waiting.append(chunk)
@@ -73,6 +73,6 @@ class LabelJob:
 
     def _columns(self, pool: PoolLabels) -> Labels:
         columns = label_columns(pool, self.model.settings, self.entries)
-        # The type of a list would be taken from its values, and there may be none.
+        # Arrow would infer the type of a list from its values, and there may be none.
         typed = {name: pa.array(cells, pa.string()) for name, cells in columns.items() if isinstance(cells, list)}
         return Labels(pa.table({**columns, **typed}), len(pool), pool.num_samples_selected)

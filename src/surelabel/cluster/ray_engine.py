@@ -1,4 +1,4 @@
-"""Work for many things as tasks of Ray: on the cluster that RAY_ADDRESS names, or on one of this machine alone.
+"""Run a job as Ray tasks, on the cluster that RAY_ADDRESS names or on a cluster of this machine alone.
 
 Ray sends tasks to its workers, and repeats a task if its worker dies. Only as many tasks are in flight as there are
 workers, so that neither tasks nor results pile up.
@@ -24,17 +24,17 @@ Task = TypeVar("Task")
 RETRIES = 10
 """How often a task is repeated after its worker, or the whole machine, has died."""
 _OBJECT_STORE = 1 << 29
-"""Bytes of memory that a cluster of this machine alone keeps for what is sent between its processes; Ray's own share
-would be a third of the memory, and a job and its results are small."""
+"""Bytes of memory that a cluster of this machine alone reserves for objects sent between its processes. Ray's default
+is a third of the memory, but a job and its results are small."""
 _SECONDS_TO_ANSWER = 10.0
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 
 _jobs: dict[str, Any] = {}
-"""The job of this worker process, by the name that Ray has for it."""
+"""The job of this worker process, by Ray's name for it."""
 
 
 class RayError(SurelabelError):
-    """Ray is not installed, cannot be started or reached, or has given a task up."""
+    """Ray is not installed, cannot be started or reached, or has given up a task."""
 
 
 def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tuple[Task, Any], None, None]:
@@ -46,12 +46,12 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tu
         workers = workers or max(1, int(there.get(unit, 1)))
         options = {"num_gpus": 1} if unit == "GPU" else {"num_cpus": 1}
         remote = ray.remote(_call).options(max_retries=RETRIES, retry_exceptions=False, **options)
-        # In a list, Ray hands on the reference and not, for each task, the job.
+        # In a list, so that Ray passes on the reference instead of sending the job with each task.
         sent = [ray.put(pickle.dumps(job))]
         todo = iter(tasks)
 
         def begun(number: int) -> dict[Any, Task]:
-            """Send the next tasks, by the references to their results."""
+            """Send the next tasks; return them by the references to their results."""
             return {remote.remote(__version__, sent, pickle.dumps(task)): task for task in islice(todo, number)}
 
         waiting = begun(workers)
@@ -68,7 +68,7 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tu
 
 
 def _call(version: str, sent: list[Any], task: bytes) -> Any:
-    """Do a task in a worker, with the job that it keeps for all tasks of the same command."""
+    """Run a task in a worker, with the job that it keeps for all tasks of the same command."""
     import ray
 
     if version != __version__:
@@ -93,9 +93,9 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
-    """Connect to the cluster that RAY_ADDRESS names, else start one on this machine; leave it as it was.
+    """Connect to the cluster that RAY_ADDRESS names, else start one on this machine; disconnect or stop it afterwards.
 
-    A cluster that merely runs here is not taken: it may be one that another command has started, and will stop.
+    A cluster that already runs here is not used unless named: another command may have started it, and will stop it.
     """
     if ray.is_initialized():
         yield
@@ -108,11 +108,11 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
         if address:
             _check_reached(address)
         more = {"address": address} if address else {"address": "local", **here}
-        # Ray's workers import first from the folder in which it is started: a stranger's run folder, perhaps.
+        # Ray's workers import first from the folder in which it is started, which may be a stranger's run folder.
         empty = started.enter_context(tempfile.TemporaryDirectory(prefix="surelabel-ray-"))
         with contextlib.chdir(empty):
             ray.init(**more, logging_level=logging.ERROR, log_to_driver=False)
-    except Exception as error:  # whatever a start of several servers can meet
+    except Exception as error:  # anything can fail when several servers start
         started.close()
         problem = " ".join(str(error).split())[:300] or type(error).__name__
         if address:
@@ -129,7 +129,7 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
 
 
 def _check_reached(address: str) -> None:
-    """Raise OSError where nothing answers at an address, which Ray would take minutes to find out."""
+    """Raise OSError if nothing answers at an address; Ray would take minutes to notice."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()

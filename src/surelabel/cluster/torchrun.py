@@ -1,7 +1,7 @@
 """Several processes that torchrun has started become a group that trains one network (`engine.parallel`).
 
-torchrun tells each process by environment variables who it is and where the others are, starts all again when one of
-them dies (`--max-restarts`), and ends them when one of them ends with an error.
+torchrun gives each process its rank and the address of the others in environment variables. It restarts all processes
+when one dies (`--max-restarts`), and ends all when one ends with an error.
 """
 
 import datetime
@@ -15,7 +15,7 @@ from surelabel.base.together import job
 from surelabel.errors import InvalidInputError
 
 COMMANDS = ("fit", "resume", "reproduce")
-"""What several processes may do: commands that train."""
+"""The commands that several processes may run: those that train."""
 
 TIMEOUT = datetime.timedelta(hours=2)
 """How long a process waits for the others, which may read large files meanwhile."""
@@ -29,7 +29,7 @@ def started() -> bool:
 def restarted() -> bool:
     """Whether torchrun has started the command again, after a process had died.
 
-    A machine on which none died counts no restart, so all that have joined are asked.
+    A machine on which no process died does not count the restart, so all joined processes are asked.
     """
     if number() == 1:
         return _count() > 0
@@ -44,10 +44,10 @@ def number() -> int:
 
 
 def end(code: int) -> None:
-    """End a process that is one of several; return where it is alone.
+    """End a process that is one of several; if it is alone, just return.
 
-    Threads of gloo may outlive their group. Where the interpreter ends as usual, they abort it now and then, and a
-    process that has done its work would count as one that died.
+    Threads of gloo may outlive their group. If the interpreter ends as usual, they sometimes abort it, and a process
+    that has done its work would count as crashed.
     """
     if number() > 1:
         sys.stdout.flush()
@@ -65,11 +65,11 @@ def rank() -> int:
 
 
 def join(command: str, words: Sequence[str] = ()) -> None:
-    """Join the other processes for a command; one process alone, under torchrun or not, joins nothing.
+    """Join the other processes for a command; a single process, under torchrun or not, joins nothing.
 
     Args:
         command: its name.
-        words: of the command line, not parsed yet: the device that they ask for decides how processes are joined.
+        words: of the command line, not parsed yet: the device that they name decides how processes are joined.
     """
     if number() == 1:
         return
@@ -91,12 +91,12 @@ def join(command: str, words: Sequence[str] = ()) -> None:
             remedy = f"set --nproc-per-node to {there} at most, or CUDA_VISIBLE_DEVICES= to train on the CPU"
             raise InvalidInputError(f"torchrun has started {wanted}; {remedy}.")
         torch.cuda.set_device(local)
-        # What is on a GPU goes by NCCL, and everything else does not pass through its memory.
+        # Tensors on a GPU are exchanged by NCCL; everything else does not go through GPU memory.
         backend, device = "cpu:gloo,cuda:nccl", torch.device("cuda", local)
     store, own_rank, size = next(rendezvous("env://", timeout=TIMEOUT))
     if os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]:
-        # torchrun keeps its store over restarts: it has the addresses of processes that are gone. Several machines
-        # count restarts each for itself, so there torchrun must be told to make a new one (docs/several-gpus.md).
+        # torchrun keeps its store across restarts, with the addresses of dead processes. Several machines count
+        # restarts separately, so there torchrun must be told to make a new store (docs/several-gpus.md).
         store = PrefixStore(f"start {_count()}", store)
     dist.init_process_group(backend, store=store, rank=own_rank, world_size=size, timeout=TIMEOUT, device_id=device)
     check_alike(processes(), {"surelabel": __version__, "torch": str(torch.__version__)})
@@ -108,7 +108,7 @@ def _on_cpu(words: Sequence[str]) -> bool:
 
 
 def leave() -> None:
-    """Leave the other processes, where this one has joined them."""
+    """Leave the other processes, if this one has joined them."""
     dist = sys.modules.get("torch.distributed")
     if number() > 1 and dist is not None and dist.is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The same work for many things: here, in several processes of this machine, or in the workers of a Ray cluster."""
+"""Call one job for many tasks: in this process, in several local processes, or in the workers of a Ray cluster."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Numpy arrays and torch tensors through one door: the array API, without importing torch.
+"""Numpy arrays and torch tensors through one interface, the array API, without importing torch.
 
 The equations are written once against the array API standard (`array_api_compat`), so that a torch tensor
 stays on its device and a numpy array stays numpy.
@@ -23,7 +23,7 @@ ROUNDING = 1e-6
 
 
 def bad_argument(name: str, must: str, got: object, remedy: str) -> InvalidInputError:
-    """Return the error for an argument that cannot be used, in the words that all such messages share."""
+    """Return the error for an argument that cannot be used, worded like all such messages."""
     return InvalidInputError(f"The '{name}' argument must {must}. Got {got} instead; {remedy}.")
 
 
@@ -87,21 +87,21 @@ def as_boolean(name: str, value: Any) -> Array:
 
 
 def as_values(name: str, value: Any, ndim: int = 2) -> Array:
-    """Return `value` as floats without gradient, of `ndim` dimensions and not empty; what they are is not looked at."""
+    """Return `value` as floats without gradient, of `ndim` dimensions and not empty; their values are not checked."""
     array = as_floating(name, value)
     require_shape(name, array, ndim)
     return array.detach() if is_torch(array) else array
 
 
 def as_probabilities(name: str, value: Any, ndim: int = 2) -> Array:
-    """Return `value` as floats, checked to be probabilities: some, no NaN, in [0, 1] up to `ROUNDING`."""
+    """Return `value` as floats, checked to be probabilities: not empty, no NaN, in [0, 1] up to `ROUNDING`."""
     array = as_values(name, value, ndim)
     require_probabilities(name, array)
     return array
 
 
 def as_uncertainties(name: str, value: Any, ndim: int = 2) -> Array:
-    """Return `value` as floats, checked to be uncertainties: some, no NaN, none below 0."""
+    """Return `value` as floats, checked to be uncertainties: not empty, no NaN, none below 0."""
     array = as_values(name, value, ndim)
     require_uncertainties(name, array)
     return array
@@ -124,7 +124,7 @@ def require_uncertainties(name: str, array: Array) -> None:
 
 
 def require_shape(name: str, array: Array, ndim: int, *, no_rows: bool = False) -> None:
-    """Refuse an array that has other than `ndim` dimensions or is empty; with `no_rows`, N may be 0."""
+    """Refuse an array unless it has `ndim` dimensions and is not empty; with `no_rows`, N may be 0."""
     shape = tuple(array.shape)
     if len(shape) != ndim:
         raise bad_argument(name, f"have shape {'(N,)' if ndim == 1 else '(N, C)'}", shape, "reshape it")
@@ -179,12 +179,12 @@ def require_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def rounded_to(array: Array, value: float) -> Array:
-    """Return `value` as a 0-d array of `array`'s dtype and device: the number that `array` can really meet.
+    """Return `value` as a 0-d array of `array`'s dtype and device: rounded to a value that `array` can hold.
 
     Libraries disagree on how a Python number is compared with a float16, bfloat16 or float32 array.
     """
     xp = namespace(array=array)
-    with np.errstate(over="ignore"):  # beyond the dtype's range a threshold is infinite, which is what it means
+    with np.errstate(over="ignore"):  # beyond the dtype's range a threshold becomes infinite, which is correct
         return xp.asarray(value, dtype=array.dtype, device=array.device)
 
 
@@ -198,7 +198,7 @@ def widened(array: Array) -> Array:
 def row_blocks(array: Array, entries: int = 1 << 17) -> list[slice]:
     """Cut the rows of `array` into blocks of about `entries` values that fit a processor's cache.
 
-    Several passes over a large array then read it from memory once. Other devices get it whole.
+    Several passes over a large array then read it from memory only once. Other devices get it whole.
     """
     num_rows = array.shape[0]
     on_cpu = str(array.device).startswith("cpu")

@@ -23,19 +23,19 @@ from surelabel.core.labels import as_truth
 
 
 class ReliabilityBins(NamedTuple):
-    """A reliability diagram as arrays (L,): the bins (lower, upper] and what fell into them."""
+    """A reliability diagram as arrays (L,): the bins (lower, upper] and their content."""
 
     lower: Array
     upper: Array
     count: Array
     confidence: Array
-    """Mean confidence; NaN where the bin is empty."""
+    """Mean confidence; NaN if the bin is empty."""
     accuracy: Array
-    """Share of right predictions; NaN where the bin is empty."""
+    """Share of right predictions; NaN if the bin is empty."""
 
 
 class RiskCoverage(NamedTuple):
-    """The risk-coverage curve as arrays (K,): accept u <= threshold, and see how many and how wrong."""
+    """The risk-coverage curve as arrays (K,): how many labels have u <= threshold, and how many of these are wrong."""
 
     threshold: Array
     """The distinct uncertainties, ascending."""
@@ -134,7 +134,7 @@ def uncertainty_auroc(u: Any, wrong: Any) -> float:
     if num_wrong == 0 or num_right == 0:
         got = f"{num_wrong} wrong and {num_right} right"
         raise bad_argument("wrong", "hold both wrong and right labels", got, "leave the AUROC out, it is undefined")
-    # Of the right labels, those below count twice and ties once, so that the sum stays in whole numbers.
+    # Right labels with smaller u count twice and ties once, so that the sum is an integer.
     below_twice = xp.searchsorted(u_right, u_wrong, side="left") + xp.searchsorted(u_right, u_wrong, side="right")
     return int(xp.sum(below_twice)) / (2 * num_wrong * num_right)
 
@@ -175,7 +175,7 @@ def _bin_sums(confidence: Any, correct: Any, bins: int) -> tuple[Array, Array, A
     edges, confidence = widened(edges), widened(confidence)
     # The number of inner edges below a confidence is its bin: on an edge, it belongs to the lower bin.
     index = xp.searchsorted(edges[1:-1], confidence, side="left")
-    # One bin after another rather than a scatter: the order of summation is fixed on any device.
+    # One bin after another instead of a scatter, so that the order of summation is fixed on any device.
     members = [index == k for k in range(bins)]
     count = xp.stack([xp.sum(xp.astype(member, xp.int64)) for member in members])
     confidence_sum = xp.stack([xp.sum(xp.where(member, confidence, 0.0)) for member in members])

@@ -1,7 +1,7 @@
 """Equation 1: hard pseudo-labels, y_c = 1[p_c >= gamma].
 
-For one label a sample, gamma is the largest probability of its row, so that exactly one class is labeled. For
-several labels a sample, gamma is a constant (0.5 in the paper).
+With one label per sample, gamma is the largest probability of its row, so that exactly one class is labeled. With
+several labels per sample, gamma is a constant (0.5 in the paper).
 """
 
 from typing import Any, Literal, TypeAlias, get_args
@@ -18,7 +18,7 @@ from surelabel.core.arrays import (
 )
 
 Task: TypeAlias = Literal["single", "multi"]
-"""One label a sample, or several."""
+"""One label per sample, or several."""
 
 
 def pseudo_labels(p: Any, task: Task = "single", gamma: float = 0.5) -> Array:
@@ -49,7 +49,7 @@ def check_task(task: Any) -> None:
 
 
 def as_truth(y: Any, p: Array, task: Task = "single") -> Array:
-    """Return true labels that fit p (N, C): class indices (N,), or for several labels a sample 0 and 1, (N, C)."""
+    """Return true labels that fit p (N, C): class indices (N,), or 0 and 1, (N, C), for several labels per sample."""
     y = as_array("y", y)
     xp = namespace(p=p, y=y)
     single = task == "single"

@@ -3,10 +3,10 @@
 NCE = -(1 / s) sum_c g_c (1 - y_c) log(1 - p_c)                                                 (equation 3)
 BCE = -(1 / s) sum_c g_c [y_c log p_c + (1 - y_c) log(1 - p_c)]                                 (equation 4)
 
-p is the softmax (equation 3) or the sigmoid (equation 4) of the logits, and s the number of selected labels
-of the sample. Everything is computed in log space, in float32 or better, without clamps: values and gradients
-are exact and finite also for logits of 1e4. No value of an array is looked at from Python, so the losses
-compile and never make the host wait for the device.
+p is the softmax (equation 3) or the sigmoid (equation 4) of the logits, and s the number of selected labels of the
+sample. Everything is computed in log space, in float32 or better, without clamps: values and gradients are exact and
+finite also for logits of 1e4. Python never reads an array's value, so the losses can be compiled and the host never
+waits for the device.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Scores of a classifier on samples whose labels are known, and how far chance may have moved them (95 % intervals).
 
-Accuracy is for one label a sample, average precision for several.
+Accuracy is for one label per sample, average precision for several.
 
-Average precision goes down a class's ranking. At each score, P is the share of the samples so far that have the class
-and R the share of those with the class that have been met. Samples of equal score enter together, so that neither
-definition depends on their order (VOC2007's devkit takes them in the order of its list).
+Average precision goes down a class's ranking. At each score, P is the share of the samples so far that have the class,
+and R the share of all samples with the class that came so far. Samples with equal scores enter together, so that
+neither definition depends on their order (VOC2007's devkit uses the order of its list).
 """
 
 import math
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.floating]
 Mask = npt.NDArray[np.bool_]
 
 RESAMPLES = 500
-"""How many times `map_change` draws the samples anew."""
+"""How many times `map_change` resamples."""
 _BLOCK = 1 << 22
 _QUANTILE = 1.959963984540054  # of the normal distribution, for 95 %
 
@@ -72,7 +72,7 @@ def average_precision(score: Floats, present: Mask) -> AveragePrecision:
     precision = hits / np.flatnonzero(np.append(False, last_of_tie))
     uninterpolated = np.sum(np.diff(hits / hits[-1], prepend=0.0) * precision)
     best_from_here_on = np.maximum.accumulate(precision[::-1])[::-1]
-    # R >= k / 10 in whole numbers: 3 of 10 are a recall of 0.3, whatever a float makes of it.
+    # R >= k / 10 in integers: 3 of 10 are a recall of 0.3, independent of float rounding.
     first_that_reaches = np.searchsorted(10 * hits, np.arange(11) * hits[-1])
     return AveragePrecision(float(uninterpolated), float(best_from_here_on[first_that_reaches].mean()))
 
@@ -129,7 +129,7 @@ def paired_change(before: Mask, after: Mask) -> Interval:
 
     Args:
         before: whether the label was right, shape (N,).
-        after: the same of the same samples later, shape (N,).
+        after: the same for the same samples later, shape (N,).
 
     >>> [round(value, 3) for value in paired_change(np.arange(20) < 18, np.arange(20) < 15)]
     [-0.15, -0.352, 0.045]
@@ -175,8 +175,8 @@ def map_change(
 
     Args:
         before: probabilities, shape (N, C).
-        after: the same of the same samples later, shape (N, C).
-        y: which classes are there, shape (N, C), one of them at least.
+        after: the same for the same samples later, shape (N, C).
+        y: which classes are present, shape (N, C), at least one of them.
         g: which entries of y are known, shape (N, C).
         seed: draws the resamples.
     """
@@ -211,7 +211,7 @@ def _resampled_means(p: Floats, y: Mask, g: Mask, times: npt.NDArray[np.int64]) 
         drawn = times[:, order]
         hits = np.cumsum(drawn * y[order, code], axis=1)[:, last_of_tie]
         precision = hits / np.maximum(np.cumsum(drawn, axis=1)[:, last_of_tie], 1)
-        # Without a positive in the resample both sums are 0.
+        # Without a positive in the resample, both sums are 0.
         total += (np.diff(hits, axis=1, prepend=0) * precision).sum(axis=1) / np.maximum(hits[:, -1], 1)
         scored += hits[:, -1] > 0
     return np.where(scored > 0, total / np.maximum(scored, 1), np.nan)

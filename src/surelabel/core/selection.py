@@ -1,4 +1,4 @@
-"""Equations 2 and 5: which pseudo-labels to learn from, and how to keep their classes in balance.
+"""Equations 2 and 5: which pseudo-labels to learn from, and how to balance their classes.
 
 g_c = 1[u_c <= kappa_p] 1[p_c >= tau_p] + 1[u_c <= kappa_n] 1[p_c <= tau_n]                     (equation 5)
 
@@ -97,14 +97,14 @@ def select(
     tau_p, tau_n = rounded_to(p, tau_p), rounded_to(p_soft, tau_n)
     positive, negative = (xp.zeros(p.shape, dtype=xp.bool, device=p.device) for _ in range(2))
     for rows in row_blocks(p):
-        # Values are checked where they are compared: a large array is read from memory once.
+        # Values are checked where they are compared, so that a large array is read from memory only once.
         for name, values in probabilities.items():
             require_probabilities(name, values[rows])
         for name, values in uncertainties.items():
             require_uncertainties(name, values[rows])
         negative[rows] = (p_soft[rows] <= tau_n) & _certain(u_soft, rows, kappa_n)
         if task == "single":
-            # The first term is looked at where the row's one label is, which takes half the time of looking everywhere.
+            # The first term is computed only at the row's label, which takes half the time.
             label = top_entries(p[rows])
             positive[rows][label] = (p[rows][label] >= tau_p) & _certain(u, rows, kappa_p, at=label)
             negative[rows][label] = False
@@ -116,11 +116,11 @@ def select(
 
 
 def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Selection:
-    """Of each class keep the max(floor, smallest class) most certain positives; negatives are untouched.
+    """Keep the max(floor, smallest class) most certain positives of each class; negatives do not change.
 
-    A class without any positive counts as the smallest, with size 0. With `shares`, class c keeps
-    max(floor, scale * share_c) instead, where scale = min over classes of count_c / share_c: the largest
-    selection in which the classes stand to each other as their shares.
+    A class without any positive counts as the smallest, with size 0. With `shares`, class c keeps max(floor, scale *
+    share_c) instead, where scale = min over classes of count_c / share_c: the largest selection in which the classes
+    have the proportions of their shares.
 
     Args:
         s: Selection of boolean masks (N, C).
@@ -163,7 +163,7 @@ def balance(s: Selection, u: Any, floor: int = 25, shares: Any = None) -> Select
 
 
 def most_certain(classes: Array, u: Array, num_classes: int, floor: int, shares: Array | None) -> Array:
-    """Return which positives `balance` keeps: of each class the most certain (ties: the lower index).
+    """Return which positives `balance` keeps: the most certain of each class (ties: the lower index).
 
     Args:
         classes: Class of each selected positive (K,), integers that also hold C.
@@ -176,7 +176,7 @@ def most_certain(classes: Array, u: Array, num_classes: int, floor: int, shares:
         Indices of those that stay, class by class, the most certain first.
     """
     xp = namespace(classes=classes, u=u)
-    # By class, in it by uncertainty; stable: ties stay in their order.
+    # By class, then by uncertainty; stable, so ties stay in their order.
     order = xp.argsort(u, stable=True)
     order = order[xp.argsort(classes[order], stable=True)]
     classes = classes[order]
@@ -201,7 +201,7 @@ def quotas(count: Array, floor: int, shares: Array | None) -> Array:
         return xp.full_like(count, max(floor, int(xp.min(count))))
     present = shares > 0
     scale = xp.min(widened(count)[present] / shares[present])
-    # scale * share is a whole number for the class that sets the scale; rounding must not take one from it.
+    # scale * share is an integer for the class that sets the scale; rounding must not reduce it by one.
     proportional = xp.floor(scale * shares * (1 + 1e-9))
     return xp.maximum(xp.astype(proportional, count.dtype), xp.full_like(count, floor))
 

@@ -5,9 +5,9 @@ H_m: P(wrong | p >= tau_m, u <= kappa_m) >= max_error,  rejected if P(Bin(n_m, m
 Of the labels that (tau_m, kappa_m) select, n_m are held out and w_m of these are wrong. tau_m is the m-th largest
 confidence and kappa_m the m-th smallest uncertainty of the pool's labels, so both loosen in step, and the pairs do not
 depend on the held-out samples. The tests are made in this order and end with the first that does not reject. To reject
-a true hypothesis, the sequence must first of all reject the first true one, which has a chance of delta at most: no
-test costs another any delta. So with probability 1 - delta no rejected hypothesis is true, and the last of them gives
-the thresholds. Where no pool is given, the held-out samples stand in for it, and that probability is approximate.
+any true hypothesis, the sequence must reject the first true one, which has a chance of at most delta: so each test can
+use the full delta. So with probability 1 - delta no rejected hypothesis is true, and the last of them gives the
+thresholds. If no pool is given, the held-out samples replace it, and the probability is approximate.
 """
 
 import functools
@@ -26,28 +26,28 @@ Mask = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
 
 MOST_LABELS = 10_000_000
-"""A need of more labels than this is reported as one that no number of labels meets."""
+"""If more labels than this are needed, the report says that no number of labels is enough."""
 
 
 class Thresholds(NamedTuple):
     """Thresholds for positive labels, what they select of the held-out samples, and what is promised; printable."""
 
     tau_p: float | None
-    """Smallest confidence; None where no thresholds passed."""
+    """Smallest confidence; None if no thresholds passed."""
     kappa_p: float | None
-    """Largest uncertainty, infinite where there were no uncertainties; None where no thresholds passed."""
+    """Largest uncertainty, infinite if there were no uncertainties; None if no thresholds passed."""
     num_selected: int
-    """Held-out samples with a selected label; 0 where no thresholds passed."""
+    """Held-out samples with a selected label; 0 if no thresholds passed."""
     num_wrong: int
     """How many of these have a wrong one selected."""
     num_samples: int
     """Held-out samples in all."""
     max_error: float
-    """The error stays below this ..."""
+    """The error is below this ..."""
     delta: float
-    """... but for a chance of this."""
+    """... except with this probability."""
     more_labels: int | None
-    """About how many more held-out labels a pass needs: 0 after a pass, None where no number would do."""
+    """About how many more held-out labels are needed to pass: 0 after a pass, None if no number would be enough."""
 
     @property
     def coverage(self) -> float:
@@ -69,12 +69,12 @@ class Thresholds(NamedTuple):
 
 
 class HeldOutLabels(NamedTuple):
-    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C for several labels a sample."""
+    """Positive labels, and their truth, as numpy arrays (N, K): K is 1, or C with several labels per sample."""
 
     confidence: Floats
     uncertainty: Floats | None
     label: Mask
-    """Which entries the network labels; for one label a sample all of them."""
+    """Which entries the network labels; with one label per sample, all of them."""
     wrong: Mask
     """Which of these labels are wrong."""
 
@@ -92,43 +92,43 @@ def thresholds(
 ) -> Thresholds:
     """Return the tau_p and kappa_p of largest coverage whose error is below max_error with probability 1 - delta.
 
-    The error is the chance that a sample with a label selected by equation 5 has a wrong one selected: what is to be
-    expected of new samples, around which the share in a small pool scatters. Both thresholds loosen in step, from those
-    that select `min_coverage` of the samples on, while an exact binomial test of each pair rejects an error of
-    max_error or more. Without any error that takes log(delta) / log(1 - max_error) selected samples (59 for 0.05 and
-    0.05); networks that err need several times as many.
+    The error is the chance that a sample with a label selected by equation 5 has a wrong one selected. This is the
+    expected value for new samples; the share in a small pool varies around it. Both thresholds loosen in step, from
+    those that select `min_coverage` of the samples on, while an exact binomial test of each pair rejects an error of
+    max_error or more. Without any wrong label this takes log(delta) / log(1 - max_error) selected samples (59 for 0.05
+    and 0.05); with some wrong ones, several times as many.
 
-    The promise holds under three conditions. The held-out samples are exchangeable with those that the thresholds
-    will be used on: drawn the same way, labeled by the same network, which was trained on neither. A network of a later
-    round is another one, and has learned from the pool. No network was trained, stopped or chosen by the held-out
-    labels. And the choice is made once: whoever tries several arguments and keeps the best has a higher chance of error
-    than delta. It is a promise about all labels together, before balancing, not about each class.
+    The promise holds under three conditions. The held-out samples are exchangeable with those that the thresholds will
+    be used on: drawn the same way, labeled by the same network, which was trained on neither. The network of a later
+    round is a different one, and has learned from the pool. No network was trained, stopped or chosen by the held-out
+    labels. And the choice is made once: trying several arguments and keeping the best has a higher chance of error than
+    delta. It is a promise about all labels together, before balancing, not about each class.
 
-    With `pool`, the pairs are taken from the pool's p and u, and the promise is proven but for ties (docs/thresholds.md
-    says how). Without it they are taken from the held-out samples themselves. What is proven then is that, given p and
-    u, the expected error of the held-out selection is below max_error (samples that are not equally likely to be wrong
-    make a binomial test more careful: Hoeffding, 1956, here for delta up to 0.3 and max_error up to 0.5). For new
-    samples it fails in simulations with a chance of delta, and of up to 1.5 delta where p and u have few values, which
-    are contrived for it.
+    With `pool`, the pairs are taken from the pool's p and u, and the promise is proven except for ties (see
+    docs/thresholds.md). Without it they are taken from the held-out samples themselves. What is proven then is that,
+    given p and u, the expected error of the held-out selection is below max_error (a binomial test is more conservative
+    if samples are not equally likely to be wrong: Hoeffding, 1956, here for delta up to 0.3 and max_error up to 0.5).
+    For new samples it fails in simulations with a chance of delta, and of up to 1.5 delta in cases designed to break
+    it, with few values of p and u.
 
     Args:
         p: Probabilities (N, C) of held-out samples.
-        u: Their uncertainties (N, C); None where there are none, and then kappa_p is infinite.
-        y: True class indices (N,); for several labels a sample 0 and 1, (N, C). Of p's kind.
+        u: Their uncertainties (N, C); None if there are none, and then kappa_p is infinite.
+        y: True class indices (N,); with several labels per sample 0 and 1, (N, C). Of p's kind.
         max_error: The error to stay below, in (0, 1).
         delta: The chance that it does not, in (0, 1).
         task: "single" or "multi", as in `pseudo_labels`. The labels of one sample are not independent, so with "multi"
             samples are counted: selected if any of its labels is, wrong if any of its selected labels is.
         gamma: As in `pseudo_labels`.
-        min_coverage: Share of the samples at which the tests begin, in (0, 1]. Smaller ones are for networks that are
-            right about few samples only; the test is then made on few.
-        pool: p and u (or None) of samples like the held-out ones, unlabeled and as many as there are; best those that
+        min_coverage: Share of the samples at which the tests begin, in (0, 1]. Smaller values are for networks that are
+            right only about a few samples; the first test then has few samples.
+        pool: p and u (or None) of unlabeled samples like the held-out ones, as many as possible; preferably those that
             the thresholds will be used on.
 
     Returns:
-        Thresholds; its tau_p and kappa_p are None where no pair passed, and more_labels then estimates how many samples
-        let the first test pass in half of all cases: as if each pair's error were its median given the counts, 0 if no
-        label is wrong, and surer labels were wrong no more often than those that they are among.
+        Thresholds; its tau_p and kappa_p are None if no pair passed, and more_labels then estimates how many more
+        samples let the first test pass in half of all cases. The estimate takes each pair's error to be its median
+        given the counts, or 0 if no label is wrong, and assumes that more confident labels are not wrong more often.
 
     Example:
         >>> import numpy as np
@@ -164,7 +164,7 @@ def judge(p: Any, u: Any, y: Any, task: Task = "single", gamma: float = 0.5) -> 
 
 
 def _of_pool(pool: Any, num_classes: int, with_uncertainty: bool, task: Task, gamma: float) -> HeldOutLabels:
-    """Return the positive labels of a pool; none is called wrong."""
+    """Return the positive labels of a pool; none is marked as wrong."""
     if not isinstance(pool, tuple | list) or len(pool) != 2:
         raise bad_argument("pool", "be a pair (p, u)", type(pool).__name__, "pass both")
     p, u = as_probabilities("pool", pool[0]), None if pool[1] is None else as_uncertainties("pool", pool[1])
@@ -183,7 +183,7 @@ def choose(
     min_coverage: float = 0.2,
     pool: HeldOutLabels | None = None,
 ) -> Thresholds:
-    """Return `thresholds` for labels that have been made, and judged, already.
+    """Return `thresholds` for labels that are already judged.
 
     Example:
         >>> surest = np.linspace(1.0, 0.5, 500)[:, None]
@@ -201,7 +201,7 @@ def choose(
     selected, wrong = (_counts(labels, which, tau, kappa) for which in (labels.label, labels.wrong))
     coverage = _counts(path, path.label, tau, kappa) / len(path.label)
     allowed = _allowed_up_to(num_samples, max_error, delta)[selected]
-    # Where one more wrong label than before is allowed a test has most power; tests in between could only fail earlier.
+    # A test has the most power where one more wrong label becomes allowed; tests in between could only fail earlier.
     eased = np.diff(allowed, prepend=-1) > 0
     eased[-1] = allowed[-1] >= 0
     tests = _from(np.flatnonzero(eased), coverage, min_coverage)
@@ -220,7 +220,7 @@ def choose(
 
 
 def _from(tests: Counts, coverage: Floats, least: float) -> Counts:
-    """Return the tests from the one on that is nearest to the least coverage, and not below half of it."""
+    """Return the tests from the one nearest to the least coverage on, but not below half of it."""
     wide = tests[coverage[tests] >= least / 2]
     return wide[np.abs(coverage[wide] - least).argmin() :] if len(wide) else tests[-1:]
 
@@ -234,7 +234,7 @@ def _pairs(path: HeldOutLabels) -> tuple[Floats, Floats]:
 
 def _counts(labels: HeldOutLabels, which: Mask, tau: Floats, kappa: Floats) -> Counts:
     """Return how many samples have one of these labels selected by each pair, shape (M,)."""
-    # A label is selected from the first pair on whose tau is not above its confidence, nor kappa below its uncertainty.
+    # A label is selected from the first pair on that has tau <= its confidence and kappa >= its uncertainty.
     place = np.searchsorted(-tau, -np.clip(labels.confidence, 0, 1))
     if labels.uncertainty is not None:
         place = np.maximum(place, np.searchsorted(kappa, labels.uncertainty))
@@ -250,14 +250,14 @@ def _allowed(selected: Counts, max_error: float, delta: float) -> Counts:
     wrong = np.floor(bdtrik(delta, number, max_error))
     # The inverse knows no w below 0, and may be rounded up.
     wrong = np.where(bdtr(wrong, number, max_error) <= delta, wrong, wrong - 1)
-    # Of an error near 0 it is not a number: even w = 0 is too likely then.
+    # For an error near 0 it is not a number: even w = 0 is then too likely.
     return np.asarray(np.where((selected > 0) & ~np.isnan(wrong), wrong, -1), dtype=np.int64)
 
 
 @functools.lru_cache(maxsize=8)
 def _allowed_up_to(most: int, max_error: float, delta: float) -> Counts:
     """Return `_allowed` for all numbers from 0 on, once for many choices."""
-    # In parts: a signal waits for the end of compiled code, which takes a second for 100,000 numbers.
+    # In parts, because a signal waits for the end of compiled code, which takes a second for 100,000 numbers.
     parts = (np.arange(start, min(start + 100_000, most + 1)) for start in range(0, most + 1, 100_000))
     return np.concatenate([_allowed(part, max_error, delta) for part in parts])
 
@@ -279,9 +279,9 @@ def _errors(selected: Counts, wrong: Counts) -> Floats:
 
 
 def _needed(errors: Floats, coverage: Floats, least: float, num_samples: int, max_error: float, delta: float) -> float:
-    """Return the fewest samples of which the first test passes in half of all cases; infinite where none does.
+    """Return the fewest samples with which the first test passes in half of all cases, or infinity.
 
-    It is made at the least coverage, but of few samples at that of the fewest that a test can be made of.
+    The first test is at the least coverage or, with few samples, at that of the fewest samples that a test needs.
     """
     from scipy.special import bdtr
 

@@ -1,7 +1,7 @@
-"""CSV, TSV (also gzipped) and Parquet, which Arrow reads block by block; no file lies in memory as a whole.
+"""CSV, TSV (also gzipped) and Parquet, which Arrow reads block by block; no file is held in memory as a whole.
 
-Python's csv module goes over text first. It counts the rows and finds what is wrong with lines and quotes, so that
-Arrow, which is faster and less strict, can be held to its count.
+Python's csv module reads text files first. It counts the rows and finds errors in lines and quotes, so that the count
+of Arrow, which is faster but less strict, can be checked.
 """
 
 import csv
@@ -32,29 +32,29 @@ from surelabel.errors import DataError
 
 # Arrow reads 32 blocks ahead; blocks this small keep that to 8 MiB.
 _BLOCK = 1 << 18
-# About what Arrow takes for a column, however few its rows.
+# About what Arrow takes for a column, even with few rows.
 _COLUMN = 10_000
-# Arrow counts the bytes of a block, which holds a row at least, in 32 bits.
+# Arrow counts the bytes of a block, which holds at least one row, in 32 bits.
 _LARGEST_ROW = 1 << 30
 _CELLS_IN_BATCH = 1 << 18
 _BUFFER = 1 << 20
-# What a value takes once it is unpacked; of text, which is kept once, its number.
+# Bytes of an unpacked value; for text, which is kept once, those of its index.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
-# What says, beside each value in a list, where its list begins.
+# Bytes beside each value in a list that say where its list begins.
 _LEVELS = 4
-# A data frame's index, which pandas stores beside the columns; it is not a feature.
+# A data frame's index, which pandas stores like a column; it is not a feature.
 _INDEX = re.compile(r"__index_level_[0-9]+__")
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a file before it is parsed: its header, in which record that is, and the rows behind it."""
+    """What is known about a file before it is parsed: its header, that record's number, and the rows after it."""
 
     header: list[str]
     header_record: int
     rows: int
     longest: int
-    """No record has more bytes."""
+    """The bytes of the longest record."""
 
 
 def read_csv(path: Path, request: Request) -> Table:
@@ -82,7 +82,7 @@ def read_parquet(path: Path, request: Request) -> Table:
 
     numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     words = (is_words, types.is_date, types.is_timestamp)
-    # Names of columns and labels in lists that are no UTF-8 are met as they are read.
+    # Names of columns and labels in lists that are not UTF-8 are found when they are read.
     with damage_named(path, "Parquet", pa.ArrowException, UnicodeDecodeError), _file(path, request) as file:
         fields = [field for field in file.metadata.schema.to_arrow_schema() if not _INDEX.fullmatch(field.name)]
         columns = choose_columns(path, [field.name for field in fields], request)
@@ -163,17 +163,17 @@ def unpacked_size(metadata: Any) -> int:
 
 
 def text_leaves(metadata: Any) -> list[str]:
-    """Return the columns of text, which Arrow can read as the file keeps them, each distinct value once."""
+    """Return the columns of text, which Arrow can read as they are stored, each distinct value once."""
     leaves = [metadata.schema.column(position) for position in range(len(metadata.schema))]
     return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
 
 
 def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
-    """Go over a text file once; refuse what is too large, holds a NUL, or has wrong quotes or ragged rows.
+    """Read a text file once; refuse it if it is too large, holds a NUL, or has wrong quotes or ragged rows.
 
     Args:
         path: The file.
-        asked: Names of columns; a header that is one of them is not taken for several with another delimiter.
+        asked: Names of columns; a header equal to one of them is not taken for several names with another delimiter.
     """
     rows, ragged = 0, None
     with _lines(path) as lines:
@@ -192,7 +192,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
                 f"row {rows + 1}: a quoted cell is not closed or goes on after its quote, in line {records.line_num}"
             )
             raise DataError(f"File '{path}', {where} ({error}); correct the quotes.") from error
-    if ragged is not None:  # told at the end, where it is known that a packed file is whole
+    if ragged is not None:  # reported at the end, when it is known that a compressed file is complete
         row, record = ragged
         problem = f"has {len(record)} cells where the header has {len(header)}, and starts {shown(record[0])}"
         raise DataError(f"File '{path}', row {row} {problem}; correct it, and quote cells with {_delimiter(path)!r}.")
@@ -203,14 +203,14 @@ def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    # Columns go by position, since any text may stand in a header.
+    # Columns are matched by position, since a header may hold any text.
     names = [str(position) for position in range(len(columns.names))]
     used = [names[position] for position in columns.used]
     with pa.input_stream(str(path), compression="gzip" if _is_gzip(path) else None) as stream:
         batches = pc.open_csv(
             _WholeLineEnds(stream),
-            # A row must fit into a block, with its line end and the mark before all text.
-            # One thread, so that the memory does not grow with the number of cores.
+            # A row must fit into a block, with its line end and the byte-order mark. One thread, so that the memory
+            # does not grow with the number of cores.
             read_options=pc.ReadOptions(
                 block_size=max(_BLOCK, survey.longest + 8),
                 use_threads=False,
@@ -218,7 +218,7 @@ def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[
                 skip_rows_after_names=survey.header_record,
             ),
             parse_options=pc.ParseOptions(delimiter=_delimiter(path), newlines_in_values=True),
-            # Text that is no UTF-8 is found later, where its row is known.
+            # Text that is not UTF-8 is found later, when its row is known.
             convert_options=pc.ConvertOptions(
                 check_utf8=False, include_columns=used, column_types=dict.fromkeys(used, pa.large_string())
             ),
@@ -228,7 +228,7 @@ def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[
 
 
 class _WholeLineEnds(io.RawIOBase):
-    r"""Gives Arrow blocks that never part "\r\n": it drops a "\n" that begins a block, also within quotes."""
+    r"""Gives Arrow blocks that never split "\r\n": Arrow drops a "\n" at the start of a block, even within quotes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream, self._next = stream, b""
@@ -237,7 +237,7 @@ class _WholeLineEnds(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most so many bytes; there is room for one more behind those that are asked for first."""
+        """Return at most this many bytes; one less is read at first, to leave room for a line feed."""
         block: bytes = self._next + self._stream.read(size - 1 - len(self._next))
         self._next = self._stream.read(1) if block.endswith(b"\r") else b""
         if self._next == b"\n":
@@ -249,8 +249,8 @@ class _Lines:
     """The lines of a text file, one character a byte; refuses a NUL, and a file or record that is too large.
 
     Attributes:
-        records: how many were made of the lines so far; who makes them counts.
-        longest: no record has more bytes.
+        records: how many were made from the lines so far; the code that makes them counts.
+        longest: the bytes of the longest record.
     """
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
@@ -272,15 +272,15 @@ class _Lines:
             if size > self._most:
                 check_size(self._path, size)
             lines = list(io.StringIO(rest + block.decode("latin-1"), newline=""))
-            # Arrow looks for the end of a row in words of eight bytes, and in such a word not behind a NUL.
+            # Arrow looks for the end of a row in words of eight bytes, but not after a NUL within a word.
             if b"\0" in block:
                 number += next(place for place, line in enumerate(lines, 1) if "\0" in line)
                 raise DataError(f"File '{self._path}', line {number} holds a NUL character; save it as UTF-8 text.")
-            # The last line may go on, and so may its line end.
+            # The last line may continue, and so may its line end.
             rest = lines.pop()
             number += len(lines)
             yield lines
-            # A record lies in blocks in which none ends, and in the one before and behind them.
+            # A record may span blocks in which no record ends, plus the block before and the one after.
             within = within + len(block) if self.records == records else 0
             records, largest = self.records, max(largest, len(block))
             self.longest = max(self.longest, within + 2 * largest)
@@ -292,7 +292,7 @@ class _Lines:
 
 
 def _file(path: Path, request: Request) -> AbstractContextManager[Any]:
-    """Open a Parquet file; that of a part is open already, and stays so."""
+    """Open a Parquet file; the file of a part is open already, and stays open."""
     return cast(AbstractContextManager[Any], _opened(path)) if request.part is None else nullcontext(request.part.file)
 
 
@@ -305,7 +305,7 @@ def _opened(path: Path) -> Any:
         path,
         metadata=metadata,
         read_dictionary=text_leaves(metadata),
-        # Without pre-buffering, pages are read as they are decoded instead of a row group at once.
+        # Without pre-buffering, pages are read as they are decoded, instead of a whole row group at once.
         pre_buffer=False,
         buffer_size=_BUFFER,
         page_checksum_verification=True,
@@ -317,7 +317,7 @@ def open_row_groups(path: Path, source: Any) -> Any:
 
     Args:
         path: what errors call it.
-        source: a stream that can be read at any position; of a group, only the bytes of the columns are asked for.
+        source: a stream with random access; only the bytes of the needed columns of a group are read.
     """
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile, read_metadata
@@ -336,7 +336,7 @@ def open_row_groups(path: Path, source: Any) -> Any:
 
 @contextmanager
 def _lines(path: Path) -> Iterator[_Lines]:
-    """Open a file behind the mark that some programs put before text in UTF-8."""
+    """Open a file after the byte-order mark that some programs put before UTF-8 text."""
     before = csv.field_size_limit(_LARGEST_ROW)
     try:
         with cast(BinaryIO, gzip.open(path)) if _is_gzip(path) else path.open("rb") as stream:
@@ -348,7 +348,7 @@ def _lines(path: Path) -> Iterator[_Lines]:
 
 
 def _checked_header(path: Path, cells: list[str], asked: Collection[str]) -> list[str]:
-    """Return the names in a header; refuse one of one cell that holds another delimiter and was not asked for."""
+    """Return the names in a header; refuse one cell with another delimiter in it, unless its name was asked for."""
     try:
         header = [cell.encode("latin-1").decode().strip() for cell in cells]
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Numpy's .npz (array `x`, and `y` and `ids` where present) and .npy; nothing in them is ever unpickled."""
+"""Numpy's .npz (array `x`, and `y` and `ids` if present) and .npy; nothing in them is ever unpickled."""
 
 import math
 import tokenize
@@ -19,14 +19,14 @@ from surelabel.errors import DataError
 # A damaged header, which numpy reads as a Python literal, fails in any of these ways.
 _HEADER_FAULTS = (ValueError, TypeError, SyntaxError, RecursionError, tokenize.TokenError)
 
-# How often text lies in memory while it is looked at, sorted and turned into Python's.
+# How many copies of text are in memory while it is checked, sorted and turned into Python strings.
 _COPIES = 4
-# About what a column's name takes, in Python's memory and in its collections.
+# About how many bytes a column's name takes in Python, collections included.
 _NAME = 200
 
 
 def read_npz(path: Path, request: Request) -> Table:
-    """Return the samples in `x` and, where the archive has them, the labels in `y` and the names in `ids`."""
+    """Return the samples in `x` and, if the archive has them, the labels in `y` and the names in `ids`."""
     if len(request.labels) > 1 and not request.labels_if_there:
         raise DataError(f"File '{path}' has all labels in one array; name one, not {len(request.labels)}.")
 
@@ -86,7 +86,7 @@ def _find_array(path: Path, members: Sequence[str], part: str, asked: str | None
 
 
 def _load(path: Path, name: str, stream: IO[bytes], size: int) -> Array:
-    """Return the array in a stream of `size` bytes; it must take all of them, by a header that is looked at first."""
+    """Return the array in a stream of `size` bytes; its header is checked first and must account for all of them."""
     with damage_named(path, "a numpy file", *_HEADER_FAULTS):
         version = np.lib.format.read_magic(stream)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -104,7 +104,7 @@ def _load(path: Path, name: str, stream: IO[bytes], size: int) -> Array:
     if kind.kind == "U":
         check_size(path, _COPIES * size)
     stream.seek(0)
-    # Numpy itself knows of more, such as the number of dimensions.
+    # Numpy itself checks more, such as the number of dimensions.
     with damage_named(path, "a numpy file", *_HEADER_FAULTS):
         return native(np.lib.format.read_array(stream, allow_pickle=False))
 
@@ -135,7 +135,7 @@ def _features(path: Path, x: Array, request: Request) -> tuple[Array, tuple[str,
         all_names = tuple(f"x{column}" for column in range(x.shape[1]))
         columns = choose_columns(path, all_names, replace(request, labels=(), id_column=None))
         names = columns.named(columns.features)
-        # Without names columns go by their place, which may be another one in a wider array.
+        # Without names, columns are matched by position, which may differ in a wider array.
         known = {*(request.features or all_names), *request.drop}
         if not set(all_names) <= known:
             problem = f"x has {len(all_names)} columns, and the model was trained on arrays of {len(known)}"
@@ -184,19 +184,19 @@ def _wrong_kind(path: Path, expected: str, array: Array) -> DataError:
 
 
 def _encode(place: Place, y: Array) -> Encoded:
-    """Return the distinct cells and each row's place among them; an integer -1 (and NaN) is missing."""
+    """Return the distinct cells and each row's index into them; an integer -1 (and NaN) is missing."""
     if y.dtype.kind == "U":
         _check_text(place, y)
     values, codes = np.unique(y, return_inverse=True)
-    # Of a single float label, -1 may be a class.
+    # A single float label of -1 may be a class.
     return [None if y.dtype.kind == "i" and value == -1 else value for value in values.tolist()], codes
 
 
 def _check_text(place: Place, texts: Array) -> None:
-    """Refuse what is no character, such as half a surrogate pair: no file or screen takes it."""
+    """Refuse what is not a character, such as half a surrogate pair: no file or screen can show it."""
     codes = np.ascontiguousarray(texts).view(np.uint32).reshape(len(texts), -1)
     wrong = ((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)
-    # Behind its end all of a text is 0; a NUL within it goes into no text file.
+    # A text is padded with 0; a NUL within it cannot be written to a text file.
     wrong[:, :-1] |= (codes[:, :-1] == 0) & (codes[:, 1:] != 0)
     if wrong.any():
         row, letter = np.argwhere(wrong)[0].tolist()

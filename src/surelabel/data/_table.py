@@ -1,4 +1,4 @@
-"""Columns become a table: which are features, labels and ids. Here is what holds for every kind of file."""
+"""Columns become a table of features, labels and ids; this is common to all kinds of files."""
 
 import difflib
 import shlex
@@ -28,7 +28,7 @@ from surelabel.data.row_groups import RowGroup
 from surelabel.data.source import ArraySource, Index, Source
 from surelabel.errors import DataError
 
-# In fewer rows a feature can look as if it counted them by chance.
+# With fewer rows, a feature can count them by chance.
 _LEAST_ROWS = 10
 # Up to here 32 bits hold every whole number.
 _EXACT = 1 << 24
@@ -36,12 +36,12 @@ _EXACT = 1 << 24
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller asks of a table; `features` is None when every other column is a feature.
+    """What the caller wants to read from a table; `features` is None if every other column is a feature.
 
-    With `labels_if_there` the labels are left out where the file lacks one of their columns. `labels_path` is the .npy
-    file with the labels of another. `group` is the column that says which rows belong together. `words` are features
-    to read as text; None: there are none, and gaps in numbers are refused too. With `tolerant`, columns that are no
-    numbers are found rather than refused. With `part` only a group of rows is read.
+    With `labels_if_there` the labels are left out if the file lacks one of their columns. `labels_path` is the .npy
+    file with the labels of another .npy file. `group` is the column that says which rows belong together. `words` are
+    features to read as text; None: there are none, and gaps in numbers are refused too. With `tolerant`, columns that
+    are not numbers are listed instead of refused. With `part` only a group of rows is read.
     """
 
     labels: tuple[str, ...]
@@ -71,9 +71,8 @@ class Table:
         label_names: The label columns' names; for several columns these are the classes.
         several: Whether a label is a tuple of classes.
         groups: The group of each row, object (N,); None where none was asked for.
-        words: The features that were asked for as text, each by its distinct cells; they are not in x.
-        no_numbers: Features that turned out to be no numbers, with what is wrong with the first cell that is none;
-            they are not in x.
+        words: The features that were asked for as text, each stored by its distinct cells; they are not in x.
+        no_numbers: Features that are not numbers, with the error for the first bad cell; they are not in x.
     """
 
     path: Path
@@ -108,7 +107,7 @@ class Columns:
         group: position, if there is one.
         words: positions of features that are read as text.
         gaps: whether numbers may be missing.
-        tolerant: whether features that are no numbers are found rather than refused.
+        tolerant: whether features that are not numbers are listed instead of refused.
     """
 
     names: tuple[str, ...]
@@ -133,7 +132,7 @@ class Columns:
 
 
 def choose_columns(path: Path, names: Sequence[str], request: Request) -> Columns:
-    """Return which columns play which part; every column that is not named for another part is a feature."""
+    """Return the role of each column; every column without another role is a feature."""
     _check_names(path, names)
 
     def find(part: str, name: str) -> int:
@@ -172,7 +171,7 @@ def build_table(
 ) -> Table:
     """Return the table that batches of columns make up.
 
-    Memory is reserved once, for the rows that the file is known to have; each batch is copied into place and let go.
+    Memory is reserved once, for the known number of rows; each batch is copied into place and released.
 
     Args:
         path: The file.
@@ -180,11 +179,11 @@ def build_table(
         marks: How label cells are read.
         rows: How many there are; batches with more or fewer are refused.
         batches: Columns in the order of `columns.used`; numbers may be text.
-        group: The group of rows that they are, where they are not the whole file.
+        group: The row group that is read, if it is not the whole file.
     """
     before = 0 if group is None else group.before
     num_features, num_labels = len(columns.features), len(columns.labels)
-    # A label is a reference to a string, and so is an id; without ids rows are numbered in 64 bits.
+    # A label or an id is a reference to a string; without ids, rows are numbered in 64 bits.
     check_size(path, rows * (4 * num_features + 8 * num_labels + 8))
     x = np.empty((rows, num_features), dtype=np.float32)
     y, done, size = [], 0, 0
@@ -202,7 +201,7 @@ def build_table(
         for part, position in ((ids, columns.id), (groups, columns.group)):
             if position is not None:
                 part.append(text_in(places[behind], batch[behind]))
-                size += 2 * part[-1].nbytes  # it lies in memory twice, as Arrow's and as Python's
+                size += 2 * part[-1].nbytes  # it is in memory twice, as Arrow's and as Python's
                 behind += 1
         for part, place, cells in zip(words, places[behind:], batch[behind:], strict=True):
             part.append(words_in(place, cells))
@@ -249,7 +248,7 @@ def _ids(path: Path, columns: Columns, cells: Sequence[Cells], group: RowGroup |
     name, before = columns.names[columns.id], 0 if group is None else group.before
     if group is None:
         return ids_in(Place(path, name, before), cells)
-    # Whether all ids of a file are integers, a part of it can only tell by their type.
+    # For a part of a file, only the column's type tells whether all ids of the file are integers.
     kind = group.type_of_ids(name)
     ids = ids_in(Place(path, name, before), [some.cast(kind) for some in cells], parse=False)
     return ids.astype(np.uint64) if str(kind) == "uint64" else ids
@@ -263,7 +262,7 @@ def _fill_numbers(
     batch: Sequence[Cells],
     no_numbers: dict[str, DataError],
 ) -> None:
-    """Put a batch's numbers into some rows of x; a column that holds others goes to `no_numbers`, if it may."""
+    """Put a batch's numbers into some rows of x; columns with other values go to `no_numbers`, if allowed."""
     missing = {"missing": GAPS} if columns.gaps else {}
     for position in range(len(columns.features)):
         place = places[position]
@@ -287,9 +286,9 @@ def _encoded_parts(parts: Sequence[Cells]) -> Encoded:
 def check_finite(
     path: Path, x: Array, names: Sequence[str], droppable: bool, before: int = 0, gaps: bool = False
 ) -> None:
-    """Refuse a feature that is missing, unless there may be gaps, infinite or too large for 32 bits.
+    """Refuse features that are infinite, too large for 32 bits or, unless gaps are allowed, missing.
 
-    It looks at a few rows at a time.
+    A few rows are checked at a time.
     """
     rows = max(1, (1 << 20) // max(1, x.size // len(x)))
     for start in range(0, len(x), rows):
@@ -306,15 +305,15 @@ def check_finite(
 
 
 def without_counts(table: Table, use: Sequence[str], others: bool = False) -> tuple[Table, tuple[str, ...]]:
-    """Return a table without features that only count its rows (7, 8, 9, ...), and the names of these.
+    """Return a table without features that only count its rows (7, 8, 9, ...), and the names of these features.
 
-    Such a column is a row's place in a file, not what is known of a sample. It may be in any order, since the rows may
-    have been shuffled after they were counted.
+    Such a column is a row's position in a file, not information about a sample. It may be in any order, since the rows
+    may have been shuffled after they were counted.
 
     Args:
-        table: Where to look.
-        use: Features that stay, although they count the rows.
-        others: Whether there are features beside these.
+        table: The table to check.
+        use: Features to keep although they count the rows.
+        others: Whether there are other features.
     """
     names = table.feature_names
     for name in use:
@@ -338,7 +337,7 @@ def no_rows(path: Path) -> DataError:
 
 
 def rows_differ(path: Path, expected: int, read: int) -> DataError:
-    """The error for a reader that gives another number of rows than the file has."""
+    """The error for a reader that returns a number of rows other than the file's."""
     return DataError(f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again.")
 
 
@@ -355,7 +354,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
         if "\0" in name:
             raise DataError(f"File '{path}': the name of column {position + 1} holds a NUL character; rename it.")
         first = seen.setdefault(name, position)
-        # Columns without a name may be many: they can only be dropped, so that they are never confused.
+        # Several columns may lack a name: they can only be dropped, so that they are never confused.
         if first != position and name:
             both = f"columns {first + 1} and {position + 1}"
             raise DataError(f"File '{path}': {both} are both named {name!r}; rename one.")
@@ -387,7 +386,7 @@ def _counts(column: Array) -> bool:
     largest = max(abs(first), abs(last))
     rounds = column.dtype == np.float32 and largest > _EXACT
     rounding = float(np.spacing(np.float32(largest))) if rounds else 0.0
-    # Most columns are told by their least and largest value; rounding that hides the count says nothing.
+    # The smallest and the largest value rule out most columns; a count that rounding hides is not searched for.
     if rows < _LEAST_ROWS or not first.is_integer() or abs(last - first - rows + 1) > rounding or 4 * rounding > rows:
         return False
     return bool((np.abs(np.sort(column) - (first + np.arange(rows))) <= rounding).all())

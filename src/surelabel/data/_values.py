@@ -1,9 +1,9 @@
-"""What the cells of a file say: numbers, text, ids and labels, with the errors that name a file, a column and a row.
+"""The meaning of a file's cells: numbers, text, ids and labels, with errors that name a file, a column and a row.
 
 A label is a string; an empty cell, or -1 among several columns, is unlabeled. With a separator one cell holds several
-labels, "cat|dog". What it does not name is absent. A question mark says that it is unknown whether a class is there:
-"cat|?dog" is a cat, perhaps with a dog, and nothing else. The separator alone, or a mark of one's own, is none of the
-classes; an empty cell is unlabeled.
+labels, "cat|dog". Classes that it does not name are absent. A question mark means that it is unknown whether a class is
+present: "cat|?dog" is a cat, perhaps with a dog, and nothing else. The separator alone, or a mark that the user chose,
+is none of the classes; an empty cell is unlabeled.
 """
 
 import math
@@ -25,27 +25,27 @@ Array: TypeAlias = npt.NDArray[Any]
 Cells: TypeAlias = Any
 """A pyarrow Array; pyarrow is loaded only when a table is read."""
 Encoded: TypeAlias = tuple[Sequence[Any], Array]
-"""The distinct cells of a column, and each row's place among them, (N,)."""
+"""The distinct cells of a column, and each row's index into them, (N,)."""
 
 UNKNOWN = "?"
-"""Before the name of a class, among several labels in a cell: whether it is there is unknown."""
+"""Before the name of a class, among several labels in a cell: it is unknown whether the class is present."""
 BETWEEN_LABELS = "\0"
-"""Joins the labels of a list until they are parted again; no name may have it, and it is no white space."""
-# About what a label in a list takes in Python's memory beside its text, and how often text is copied there.
+"""Joins the labels of a list until they are split again; no name may contain it, and it is not white space."""
+# About how many bytes a label in a list takes in Python besides its text, and how often its text is copied.
 _LABEL_IN_LIST, _COPIES = 64, 4
 _WHOLE = re.compile(r"([+-]?[0-9]+)\.0*")
 _STATES = {"0": 0, "1": 1, "-1": -1, "false": 0, "true": 1}
 # An integer that is written as Python writes it; "007" is a name, not the number 7.
 _PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
-# What stands in a column of numbers beside plain ones.
+# Non-numeric values in a column of numbers.
 _NUMBERS = {"true": 1.0, "false": 0.0, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf}
 _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none"})
 GAPS = _MISSING | {"?", "-", "--", "<na>", "nat", "#na", "missing"}
-"""What people write into a cell of which they know nothing, in lower case."""
+"""What people write into a cell whose value is unknown, in lower case."""
 
 
 class Place(NamedTuple):
-    """Where cells are: the file, the column, and how many rows come before them."""
+    """The place of cells: the file, the column, and how many rows come before them."""
 
     path: Path
     column: str
@@ -66,9 +66,9 @@ class LabelMarks:
     """How the label cells of a file are read.
 
     Attributes:
-        unlabeled: a label that means unlabeled, beside the empty cell.
-        separator: what stands between several labels in a cell; None: a cell is one label.
-        none: a label that means none of the classes, beside the separator alone.
+        unlabeled: a label that means unlabeled, like the empty cell.
+        separator: the text between several labels in a cell; None: a cell is one label.
+        none: a label that means none of the classes, like the separator alone.
     """
 
     unlabeled: str | None = None
@@ -76,7 +76,7 @@ class LabelMarks:
     none: str | None = None
 
     def check(self, labels: Sequence[str]) -> None:
-        """Refuse a separator, or a mark of none of the classes, that could not be told from something else."""
+        """Refuse a separator, or a mark for none of the classes, that could be confused with something else."""
         separator, none, problem = self.separator, self.none, ""
         if none is not None and separator is None:
             problem = f"A mark of none of the classes ({none!r}) needs a separator; give one too."
@@ -103,7 +103,7 @@ class LabelMarks:
         return None if name in ("", class_name(self.unlabeled or "")) else name
 
     def state_of(self, cell: object) -> int:
-        """Return what the cell of one of several label columns says of its class: 1, 0 or -1 (unknown)."""
+        """Return what a cell in one of several label columns says about its class: 1, 0 or -1 (unknown)."""
         name = self.class_of(cell)
         state = -1 if name is None else _STATES.get(name.lower())
         if state is None:
@@ -114,7 +114,7 @@ class LabelMarks:
     def classes_of(self, cell: object) -> tuple[str, ...] | None:
         """Return the classes in a cell of several labels, () for none of them, None where it is unlabeled.
 
-        One of which it is unknown whether it is there keeps its question mark; `stated` tells them apart.
+        A class that may or may not be present keeps its question mark; `stated` interprets it.
 
         >>> LabelMarks(separator="|").classes_of("dog|?cat"), LabelMarks(separator="|").classes_of("|")
         (('?cat', 'dog'), ())
@@ -142,7 +142,7 @@ class LabelMarks:
 def class_name(cell: object) -> str:
     """Return the class that a cell names: a whole number loses its fraction, as in a float column with gaps.
 
-    Zero loses its sign with it. The rule looks at one cell alone, so that a class has one name in every file.
+    Zero loses its sign too. The rule uses only the one cell, so that a class has the same name in every file.
 
     >>> class_name(3), class_name("3.0"), class_name(-0.0), class_name(2.5), class_name(" cat ")
     ('3', '3', '0', '2.5', 'cat')
@@ -155,7 +155,7 @@ def class_name(cell: object) -> str:
 
 
 def stated(names: Iterable[str]) -> dict[str, int]:
-    """Return what a cell says of the classes that it names: 1, or -1 where it is unknown whether one is there.
+    """Return what a cell says about the classes that it names: 1, or -1 if it is unknown whether one is present.
 
     >>> stated(("cat", "?dog"))
     {'cat': 1, 'dog': -1}
@@ -180,7 +180,7 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
     try:
         plain = pc.ascii_trim(cells, characters=" \t") if is_text else cells
         return np.asarray(plain.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False))
-    except pa.ArrowInvalid:  # cells that are empty, true or false, or no numbers
+    except pa.ArrowInvalid:  # cells that are empty, true or false, or not numbers
         check_text(place, cells)
     texts, codes = encoded(cells)
     # A lone "true" among measurements is a mistake, not 1.
@@ -198,13 +198,13 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
 
 
 def no_number(place: Place, droppable: bool) -> str:
-    """Say what to do about a feature that is no number."""
+    """Return the remedy for a feature that is not a number."""
     remedy = f"{place.drop()} or" if droppable else "the model needs this column:"
     return f"not a number; {remedy} encode it as numbers."
 
 
 def text_in(place: Place, cells: Cells, lists: bool = False) -> Cells:
-    """Return label or id cells as text, null where missing; refuse what is no text, and lists unless they may be."""
+    """Return label or id cells as text, null where missing; refuse other types, and lists unless they are allowed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -217,7 +217,7 @@ def text_in(place: Place, cells: Cells, lists: bool = False) -> Cells:
     if pa.types.is_fixed_size_binary(kind):
         check_size(place.path, _COPIES * cells.nbytes)
     if pa.types.is_boolean(kind):
-        # As Python and pandas write them, so that a class has one name in every kind of file.
+        # As Python and pandas write them, so that a class has the same name in every kind of file.
         return pc.if_else(cells, pa.scalar("True", pa.large_string()), pa.scalar("False", pa.large_string()))
     if pa.types.is_floating(kind):
         cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, kind), cells)
@@ -249,7 +249,7 @@ def is_words(kind: Any) -> bool:
 
 
 def check_text(place: Place, text: Cells) -> None:
-    """Refuse text that is not UTF-8 or holds a NUL, which no text file may."""
+    """Refuse text that is not UTF-8 or holds a NUL, which text files cannot hold."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -265,7 +265,7 @@ def check_text(place: Place, text: Cells) -> None:
 
 
 def ids_in(place: Place, blocks: Sequence[Cells], parse: bool = True) -> Array:
-    """Return integers where every id is one, or says one (`parse`), else strings; refuse empty ids and those of two."""
+    """Return integers if every id is one, or is text for one (`parse`), else strings; refuse empty and repeated ids."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -289,7 +289,7 @@ def ids_in(place: Place, blocks: Sequence[Cells], parse: bool = True) -> Array:
 
 
 def encoded(cells: Cells) -> Encoded:
-    """Return text by its distinct cells."""
+    """Return text as its distinct cells and indices."""
     column = cells.dictionary_encode(null_encoding="encode")
     return column.dictionary.to_pylist(), column.indices.to_numpy()
 
@@ -301,12 +301,12 @@ def holds_labels(kind: Any) -> bool:
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return False
     of = kind.value_type.value_type if types.is_dictionary(kind.value_type) else kind.value_type
-    # All lists are empty where they are of nulls.
+    # Lists of the type null are all empty.
     return any(is_kind(of) for is_kind in (types.is_string, types.is_large_string, types.is_integer, types.is_null))
 
 
 def text_size(cells: Cells) -> int:
-    """Return how many bytes text takes once its distinct values are written out row by row."""
+    """Return how many bytes text takes if its distinct values are repeated for each row."""
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.binary_length(cells.dictionary).take(cells.indices)).as_py() or 0)
@@ -323,7 +323,7 @@ def written_size(cells: Cells) -> int:
 
 
 def _values(place: Place, column: Encoded, meaning: Callable[[Any], Any]) -> Array:
-    """Return what each row's cell means, object (N,); a problem is told with its row.
+    """Return what each row's cell means, object (N,); an error names the row.
 
     Equal cells share one object, so that a label costs the eight bytes of a reference.
     """

@@ -1,6 +1,6 @@
 """Pictures in Arrow: a column of bytes, or of {bytes, path} as Hugging Face writes it, in Parquet or a saved dataset.
 
-Of {bytes, path} only the bytes are read: a path could lead to any file of the reader's.
+Of {bytes, path} only the bytes are read: a path could lead to any of the reader's files.
 """
 
 import json
@@ -18,9 +18,9 @@ from surelabel.errors import DataError
 
 _STATE = "state.json"
 _LOOKED_AT = 8
-"""Rows that tell a column of pictures from one of other bytes."""
+"""Rows that are checked to distinguish pictures from other bytes."""
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"P4", b"P5", b"P6")
-"""Of the formats that pictures are read in."""
+"""The first bytes of the supported picture formats."""
 
 
 class ArrowPictures(PackedPictures):
@@ -36,7 +36,7 @@ class ArrowPictures(PackedPictures):
 
 
 class ParquetPictures(PackedPictures):
-    """Pictures in a Parquet file; the row group that was read last is kept."""
+    """Pictures in a Parquet file; the row group that was read last stays in memory."""
 
     def __init__(self, path: Path, label: str | None, id_column: str | None) -> None:
         from pyarrow import ArrowException
@@ -77,7 +77,7 @@ class ParquetPictures(PackedPictures):
 def _opened(path: Path) -> tuple[Any, Any]:
     """Open a Parquet file; return it and the types of its columns.
 
-    Arrow reads bytes and texts as the file keeps them, each distinct value once: a kilobyte can hold a large value many
+    Arrow reads bytes and texts as they are stored, each distinct value once: a kilobyte can hold a large value many
     thousand times.
     """
     from pyarrow.parquet import ParquetFile, read_metadata
@@ -120,7 +120,7 @@ def read_saved_dataset(path: Path, label: str | None, id_column: str | None) -> 
 
 
 def _refuse_packing(path: Path) -> None:
-    """Refuse an Arrow stream whose buffers are packed: a few bytes could unpack to any size. `datasets` packs none."""
+    """Refuse an Arrow stream with compressed buffers: a few bytes could unpack to any size. `datasets` writes none."""
     import pyarrow as pa
 
     for message in pa.ipc.MessageReader.open_stream(pa.memory_map(str(path))):
@@ -129,13 +129,13 @@ def _refuse_packing(path: Path) -> None:
 
 
 def _is_packed(data: bytes, kind: str) -> bool:
-    """Whether the metadata of a message says how its buffers are packed, in Arrow's format of flatbuffers.
+    """Whether a message's metadata, a flatbuffer in Arrow's format, names a compression of its buffers.
 
     Message has its header as field 2, DictionaryBatch its RecordBatch as field 1, and that its compression as field 3.
     """
 
     def field(table: int, number: int) -> int:
-        """Return where a field of a table begins; 0: it is not there."""
+        """Return where a field of a table begins; 0 if it is missing."""
         vtable = table - struct.unpack_from("<i", data, table)[0]
         (length,) = struct.unpack_from("<H", data, vtable)
         if 4 + 2 * number >= length:
@@ -156,9 +156,9 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def has_pictures(path: Path) -> bool:
-    """Whether a Parquet file has a column of pictures: its first rows say so, as ids may be bytes too.
+    """Whether a Parquet file has a column of pictures, judged by its first rows, because ids may be bytes too.
 
-    A damaged file has none; whoever reads it next tells what is wrong.
+    A damaged file has none; its error is raised when it is read later.
     """
     import pyarrow as pa
 
@@ -179,7 +179,7 @@ def _begins_as_picture(column: Any) -> bool:
 
 
 def picture_column(path: Path, schema: Any, others: tuple[str | None, ...]) -> str:
-    """Return the one column that has pictures, beside others that are known to have something else."""
+    """Return the only column that has pictures, apart from columns with a known role."""
     found = [name for name in _byte_columns(schema) if name not in others]
     if len(found) != 1:
         problem = f"has {len(found)} columns of pictures ({', '.join(found) or 'bytes, or bytes and path'})"
@@ -225,7 +225,7 @@ def _ids_and_labels(
 
 
 def ids_of_rows(path: Path, table: Any, id_column: str | None, before: int = 0) -> Any:
-    """Return what names each row, (N,): the cells of a column, or their numbers, from `before` on."""
+    """Return the ids of rows, (N,): the cells of a column, or row numbers that start at `before`."""
     if id_column is None:
         return np.arange(before, before + table.num_rows)
     if id_column not in table.column_names:
@@ -240,7 +240,7 @@ def ids_of_rows(path: Path, table: Any, id_column: str | None, before: int = 0) 
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the cells of a column; what it keeps once is one object, however often it is there."""
+    """Return the cells of a column; equal values that are stored once become one object."""
     import pyarrow as pa
 
     values: list[Any] = []
@@ -254,7 +254,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _features(text: bytes | None) -> dict[str, Any]:
-    """Return what Hugging Face notes about columns; a note that cannot be read says nothing."""
+    """Return Hugging Face's notes about columns; a note that cannot be read is ignored."""
     try:
         found = json.loads(text or b"{}")["info"]["features"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -263,7 +263,7 @@ def _features(text: bytes | None) -> dict[str, Any]:
 
 
 def cell_bytes(called: str, cell: Any) -> bytes:
-    """Return the bytes of a picture's file that a cell has."""
+    """Return the bytes of a picture's file in a cell."""
     value = cell.as_py()
     value = value.get("bytes") if isinstance(value, dict) else value
     if value is None:

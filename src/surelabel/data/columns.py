@@ -1,7 +1,7 @@
-"""Columns of a table that are not all plain numbers: what is learned of them, and what is made of their cells.
+"""Columns of a table that are not all plain numbers: what is learned from them, and how cells become features.
 
-What is learned of a column, such as its median or its categories, is in settings, which a run keeps. Labels play no
-part in it. How a column is used is decided in `surelabel.data.recognition`.
+What is learned from a column, such as its median or its categories, is in settings, which a run keeps. Labels are not
+used for it. How a column is used is decided in `surelabel.data.recognition`.
 """
 
 import datetime
@@ -24,12 +24,12 @@ from surelabel.data.encoding import NUMBER
 Floats: TypeAlias = npt.NDArray[np.float32]
 Use = Literal["number", "category", "date", "text"]
 USES: tuple[Use, ...] = get_args(Use)
-"""What `--use COLUMN=...` can make of a column; a boolean is recognized, or a category."""
+"""The values of `--use COLUMN=...`; a boolean is only recognized, or used as a category."""
 
 MOST_CATEGORIES = 100
-"""Of a column; the less frequent ones are one category, "other"."""
+"""The most categories of a column; less frequent ones become one category, "other"."""
 _LEAST_OFTEN = 2
-"""A category that is rarer is "other" too."""
+"""Rarer categories are "other" too."""
 _YES_AND_NO = (("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("on", "off"))
 _DATE = re.compile(r"[0-9]{4}([-/])[0-9]{1,2}\1[0-9]{1,2}([T ].+)?")
 _WANTED_DATE = "a date with the year first, such as 2024-02-29"
@@ -42,7 +42,7 @@ class Words(NamedTuple):
     Attributes:
         place: the file and the column.
         texts: the distinct cells; None is a gap.
-        codes: of each row, which of them it has, (N,).
+        codes: the index of each row's text, (N,).
     """
 
     place: Place
@@ -51,7 +51,7 @@ class Words(NamedTuple):
 
     @classmethod
     def of(cls, place: Place, cells: Sequence[str | None], codes: npt.NDArray[np.integer[Any]]) -> Self:
-        """Return cells without the spaces around them, and with a gap wherever one is marked as such."""
+        """Return cells without the spaces around them, and with None for marks of gaps."""
         stripped = [None if cell is None or cell.strip().lower() in GAPS else cell.strip() for cell in cells]
         place_of: dict[str | None, int] = {}
         joined = np.array([place_of.setdefault(cell, len(place_of)) for cell in stripped], dtype=np.int64)
@@ -64,12 +64,12 @@ class Words(NamedTuple):
         return dict(sorted(counts, key=lambda pair: (-pair[1], pair[0])))
 
     def numbers(self, meaning: Mapping[str, float], wanted: str, *, new: bool = False) -> npt.NDArray[np.float64]:
-        """Return the number that each row's cell stands for, (N,), NaN for gaps; refuse a cell without one.
+        """Return the value of each row's cell, (N,), NaN for gaps; refuse a cell without one.
 
         Args:
-            meaning: what cells stand for.
-            wanted: what they should have been.
-            new: whether they come after the column was learned, so that its use is settled.
+            meaning: the value of each text.
+            wanted: what an error says that a cell should be.
+            new: whether the column's use is already settled.
         """
         remedy = "correct it, or leave the cell empty" if new else f"correct it{_or_category(self.place)}"
         values = np.full(len(self.texts), math.nan)
@@ -84,11 +84,11 @@ class Words(NamedTuple):
 
 
 class Column(Settings, ABC):
-    """A column of a table, how it is used, and what was learned of it.
+    """A column of a table, how it is used, and what was learned from it.
 
     Attributes:
         name: of the column.
-        gaps: whether some cells were empty; a feature then says which are.
+        gaps: whether some cells were empty; a feature then marks them.
     """
 
     plural: ClassVar[str]
@@ -98,7 +98,7 @@ class Column(Settings, ABC):
     @property
     @abstractmethod
     def features(self) -> tuple[str, ...]:
-        """The names of the features that are made of it."""
+        """The names of its features."""
 
     @abstractmethod
     def encode(self, cells: Any) -> Floats:
@@ -106,17 +106,17 @@ class Column(Settings, ABC):
 
     @property
     def shares_scale(self) -> bool:
-        """Whether its features are to be compared with each other, so that none is scaled by itself."""
+        """Whether its features must be scaled alike, because their sizes are compared with each other."""
         return False
 
     @property
     def note(self) -> str:
-        """What is to be said of the column beside its name."""
+        """A note to print after the column's name."""
         return "gaps" if self.gaps else ""
 
 
 class NumberColumn(Column):
-    """Numbers as they are; a gap becomes the median, and 1 in a second feature where there were gaps.
+    """Numbers as they are; a gap becomes the median, and 1 in a second feature if the column had gaps.
 
     >>> NumberColumn(name="age", median=30, gaps=True).encode(np.array([7, np.nan])).tolist()
     [[7.0, 0.0], [30.0, 1.0]]
@@ -139,13 +139,13 @@ class NumberColumn(Column):
 
     @classmethod
     def learn(cls, name: str, cells: npt.NDArray[np.floating[Any]]) -> Self:
-        """Return the column of numbers (N,), NaN where missing."""
+        """Return the column for numbers (N,), NaN where missing."""
         empty = np.isnan(cells)
         return cls(name=name, gaps=bool(empty.any()), median=float(np.median(cells[~empty])))
 
 
 class BooleanColumn(Column):
-    """Yes and no as 1 and 0; a gap becomes what is more frequent, and 1 in a second feature where there were gaps."""
+    """Yes and no as 1 and 0; a gap becomes the more frequent one, and 1 in a second feature if the column had gaps."""
 
     plural = "booleans"
     use: Literal["boolean"] = "boolean"
@@ -157,14 +157,14 @@ class BooleanColumn(Column):
         return self._as_number().features
 
     def encode(self, cells: Words) -> Floats:
-        """Return the features of words for yes and no; any of their pairs will do, and any capitals."""
+        """Return the features of words for yes and no, in any of the known pairs and any capitals."""
         known = {word: float(place == 0) for pair in (*_YES_AND_NO, ("1", "0")) for place, word in enumerate(pair)}
         meaning = {text: known[text.lower()] for text in cells.texts if text and text.lower() in known}
         return self._as_number().encode(cells.numbers(meaning, "yes or no", new=True))
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
-        """Return the column of words for yes and no."""
+        """Return the column for words for yes and no."""
         numbers = cells.numbers(yes_and_no(cells.texts), "yes or no")
         number = NumberColumn.learn(name, numbers)
         return cls(name=name, gaps=number.gaps, usual=number.median >= 0.5)
@@ -174,9 +174,9 @@ class BooleanColumn(Column):
 
 
 class CategoryColumn(Column):
-    """A feature of 0 and 1 for each category; one for rare ones and one for gaps, where there were such.
+    """A feature of 0 and 1 for each category, and one each for rare ones and for gaps, if there were any.
 
-    A category that comes later counts as a rare one; where there were none of these, all features are 0.
+    A new category counts as a rare one; if there were no rare ones, all its features are 0.
 
     Attributes:
         categories: the more frequent ones.
@@ -226,7 +226,7 @@ class CategoryColumn(Column):
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
-        """Return the column with its categories: those of two rows at least, if that leaves any."""
+        """Return the column with its categories: those in at least two rows, if there are any."""
         counts = cells.counts()
         often = [text for text, number in counts.items() if number >= _LEAST_OFTEN] or list(counts)
         kept = tuple(often[:MOST_CATEGORIES])
@@ -234,9 +234,9 @@ class CategoryColumn(Column):
 
 
 class DateColumn(Column):
-    """Days since the first date; season, day of the week and, where there are times, time of day as points on a circle.
+    """Days since the first date; season, day of the week and, if there are times, time of day as points on a circle.
 
-    A gap becomes the median, the middle of each circle, and 1 in a last feature where there were gaps.
+    A gap becomes the median, the middle of each circle, and 1 in a last feature if the column had gaps.
 
     Attributes:
         first: the first date, in days since 1970.
@@ -269,7 +269,7 @@ class DateColumn(Column):
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
-        """Return the column of dates."""
+        """Return the column for dates."""
         days = cells.numbers(days_of(cells.texts), _WANTED_DATE)
         there = days[~np.isnan(days)]
         first, times = float(there.min()), bool((there % 1 != 0).any())
@@ -295,11 +295,11 @@ class TextColumn(Column):
 
     @property
     def shares_scale(self) -> bool:
-        """What texts differ in little must not weigh as much as what they differ in most."""
+        """Directions in which texts differ little must not weigh as much as those in which they differ most."""
         return True
 
     def encode(self, cells: Any) -> Floats:
-        """Return what the model of the column's texts makes of them; `surelabel.data.table_encoding` has it."""
+        """Return the features that the model of the column's texts makes; `surelabel.data.table_encoding` has it."""
         return np.asarray(cells, dtype=np.float32)
 
 
@@ -309,7 +309,7 @@ AnyColumn = Annotated[
 
 
 def number_texts(texts: Sequence[str | None]) -> dict[str, float]:
-    """Return the number that texts stand for, of those that are numbers."""
+    """Return the numbers of those texts that are numbers."""
     return {text: float(text) for text in texts if text is not None and NUMBER.fullmatch(text.lower())}
 
 
@@ -319,7 +319,7 @@ def _or_category(place: Place) -> str:
 
 
 def yes_and_no(texts: Sequence[str | None]) -> dict[str, float]:
-    """Return 1 and 0 for texts that are yes and no; nothing where they are of no one pair."""
+    """Return 1 and 0 for texts that are yes and no; nothing if they are not a single pair."""
     words = {text: text.lower() for text in texts if text is not None}
     for yes, no in _YES_AND_NO:
         if set(words.values()) <= {yes, no}:

@@ -1,7 +1,7 @@
-"""Pictures and videos decoded once, into an .npy file that is mapped into memory when it is read.
+"""Pictures and videos decoded once, into an .npy file that is memory-mapped for reading.
 
-A line of JSON for each sample stands beside it, in `pictures.jsonl` or `clips.jsonl`, appended after the sample is on
-the disk. So whatever ends the work, the next call goes on where it was, and decodes again what has changed since.
+`pictures.jsonl` or `clips.jsonl` in the same folder has a line of JSON for each sample, appended after the sample is on
+the disk. So after any interruption the next call continues, and decodes files again that have changed since.
 """
 
 import contextlib
@@ -39,16 +39,16 @@ Jobs: TypeAlias = Mapping[str, tuple[Path, Path, int, DecodeSettings]]
 
 _FORMAT = 1
 _FLUSHED_AT_ONCE = 64
-"""Samples that at most have to be decoded again after a power failure."""
+"""The most samples that have to be decoded again after a power failure."""
 
 _watcher: ContextVar[Progress | None] = ContextVar("watcher", default=None)
 
 
 @contextlib.contextmanager
 def watched(watcher: Progress | None) -> Iterator[None]:
-    """Let a function watch what files the block decodes, how many are, how many there will be; None: nobody does.
+    """Report what files the block decodes, how many are done and how many there are, to a function; None: no reports.
 
-    A run names the function that makes its data, so nobody can hand that function a display.
+    A run only names the function that makes its data, so a display cannot be passed to it.
 
     Example:
         >>> with watched(print):
@@ -63,13 +63,13 @@ def watched(watcher: Progress | None) -> Iterator[None]:
 
 
 def tell(what: str) -> Callable[[int, int], None]:
-    """Return a function of (done, total) that tells the present watcher, if there is one."""
+    """Return a function of (done, total) that reports to the current watcher, if there is one."""
     watcher = _watcher.get()
     return lambda done, total: None if watcher is None else watcher(what, done, total)
 
 
 class MappedSource(ArraySource):
-    """Samples in an .npy file, mapped into memory; a copy in another process maps the file anew."""
+    """Samples in a memory-mapped .npy file; a copy in another process maps the file again."""
 
     def __init__(self, path: Path, ids: Ids) -> None:
         super().__init__(mapped(path, _damaged), ids)
@@ -103,15 +103,14 @@ def decode_files(
     """Return pictures or clips from the cache in `folder`, after decoding what is not there yet.
 
     Args:
-        files: by the names that samples are known by.
-        folder: of the cache, which can be removed at any time; names or settings that differ have a folder of their own
-            in it.
+        files: by the names of the samples.
+        folder: of the cache, which can be removed at any time; other names or settings have a separate folder in it.
         settings: what is kept of each file.
-        names: of all samples that the cache has room for, so that one whose file is missing, or found again, does not
-            need another cache; None: those of `files`.
-        on_error: "stop" raises at the first file that cannot be decoded; "skip" warns of such files and leaves them
+        names: of all samples that the cache has room for, so that a missing file, or one found again, does not need
+            another cache; None: those of `files`.
+        on_error: "stop" raises at the first file that cannot be decoded; "skip" warns about these files and leaves them
             out. The next call tries them again.
-        workers: how many threads decode pictures, or processes videos; 0: this one alone; None: one for each core.
+        workers: how many threads decode pictures, or processes videos; 0: only this one; None: one for each core.
     """
     names = tuple(files) if names is None else tuple(names)
     _check(files, names, on_error, workers)
@@ -150,7 +149,7 @@ class _Cache:
         return {name: line for name, line in lines.items() if there.get(name) != line}
 
     def create(self) -> None:
-        """Make the array at its full size, if it is not there; it takes the disk's space as it is filled."""
+        """Make the array at its full size, if it is not there; it takes disk space only as it is filled."""
         if self.array.exists():
             return
         about = json.dumps({"surelabel": __version__, "settings": self.settings.model_dump()}, indent=2)
@@ -162,7 +161,7 @@ class _Cache:
 
     def fill(self, files: Mapping[str, Path], on_error: OnError, workers: int | None) -> dict[str, str]:
         """Decode what is missing; return why some could not be."""
-        # Asked again: another process may have decoded them while this one waited for it.
+        # Checked again: another process may have decoded them while this one waited for the lock.
         missing, faults, waiting = self.missing(files), dict[str, str](), list[dict[str, Any]]()
         self._check_space(len(missing))
         row = {name: number for number, name in enumerate(self.names)}
@@ -185,14 +184,14 @@ class _Cache:
         return faults
 
     def _check_space(self, number: int) -> None:
-        """Refuse a disk that has no space for so many more samples."""
+        """Refuse a disk without enough space for this many more samples."""
         needed, free = number * math.prod(self.settings.shape), shutil.disk_usage(self.path).free
         if needed > free:
             sizes = f"{needed / 1e9:.1f} GB for {number} decoded {self.settings.kind}, and {free / 1e9:.1f} GB are free"
             raise DataError(f"'{self.path}' needs {sizes}; name another folder for the cache, or keep less of each.")
 
     def _read_lines(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of each decoded sample; what follows a line that was cut off is not."""
+        """Return the line of each decoded sample; a truncated line and what follows it are ignored."""
         if not self.lines.exists() or not self.array.exists():
             return {}
         try:
@@ -236,7 +235,7 @@ def _check(files: Mapping[str, Path], names: tuple[str, ...], on_error: str, wor
 
 
 def _line(name: str, path: Path) -> dict[str, Any]:
-    """What tells a file from another version of it, without reading it."""
+    """What distinguishes versions of a file without reading it."""
     status = path.stat()
     return {"name": name, "bytes": status.st_size, "modified": status.st_mtime_ns}
 
@@ -271,7 +270,7 @@ def _in_threads(jobs: Jobs, workers: int) -> Iterator[tuple[str, str | None]]:
 
 
 def _in_processes(jobs: Jobs, workers: int) -> Iterator[tuple[str, str | None]]:
-    """Do the same in worker processes, where a file that crashes its decoder ends no other."""
+    """Do the same in worker processes, where a file that crashes its decoder does not stop the others."""
     left = deque(jobs)
     while left:
         calls = [jobs[name] for name in left]
@@ -283,7 +282,7 @@ def _in_processes(jobs: Jobs, workers: int) -> Iterator[tuple[str, str | None]]:
             if workers == 1:
                 name = left.popleft()
                 yield name, f"File '{jobs[name][0]}' crashes its decoder."
-            # From now on one process at a time: it is known which file crashes it.
+            # From now on one process at a time, so that the file that crashes it is known.
             workers = 1
 
 

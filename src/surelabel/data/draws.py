@@ -1,8 +1,8 @@
 """Random draws that do not depend on batching: every draw is a hash of (seed, what for, epoch, sample).
 
-A running generator gives other numbers when the batch size, the number of workers or the place where a run was
-resumed changes. A hash does not. The mixer is splitmix64's finalizer (Steele, Lea and Flood,
-"Fast splittable pseudorandom number generators", 2014).
+A sequential generator gives different numbers when the batch size, the number of workers or the step at which a run was
+resumed changes. A hash does not. The mixer is splitmix64's finalizer (Steele, Lea and Flood, "Fast splittable
+pseudorandom number generators", 2014).
 """
 
 import hashlib

@@ -15,7 +15,7 @@ from surelabel.core.labels import Task
 from surelabel.errors import InvalidInputError
 
 MARKS = frozenset({"", "na", "n/a", "nan", "none", "null", "-1", "?", "unlabeled", "unknown"})
-"""What people write for a missing label; to us they are classes, unless they are said to mark unlabeled entries."""
+"""What people write for a missing label; these are classes unless the user says that they mark unlabeled entries."""
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?")
 """A number, in lower case."""
@@ -56,7 +56,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
     """Find the unlabeled entries and number the classes.
 
     Args:
-        y: labels, shape (N,) or, for several labels a sample, 0 and 1, shape (N, C) with C > 1.
+        y: labels, shape (N,) or, with several labels per sample, 0 and 1, shape (N, C) with C > 1.
         unlabeled: what marks an unlabeled entry; None: None, NaN and NA do.
 
     >>> encode_labels(["cat", None, "dog"], unlabeled=None).codes.tolist()
@@ -83,7 +83,7 @@ def encode_labels(y: Any, unlabeled: Any = -1) -> EncodedLabels:
 
 
 def label_array(y: Any) -> npt.NDArray[Any]:
-    """Return labels as an array in which every entry is what it was: missing marks, and numbers beside strings.
+    """Return labels as an array that keeps every entry's type: marks of missing values, and numbers next to strings.
 
     >>> label_array(["cat", float("nan")]).dtype
     dtype('O')
@@ -99,7 +99,7 @@ def label_array(y: Any) -> npt.NDArray[Any]:
 
 
 def refuse_masked(name: str, values: Any, remedy: str) -> None:
-    """Refuse an array with masked entries: as a plain array it would hold what lies behind the mask.
+    """Refuse an array with masked entries: as a plain array it would show the values under the mask.
 
     >>> refuse_masked("X", np.ma.masked_array([1, 2], mask=[False, False]), "fill it")
     """
@@ -108,7 +108,7 @@ def refuse_masked(name: str, values: Any, remedy: str) -> None:
 
 
 def look_alikes(names: Iterable[Any]) -> list[str]:
-    """Name classes that differ by capitals and white space alone, or are the same number; say what to do about it.
+    """Name classes that differ only by capitals and white space, or are the same number, with a remedy.
 
     Five times at most.
 
@@ -126,7 +126,7 @@ def look_alikes(names: Iterable[Any]) -> list[str]:
 
 
 def _likeness(name: str) -> str | Decimal:
-    """Return what a class has in common with those that look like it: a number, or the text but for capitals."""
+    """Return what look-alike classes have in common: the number, or the text without capitals."""
     text = " ".join(normalize("NFKC", name).casefold().split())
     try:
         return Decimal(text) if NUMBER.fullmatch(text) else text
@@ -135,16 +135,16 @@ def _likeness(name: str) -> str | Decimal:
 
 
 def measurement(names: Iterable[Any]) -> float | None:
-    """Return a value that is no whole number, where all labels are numbers: they measure and do not name classes.
+    """Return a non-integer value if all labels are numbers: they are then measurements, not classes.
 
-    Marks of what is missing are left out.
+    Marks of missing values are ignored.
 
     >>> measurement(["1.5", "2", "NA"]), measurement(["1.5", "two"]), measurement([1.0, 2.0])
     (1.5, None, None)
     """
     stated = [name for name in names if str(name).strip().lower() not in MARKS]
     try:
-        # Thousands of digits are whole, though no float holds them.
+        # A number of thousands of digits is an integer, although no float holds it.
         values = [0.0 if str(name).lstrip("+-").isdecimal() else float(name) for name in stated]
     except ValueError:
         return None
@@ -152,12 +152,12 @@ def measurement(names: Iterable[Any]) -> float | None:
 
 
 def nearly_unique(num_classes: int, num_labels: int) -> str | None:
-    """Say that most labels are classes of their own, and what to do about it; None where they are not.
+    """Return a message with a remedy if most classes have a single label; None if not.
 
     >>> nearly_unique(30, 40)[:35], nearly_unique(12, 12)[:35], nearly_unique(12, 24)
     ('There are 30 classes for 40 labels;', 'There are 12 classes for 12 labels;', None)
     """
-    # Up to ten classes may have a label each on purpose.
+    # Up to ten classes may have one label each on purpose.
     most, all_but_few = 2 * num_classes > num_labels, 10 * num_classes >= 9 * num_labels
     if not (num_classes > 20 and most) and not (num_classes > 10 and all_but_few):
         return None
@@ -183,7 +183,7 @@ def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabele
 
 
 def one_sided(codes: npt.NDArray[np.integer[Any]], names: Sequence[Any]) -> list[str]:
-    """Name the classes that every row has, and those that every row lacks, where it is known; say what to do about it.
+    """Name the classes that every row has, and those that no row has, as far as known, with a remedy.
 
     Args:
         codes: 0, 1 or -1 (unknown), shape (N, C).
@@ -220,7 +220,7 @@ def _check_classes(values: npt.NDArray[Any]) -> None:
         raise _unknown_type(type(values[0]).__name__)
     if values.dtype.kind == "f":
         numbers = values.astype(np.float64)
-        # Of larger floats a whole number cannot be told from the next.
+        # Larger floats cannot distinguish neighboring integers.
         wrong = numbers[(numbers != np.floor(numbers)) | (np.abs(numbers) >= 2**53)]
         if len(wrong):
             remedy = (
@@ -250,7 +250,7 @@ def _missing(value: Any) -> bool:
 
 
 def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give object labels of one type that type's dtype; refuse a mixture that cannot be sorted."""
+    """Convert object labels of one type to that type's dtype; refuse a mixture that cannot be sorted."""
     kinds = {str if isinstance(value, str) else type(value) for value in values}
     if str in kinds and len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))

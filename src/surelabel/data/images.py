@@ -1,4 +1,4 @@
-"""Sets of pictures with a training and a test part, kept as .npy files that are mapped into memory when read."""
+"""Sets of pictures with a training and a test part, kept as .npy files that are memory-mapped for reading."""
 
 import io
 import json
@@ -59,7 +59,7 @@ class ImageSet:
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Return `folder`, else the folder that $SURELABEL_DATA names, else `surelabel` among the user's caches.
+    """Return `folder`, else the folder that $SURELABEL_DATA names, else `surelabel` in the user's cache.
 
     >>> data_folder("here").name
     'here'
@@ -87,7 +87,7 @@ def store(path: Path, images: ImageSet) -> None:
 
 
 def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
-    """Return the data set in the folder `path`, its arrays mapped, not read.
+    """Return the data set in the folder `path`, with memory-mapped arrays.
 
     Args:
         path: a folder that `store` wrote.
@@ -114,7 +114,7 @@ def open_stored(path: Path, *, verify: bool = False) -> ImageSet:
 
 
 def mapped(path: Path, damaged: Callable[[Path, str], DataError]) -> "np.memmap[Any, np.dtype[Any]]":
-    """Map an .npy file into memory; `damaged` words the error, from the path and the reason, where it cannot be."""
+    """Memory-map an .npy file; `damaged` makes the error from the path and the reason if this fails."""
     _check_plain(path, damaged)
     try:
         array: np.memmap[Any, np.dtype[Any]] = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -131,7 +131,7 @@ def _check_plain(path: Path, damaged: Callable[[Path, str], DataError]) -> None:
 
 
 def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int) -> npt.NDArray[np.uint8]:
-    """Return the pixels of a color picture, uint8 (H, W, 3), if it is as wide as it should be and not too high.
+    """Return the pixels of a color picture, uint8 (H, W, 3); refuse a wrong width or too large a height.
 
     Args:
         name: what the file is called in an error.
@@ -147,7 +147,7 @@ def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int
         damage_named(Path(name), f"a {kind} picture", *damage),
         Image.open(io.BytesIO(data), formats=(kind,)) as image,
     ):
-        # Asked before the pixels are read: a damaged header may claim any size.
+        # Checked before the pixels are read: a damaged header may claim any size.
         if image.mode == "RGB" and image.width == width and image.height <= most_rows:
             return np.asarray(image)
     got = f"{image.width} x {image.height}, {image.mode}"
@@ -155,7 +155,7 @@ def read_pixels(name: str, data: bytes, kind: str, *, width: int, most_rows: int
 
 
 def _caches() -> Path:
-    """The folder for what can be downloaded again, by each system's convention."""
+    """The folder for caches, by each system's convention."""
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     if sys.platform == "darwin":

@@ -1,7 +1,7 @@
-"""Pictures that lie packed in files: a column of a Parquet file, a folder of Hugging Face datasets, tar shards.
+"""Pictures packed into files: a column of a Parquet file, a folder of Hugging Face datasets, tar shards.
 
-Each reader tells the ids and labels of all pictures, and gives the bytes of one when it is asked. Nothing is unpacked
-to the disk, and no name in a file is taken for a path.
+Each reader knows the ids and labels of all pictures, and returns the bytes of a single picture. Nothing is unpacked to
+the disk, and names inside a file are never used as paths.
 """
 
 import glob
@@ -20,14 +20,14 @@ from surelabel.errors import DataError
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 _MOST_SHARDS = 100_000
 LONGEST_ID = 1000
-"""Characters; numpy gives all texts of an array the room of the longest."""
+"""Characters; numpy stores all texts of an array at the length of the longest."""
 
 
 class PackedPictures(ABC):
     """The pictures in some files.
 
     Attributes:
-        path: what an error calls them.
+        path: their name in errors.
         ids: shape (N,), unique.
         labels: a class or None (unlabeled) for each, shape (N,), or None where the files have no label.
     """
@@ -44,12 +44,12 @@ class PackedPictures(ABC):
         """Return the bytes of a picture's file."""
 
     def called(self, place: int) -> str:
-        """Return what an error calls a picture."""
+        """Return a picture's name for errors."""
         return f"{self.path}: {self.ids[place]}"
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a path, or a pattern, names packed pictures: told by names, and of a Parquet file by its columns."""
+    """Whether a path or pattern names packed pictures, judged by names, and for a Parquet file by its columns."""
     from surelabel.data.arrow_pictures import has_pictures, is_saved_dataset
 
     if path.suffix.lower() == ".parquet" and path.is_file():
@@ -63,9 +63,9 @@ def open_packed(path: Path, label: str | None = None, id_column: str | None = No
     """Open packed pictures.
 
     Args:
-        path: a .parquet file, a folder that `datasets` saved, a .tar file, a folder of such, or a pattern of their
-            names: "shards/{000..009}.tar", "shards/*.tar".
-        label: the label column; None: `label`, where there is one. Tar shards have files instead, key.cls.
+        path: a .parquet file, a folder that `datasets` saved, a .tar file, a folder of .tar files, or a pattern of
+            their names: "shards/{000..009}.tar", "shards/*.tar".
+        label: the label column; None: `label`, if there is one. Tar shards have files instead, key.cls.
         id_column: the column that names the rows; None: their numbers.
     """
     from surelabel.data.arrow_pictures import is_saved_dataset, read_parquet_pictures, read_saved_dataset
@@ -111,7 +111,7 @@ def _counted(text: str) -> Iterator[str]:
 
 
 def check_picture_size(name: str, size: int) -> None:
-    """Refuse the bytes of a picture that are more than the content of a file may take."""
+    """Refuse a picture whose bytes are more than the limit for a file's content."""
     if size > most_bytes(0):
         raise DataError(f"{name} has {size:,} bytes, and at most {most_bytes(0):,} are allowed; remove it.")
 

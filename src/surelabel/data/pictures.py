@@ -1,20 +1,20 @@
 """Pictures from files as uint8 (N, 3, S, S): decoded in one defined way and resized to a square.
 
-What a file may hold, and what becomes of it:
+What a file may hold, and how it is read:
 
 | in the file | in the array |
 |---|---|
 | gray, palette, CMYK, YCbCr, HSV | RGB; color profiles are not applied |
-| transparency | laid on white |
-| 16 bits a channel | the upper 8 |
+| transparency | on a white background |
+| 16 bits per channel | the upper 8 |
 | an EXIF orientation | turned upright |
 | several frames or pages | the first |
 | more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, 89 million unless changed | refused |
-| integers beyond 16 bits, floating-point numbers, L*a*b* | refused: which value is white is not said |
-| truncated, damaged, or no picture | refused |
+| integers beyond 16 bits, floating-point numbers, L*a*b* | refused: the value of white is not defined |
+| truncated, damaged, or not a picture | refused |
 
-A refused picture never becomes zeros. Damage that leaves a JPEG of the right length, such as a changed byte, cannot be
-told from a picture.
+A refused picture never becomes zeros. Damage that does not change a JPEG's length, such as a changed byte, cannot be
+detected.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Fit: TypeAlias = Literal["squash", "crop"]
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-"""What is tried; Pillow's other formats include some that start other programs."""
+"""The formats that are tried; some of Pillow's other formats start other programs."""
 
 _ALPHA = ("LA", "PA", "RGBA", "RGBa")
 _PLAIN = ("1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr", "HSV")
@@ -46,9 +46,9 @@ class PictureSettings(Settings):
 
     Attributes:
         side: S.
-        fit: "squash" keeps all of the picture and lets its aspect go; "crop" keeps the aspect and lets go what is
-            outside of the largest square in the middle. With several labels a picture, squash: an object at the border
-            is labeled too.
+        fit: "squash" keeps all of the picture and changes its aspect ratio; "crop" keeps the aspect ratio and cuts off
+            what is outside the largest central square. With several labels per picture, use "squash", because an object
+            at the border is labeled too.
 
     Example:
         >>> PictureSettings(side=32).shape
@@ -57,7 +57,7 @@ class PictureSettings(Settings):
 
     kind: ClassVar = "pictures"
     in_processes: ClassVar = False
-    """Pillow lets threads run side by side."""
+    """Pillow releases the interpreter lock, so threads run in parallel."""
 
     side: PositiveInt
     fit: Fit = "squash"
@@ -84,7 +84,7 @@ def decode_picture(
         file: its path, or its bytes as a stream.
         side: as in `PictureSettings`.
         fit: as in `PictureSettings`.
-        name: what an error calls it.
+        name: its name in errors.
 
     >>> import io
     >>> from PIL import Image
@@ -108,7 +108,7 @@ def decode_picture(
 
 
 def picture_size(file: Path | BinaryIO, *, name: str | None = None) -> tuple[int, int]:
-    """Return the width and the height of a picture, which its file says before its pixels; `name` as above."""
+    """Return the width and the height of a picture, from its file's header; `name` as above."""
     from PIL import Image
 
     with _faults_named(str(file) if name is None else name), Image.open(file, formats=FORMATS) as image:
@@ -133,7 +133,7 @@ def _load(name: str, file: Path | BinaryIO, side: int) -> "Image.Image":
 
 @contextmanager
 def _faults_named(name: str) -> Iterator[None]:
-    """Turn what Pillow raises on a file into one line that names it."""
+    """Turn any error of Pillow on a file into one line that names the file."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -150,9 +150,9 @@ def _faults_named(name: str) -> Iterator[None]:
         raise DataError(f"Picture '{name}' {problem}; get it again or convert it.") from error
     except MemoryError:
         raise
-    except Exception as error:  # A damaged file makes Pillow raise almost anything.
+    except Exception as error:  # On a damaged file, Pillow can raise almost any error.
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # The system's fault, not the picture's: too many open files, a disk that cannot be read.
+            raise  # An error of the system, not of the picture: too many open files, a disk that cannot be read.
         reason = shown(f"{type(error).__name__}: {error}", quote=False, limit=120)
         raise DataError(f"Picture '{name}' is truncated or damaged ({reason}); get it again.") from error
 

@@ -1,4 +1,4 @@
-"""The pool as one network labels it: pseudo-labels (eq. 1), what is selected of them (eq. 5), and balance."""
+"""The pool as one network labels it: pseudo-labels (eq. 1), their selection (eq. 5), and balancing."""
 
 import os
 from collections.abc import Iterator
@@ -45,13 +45,13 @@ class Prediction(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """How many negatives were selected of samples with a positive, which do not need them: they are only counted.
+    """Counts of selected negatives of samples with a positive, which do not learn from their negatives.
 
     Attributes:
         number: all of them.
         judged: of samples whose label was known when they were selected.
-        wrong: where the class was the sample's.
-        samples: how many samples `judged` is of.
+        wrong: those whose class was the sample's true class.
+        samples: how many samples are in `judged`.
     """
 
     number: int = 0
@@ -65,11 +65,11 @@ NONE_LEFT_OUT = LeftOut()
 
 @dataclass(frozen=True)
 class PoolLabels:
-    """What one network says of each sample, and which of it may be learned from.
+    """One network's labels for each sample, and which of them may be learned from.
 
-    For task "single" label, confidence, uncertainty and the softened pair are those of the predicted class, shape
-    (N,). For task "multi" they are (N, C): label is 0 or 1 and confidence is the probability of presence. Nothing else
-    here has C values a sample: what grows with the pool are these columns, and C / 8 bytes for a row with negatives.
+    For task "single" label, confidence, uncertainty and the softened pair are those of the predicted class, shape (N,).
+    For task "multi" they are (N, C): label is 0 or 1 and confidence is the probability of presence. Nothing else here
+    has C values per sample: only these columns grow with the pool, and C / 8 bytes for a row with negatives.
 
     Attributes:
         ids: the samples' ids, shape (N,).
@@ -78,11 +78,10 @@ class PoolLabels:
         uncertainty: u, or None after one deterministic pass.
         confidence_soft: p at the softened temperature.
         uncertainty_soft: u at the softened temperature, or None.
-        positive: the labels that the next round learns from, balanced if that round is; of label's shape.
+        positive: the labels that the next round learns from, balanced if that round is; shaped like `label`.
         positive_before: the same before balancing.
-        negative: the classes that samples are taken not to have; in a run of task "single", of samples without a
-            positive.
-        left_out: the count of the others.
+        negative: the classes that samples are taken not to have; for task "single", only of samples without a positive.
+        left_out: the counts of the other negatives.
     """
 
     ids: Ids
@@ -109,12 +108,12 @@ class PoolLabels:
 
     @property
     def selection(self) -> Selection:
-        """What the next round learns from, as masks (N, C), made anew each time: for pools that are not large."""
+        """What the next round learns from, as masks (N, C), built at each access: not for large pools."""
         return Selection(self._mask(self.positive), self.negative[:])
 
     @property
     def before(self) -> Mask:
-        """Positives before balancing, as a mask (N, C), made anew each time: for pools that are not large."""
+        """Positives before balancing, as a mask (N, C), built at each access: not for large pools."""
         return self._mask(self.positive_before)
 
     @property
@@ -134,11 +133,11 @@ class PoolLabels:
 
     @property
     def num_selected_before(self) -> int:
-        """Positives plus negatives before balancing: what convergence is judged by."""
+        """Positives plus negatives before balancing, by which convergence is judged."""
         return int(self.positive_before.sum()) + self.num_negative
 
     def class_counts(self, marked: Mask) -> npt.NDArray[np.int64]:
-        """Return how many of the marked labels, of label's shape, each class has, shape (C,)."""
+        """Return how many of the marked labels each class has, shape (C,); `marked` is shaped like `label`."""
         if marked.ndim == 2:
             return np.asarray(marked.sum(axis=0))
         return np.bincount(self.label[marked], minlength=self.num_classes)
@@ -148,14 +147,14 @@ class PoolLabels:
         return (self.part(slice(start, start + ROWS_OF_A_BLOCK)) for start in range(0, len(self), ROWS_OF_A_BLOCK))
 
     def part(self, rows: slice) -> "PoolLabels":
-        """Return the labels of consecutive samples; what was left out is not counted for them."""
+        """Return the labels of consecutive samples, without the counts of left-out negatives."""
         names = [item.name for item in fields(PoolLabels) if item.name not in ("negative", "left_out")]
         columns: dict[str, Any] = {name: getattr(self, name) for name in names}
         columns = {name: None if column is None else column[rows] for name, column in columns.items()}
         return PoolLabels(**columns, negative=self.negative.part(rows))
 
     def _mask(self, marked: Mask) -> Mask:
-        """Return marked labels, of label's shape, as a mask (N, C)."""
+        """Return marked labels, shaped like `label`, as a mask (N, C)."""
         if marked.ndim == 2:
             return marked
         mask = np.zeros(self.negative.shape, dtype=bool)
@@ -164,7 +163,7 @@ class PoolLabels:
 
 
 def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float], negatives: bool) -> PoolLabels:
-    """Label and select one chunk; the arrays stay on their device, and only what is kept of them leaves it."""
+    """Label and select one chunk; the arrays stay on their device, and only the results leave it."""
     p, u = prediction.p, prediction.u
     p_soft = p if prediction.p_soft is None else prediction.p_soft
     u_soft = u if prediction.u_soft is None else prediction.u_soft
@@ -196,7 +195,7 @@ def label_chunk(prediction: Prediction, task: Task, thresholds: dict[str, float]
 
 
 def no_labels(task: Task, num_classes: int) -> PoolLabels:
-    """Return the labels of no samples."""
+    """Return an empty set of labels."""
     shape = (0,) if task == "single" else (0, num_classes)
     floats, mask = np.empty(shape, dtype=np.float32), np.empty(shape, dtype=np.bool_)
     label = np.empty(shape, dtype=np.int32 if task == "single" else np.int8)
@@ -218,9 +217,9 @@ def join(chunks: list[PoolLabels]) -> PoolLabels:
 
 
 def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
-    """Take back what was selected of entries whose truth is known already; `known` is of the first rows, (n, C).
+    """Unselect entries whose truth is already known; `known` marks them for the first rows, (n, C).
 
-    These are partly labeled rows, which only task "multi" has.
+    These rows are partly labeled, which is possible only for task "multi".
     """
     if not known.any():
         return pool
@@ -233,10 +232,10 @@ def without_known(pool: PoolLabels, known: Mask) -> PoolLabels:
 
 
 def without_unneeded(pool: PoolLabels, truth: npt.NDArray[np.int64] | None = None) -> PoolLabels:
-    """Count the negatives of samples with a positive, and leave them out; with several labels a sample, none.
+    """Count the negatives of samples with a positive, and leave them out; not for task "multi".
 
     Args:
-        pool: what was selected of it is settled: a sample that loses its positive to balancing learns from negatives.
+        pool: with a final selection, since a sample that loses its positive to balancing learns from its negatives.
         truth: class indices (N,) where known, else -1.
     """
     if pool.label.ndim == 2:
@@ -251,7 +250,7 @@ def without_unneeded(pool: PoolLabels, truth: npt.NDArray[np.int64] | None = Non
 
 
 class Balance(NamedTuple):
-    """How a pool is balanced: what `balanced` takes."""
+    """How a pool is balanced: the arguments of `balanced`."""
 
     floor: int
     shares: Floats | None = None
@@ -267,12 +266,12 @@ def rows_in_memory() -> int:
 
 
 def ranked_by(confidence: Floats, uncertainty: Floats | None, by_confidence: bool) -> Floats:
-    """Return what balance ranks labels by, the smallest first: u; by confidence, or without uncertainties, 1 - p."""
+    """Return what balancing ranks labels by, the smallest first: u; by confidence or without uncertainties, 1 - p."""
     return 1.0 - confidence if by_confidence or uncertainty is None else uncertainty
 
 
 def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence: bool = False) -> PoolLabels:
-    """Keep of each class the most certain positives; by confidence, or without uncertainties, the most confident."""
+    """Keep the most certain positives of each class; by confidence, or without uncertainties, the most confident."""
     u = ranked_by(pool.confidence, pool.uncertainty, by_confidence)
     num_classes = pool.num_classes
     shares = None if shares is None else checked_shares(shares, num_classes)
@@ -285,11 +284,11 @@ def balanced(pool: PoolLabels, floor: int, shares: Floats | None, by_confidence:
 
 
 def selected_since(since: Index, selected: Mask, round: int) -> Index:
-    """Return since which round labels are selected without a break; -1: not now.
+    """Return the round since which labels have been selected without a break; -1: not selected now.
 
     Args:
-        since: the same one round earlier; 0 or -1: not then.
-        selected: whether this round learned from the label, of since's shape.
+        since: the same, one round earlier; 0 or -1: not selected then.
+        selected: whether this round learned from the label, shaped like `since`.
         round: its number.
 
     >>> selected_since(np.array([-1, 1, 1]), np.array([True, True, False]), 2).tolist()
@@ -299,7 +298,7 @@ def selected_since(since: Index, selected: Mask, round: int) -> Index:
 
 
 def check_chunk(prediction: Prediction, ids: Ids, num_classes: int) -> None:
-    """Refuse a chunk that is not of these samples, in order: labels would go to the wrong ones."""
+    """Refuse a chunk that is not for these samples, in order: labels would go to the wrong ones."""
     shape = (len(ids), num_classes)
     if tuple(prediction.p.shape) != shape:
         got = tuple(prediction.p.shape)

@@ -1,12 +1,12 @@
-"""How a column of a table is used, decided by all of its cells, gaps left out, by the first of these rules that fits.
+"""How a column of a table is used: the first of these rules that fits all of its cells, without gaps.
 
-1. Numbers alone are a number; two words for yes and no, a boolean; dates with the year first, a date.
-2. Where nine of ten are numbers, or dates, the others are refused as mistakes.
-3. Where at least half of the cells differ, they are a text if most have three words or more; else the column names the
-   rows and is left out.
+1. Only numbers are a number; two words for yes and no, a boolean; dates with the year first, a date.
+2. If nine of ten are numbers, or dates, the others are refused as mistakes.
+3. If at least half of the cells differ, they are texts if most have three words or more; else the column names the rows
+   and is left out.
 4. Anything else is a category.
 
-Numbers and dates in other forms (`1,234.5 €`, `12,5`, `31.12.2024`) are words to these rules, and are warned of.
+Numbers and dates in other forms (`1,234.5 €`, `12,5`, `31.12.2024`) count as words, with a warning.
 """
 
 import re
@@ -38,7 +38,7 @@ def recognized(cells: Words, *, texts: bool = False) -> Use | Literal["boolean"]
 
     Args:
         cells: of the column.
-        texts: what would be a category or name the rows is a text.
+        texts: use as texts what would be a category or names of rows.
     """
     counts = cells.counts()
     rows = sum(counts.values())
@@ -59,14 +59,14 @@ def recognized(cells: Words, *, texts: bool = False) -> Use | Literal["boolean"]
 
 
 def guessed(cells: Words) -> Literal["text", "category"]:
-    """Return whether cells are rather texts, of three words or more, or categories."""
+    """Guess whether cells are texts, of three words or more, or categories."""
     texts = list(cells.counts())
     wordy = sum(len(text.split()) >= _WORDS_OF_A_TEXT for text in texts)
     return "text" if 2 * wordy >= len(texts) else "category"
 
 
 def resembled(cells: Words) -> Literal["numbers", "dates"] | None:
-    """Return what nearly all cells of a column of words look like, though they are not written so; None: words.
+    """Return "numbers" or "dates" if nearly all cells look like these in another form; None: words.
 
     >>> import numpy as np
     >>> from surelabel.data._values import Place
@@ -75,7 +75,7 @@ def resembled(cells: Words) -> Literal["numbers", "dates"] | None:
     'numbers'
     """
     counts = cells.counts()
-    if len(counts) < _LEAST_ROWS:  # categories serve such a column as well
+    if len(counts) < _LEAST_ROWS:  # as categories the column is just as useful
         return None
     forms: dict[Literal["numbers", "dates"], re.Pattern[str]] = {"numbers": _NUMBER_LIKE, "dates": _DATE_LIKE}
     for what, form in forms.items():
@@ -87,7 +87,7 @@ def resembled(cells: Words) -> Literal["numbers", "dates"] | None:
 
 
 def overruled(path: Path, use: Sequence[str], names: Sequence[str]) -> dict[str, Use | None]:
-    """Return what `--use COLUMN` and `--use COLUMN=category` say of columns; None: it is a feature, of whatever use.
+    """Return how `--use COLUMN` and `--use COLUMN=category` use columns; None: as a feature of any type.
 
     >>> overruled(Path("t.csv"), ["zip=category", "day"], ["zip", "day"])
     {'zip': 'category', 'day': None}
@@ -108,7 +108,7 @@ def overruled(path: Path, use: Sequence[str], names: Sequence[str]) -> dict[str,
 
 
 def warn_of_unused(path: Path, names: Sequence[str], empty: Sequence[str]) -> None:
-    """Warn of columns that are left out because they name the rows, or are empty."""
+    """Warn about columns that are left out because they name the rows, or are empty."""
     if empty:
         verb = "are" if len(empty) > 1 else "is"
         warnings.warn(f"{listed(empty)} of '{path}' {verb} empty from top to bottom and {verb} left out.", stacklevel=4)
@@ -120,7 +120,7 @@ def warn_of_unused(path: Path, names: Sequence[str], empty: Sequence[str]) -> No
 
 
 def warn_of_forms(path: Path, uses: Mapping[str, tuple[Words, str | None]]) -> list[str]:
-    """Warn of columns of words that look like numbers or dates, and return their names; None: they are left out."""
+    """Warn about columns of words that look like numbers or dates, and return their names; None: they are left out."""
     forms = {"numbers": "plain numbers, such as 1234.5", "dates": "the year first, such as 2024-12-31"}
     found = []
     for name, (cells, use) in uses.items():

@@ -1,4 +1,4 @@
-"""A group of rows of a Parquet file, which can be read without the others."""
+"""A row group of a Parquet file, which can be read without the others."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows of a Parquet file that lie together, and are read alone.
+    """A row group of a Parquet file, read on its own.
 
     Attributes:
         file: the open `pyarrow.parquet.ParquetFile`, here or in an object store.
@@ -19,7 +19,7 @@ class RowGroup:
     before: int
 
     def type_of_ids(self, name: str) -> Any:
-        """Return the type, of Arrow, that the ids in a column have in all groups of the file."""
+        """Return the Arrow type of the ids in a column, which is the same in all groups of the file."""
         import pyarrow as pa
 
         kind = self.file.schema_arrow.field(name).type

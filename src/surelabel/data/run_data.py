@@ -53,12 +53,12 @@ class RunData:
         task: "single" or "multi".
         validation: samples and labels that are recorded; nothing is chosen by them.
         test: samples and labels whose score is recorded.
-        truth: the pool's labels where known, -1 where not, (N,) or (N, C).
+        truth: the pool's labels if known, else -1, (N,) or (N, C).
         feature_names: names of a table's columns.
-        groups: which samples belong together, those labeled first and then the pool's, (N,); None: none do.
-        learned: settings of the data that were learned from the samples, for a run to keep.
-        files: the content of files, by their names, that a run keeps beside its settings.
-        shards: settings of a pool in shards that were learned from it, for a run to keep.
+        groups: which samples belong together, the labeled ones first and then the pool's, (N,); None: no groups.
+        learned: settings of the data that were learned from the samples, which a run keeps.
+        files: the content of files, by name, that a run keeps in addition to its settings.
+        shards: settings of a pool in shards that were learned from it, which a run keeps.
     """
 
     labeled: tuple[Any, Codes]
@@ -82,24 +82,23 @@ class TableData(Settings):
         path: a file that `read_table` reads.
         sha256: its content hash; `pinned` fills it in, and `load` refuses a file that differs.
         labels: one label column, or one of 0, 1 and -1 (unknown) for each class.
-        separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
-        none: a label that means none of the classes, beside the separator alone.
+        separator: the text between several labels in a cell of the only label column; None: a cell is one label.
+        none: a label that means none of the classes, like the separator alone.
         id_column: the column that names each row.
         drop: columns that are not features.
         use: columns that are features although they only count the rows; or "COLUMN=category", see `columns.USES`.
-        as_texts: columns of words that would be categories, or name the rows, are texts.
-        columns: how each column is used, and what was learned of it; `load` learns it. None: not learned yet, or plain
-            numbers alone.
-        texts_sha256: hash of the run's file with what was learned of texts.
+        as_texts: whether columns of words that would be categories, or name the rows, are used as texts.
+        columns: how each column is used, and what `load` learned from it. None: not learned yet, or only plain numbers.
+        texts_sha256: hash of the run's file with what was learned from texts.
         group: the column that says which rows belong together: they are on one side of every split.
-        unlabeled: a label that means unlabeled, beside the empty cell.
+        unlabeled: a label that means unlabeled, like the empty cell.
         labels_path: an .npy file with the labels of an .npy file.
         labels_sha256: its content hash.
         test_path: a file with the same columns, for the test score.
         test_sha256: its content hash.
-        validation: share of the labeled rows that is held out, of each class alike; 0: none.
+        validation: share of the labeled rows of each class that is held out; 0: none.
         validation_seed: draws these rows.
-        validation_path: a file with the same columns, in place of the share.
+        validation_path: a file with the same columns, instead of a share.
         validation_sha256: its content hash.
     """
 
@@ -151,10 +150,10 @@ class TableData(Settings):
         return self.replace(**changes)
 
     def moved(self, path: Path) -> Self:
-        """Return the settings for files that lie elsewhere now; their content must be the same.
+        """Return the settings for files that have moved; their content must be the same.
 
         Args:
-            path: of the data. The other files, where they are gone too, are looked for beside it, by their names.
+            path: of the data. If other files are missing too, they are looked for in the same folder, by name.
         """
         path = Path.cwd() / path
         others = {name: old for name in _FILES if (old := getattr(self, name)) is not None and not old.exists()}
@@ -163,16 +162,16 @@ class TableData(Settings):
         return moved
 
     def is_own(self, path: Path) -> bool:
-        """Whether a file has the content that the run learned from, so that numbers of rows mean the same in both."""
+        """Whether a file has the content that the run learned from, so that row numbers mean the same in both."""
         return content_hash(path) == self.sha256
 
     def _check_content(self) -> None:
-        """Refuse a file that is gone or has changed."""
+        """Refuse a file that is missing or has changed."""
         for name, hash_name in _FILES.items():
             path, sha256 = getattr(self, name), getattr(self, hash_name)
             if sha256 is None:
                 continue
-            if not path.is_file():  # a pipe or a device would be read for ever
+            if not path.is_file():  # a pipe or a device would be read forever
                 problem = "is not a plain file" if path.exists() else "is not there any more"
                 remedy = "put it back, or name its new place: surelabel resume RUN --data FILE"
                 raise DataError(f"File '{path}', which the run began with, {problem}; {remedy}.")
@@ -180,7 +179,7 @@ class TableData(Settings):
                 raise changed_file(path, sha256, found)
 
     def load(self, texts: bytes | None = None) -> RunData:
-        """Read the files; refuse one whose content has changed. `texts` is what a run has kept, see `encoder`."""
+        """Read the files; refuse one whose content has changed. `texts` is what a run has stored, see `encoder`."""
         self._check_content()
         table, encoder, left_out = self._learned(texts)
         if table.y is None:
@@ -210,7 +209,7 @@ class TableData(Settings):
         )
 
     def encoder(self, texts: bytes | None) -> Encoder | None:
-        """Return how a run makes features of columns, by its file of texts too; None where they are plain numbers."""
+        """Return how a run makes features from columns, with its file of texts; None if they are plain numbers."""
         return None if self.columns is None else TableEncoder.kept(self.columns, texts)
 
     def _learned(self, texts: bytes | None) -> LearnedTable:
@@ -284,7 +283,7 @@ class FunctionData(Settings):
 
 
 def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Source) -> None:
-    """Warn of held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
+    """Warn about held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
 
     def features(samples: Source) -> Iterator[bytes]:
         for row in range(len(samples)):
@@ -293,7 +292,7 @@ def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Sou
 
     known = set(features(learned))
     same = sum(row in known for row in features(held_out))
-    # Where labeled samples share their features anyway, these say little about which sample it is.
+    # If labeled samples share their features anyway, features do not identify a sample.
     if same and len(known) > 0.9 * len(learned):
         found = (
             f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of '{data}'"
@@ -302,21 +301,21 @@ def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Sou
 
 
 def class_names(table: Table, y: npt.NDArray[Any]) -> list[str]:
-    """Return the names of the classes: numbers in their order, "10" after "9", anything else as text."""
+    """Return the sorted names of the classes: numbers by value, "10" after "9", anything else as text."""
     if y.ndim == 2:
         return list(table.label_names)
     names = _named(table, y)
     if not names and any(label is not None for label in y):
         raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
-    # Python does not read numbers that are longer than a few thousand digits.
+    # Python does not parse numbers of more than a few thousand digits.
     whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
     return sorted(names, key=int) if whole else sorted(names)
 
 
 def class_codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
-    """Return the class index of each row, (N,), or what it says of each class, (N, C); -1 where that is unknown.
+    """Return the class index of each row, (N,), or its 0 or 1 for each class, (N, C); -1 where unknown.
 
-    A row's tuple says 0 of classes that it does not name.
+    Classes that a row's tuple does not name are 0.
     """
     if y.ndim == 2:
         return y.astype(np.int64)

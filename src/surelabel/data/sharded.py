@@ -1,9 +1,9 @@
-"""A pool that fits in no memory: samples in the blocks of many shards, read when they are asked for.
+"""A pool that does not fit in memory: samples in the blocks of many shards, read on demand.
 
 Positions count the rows of all shards, in the order of the shards' names. Random access would read a block for every
-sample. So an epoch is drawn in windows: the blocks in the order of their hash, cut into stretches of about `window`
-rows, and the rows of each stretch by their own hash. While a stretch is trained on, its blocks are in memory. A pool of
-one window has the very order that it would have in memory.
+sample. So an epoch is drawn in windows: the blocks are shuffled by a hash and cut into windows of about `window` rows,
+and the rows of each window are shuffled by a hash. While a window is trained on, its blocks are in memory. A pool of
+one window has exactly the order that it would have in memory.
 """
 
 from collections import OrderedDict
@@ -24,8 +24,8 @@ from surelabel.data.source import Concatenation, Ids, Index, Source
 from surelabel.errors import DataError
 
 _WINDOWS = 3
-"""How many windows stay in memory: positives and negatives are drawn each at their own place, and one of them may just
-go over to its next window."""
+"""How many windows stay in memory: positives and negatives each have their own position in the pool, and one of them
+may be moving to its next window."""
 
 
 class PoolShards(Settings):
@@ -34,10 +34,10 @@ class PoolShards(Settings):
     Attributes:
         place: a folder, a pattern of names in it or an address, as `find_shards` takes them.
         shards: the name, the bytes and the rows of each; learned when the run begins. A pool that differs is refused.
-        marks: the `Place.mark` of each; learned and compared likewise. A run of an earlier version has none.
+        marks: the `Place.mark` of each; learned and compared in the same way. Runs of earlier versions have none.
         on_error: "stop" refuses a shard that cannot be read; "skip" leaves it out.
         skipped: names of shards that could not be read when the run began.
-        window_mib: how much of the samples an epoch draws from at a time, see `Windows`.
+        window_mib: the size of a window in MiB of samples, see `Windows`.
     """
 
     place: str = Field(min_length=1)
@@ -48,12 +48,12 @@ class PoolShards(Settings):
     window_mib: int = Field(256, ge=1, le=2**20)
 
     def pinned(self) -> Self:
-        """Return the settings with an absolute path, where it is one of this machine's."""
+        """Return the settings with an absolute path, if it is a local one."""
         return self if "://" in self.place else self.replace(place=str(Path.cwd() / self.place))
 
 
 class ShardedSource:
-    """Samples in the blocks of shards; the blocks that were read last stay in memory.
+    """Samples in the blocks of shards; the most recently used blocks stay in memory.
 
     Args:
         reader: reads a block.
@@ -103,7 +103,7 @@ class ShardedSource:
         return self._block(0)[:0] if found is None else found
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the blocks in memory, which another process reads for itself."""
+        """Return the state without the blocks in memory, which another process reads for itself."""
         return {**self.__dict__, "_cache": OrderedDict()}
 
     def rows_of(self, shard: int) -> slice:
@@ -112,7 +112,7 @@ class ShardedSource:
         return slice(int(self.starts[first]), int(self.starts[last]))
 
     def _block(self, block: int) -> npt.NDArray[Any]:
-        """Return the samples of a block, and let go of those that were not used for the longest time."""
+        """Return the samples of a block, and drop the blocks that were not used for the longest time."""
         samples = self._cache.get(block)
         if samples is None:
             samples = self._read(block)
@@ -137,11 +137,11 @@ class ShardedSource:
 
 @dataclass(frozen=True)
 class Windows:
-    """How an epoch goes through rows of which some are in the blocks of shards.
+    """How an epoch goes through rows, some of which are in the blocks of shards.
 
     Attributes:
         starts: where each block begins, and where the last one ends, among the rows of a training set.
-        size: rows of a window; one has at most the rows of a block more.
+        size: rows of a window, which may have up to one block more.
     """
 
     starts: Index
@@ -150,7 +150,7 @@ class Windows:
     def of(self, rows: Index, keys: UInt64Array, *parts: int | str) -> npt.NDArray[np.int32]:
         """Return the window of each row in an epoch, shape (N,).
 
-        A row outside the blocks is in memory. It is a block of its own that takes no room, so that such rows are spread
+        A row outside the blocks is in memory. It counts as a separate block of size 0, so that these rows are spread
         over all windows.
 
         Args:
@@ -172,7 +172,7 @@ class Windows:
 
 
 def windows_of(source: Source) -> Windows | None:
-    """Return how an epoch goes through a training set's samples; None where all are in memory."""
+    """Return how an epoch goes through a training set's samples; None if all are in memory."""
     if isinstance(source, Concatenation) and isinstance(source.second, ShardedSource):
         return Windows(source.second.starts + len(source.first), source.second.window)
     return Windows(source.starts, source.window) if isinstance(source, ShardedSource) else None

@@ -1,7 +1,7 @@
-"""A pool in many files, here or in an object store: its shards in one order, each read and written as a whole.
+"""A pool in many files, local or in an object store: its shards in a fixed order, each read and written as a whole.
 
-A place is a folder, a pattern of names or the address of either: "pool/", "pool/*.parquet", "s3://bucket/pool/". What
-pyarrow's file systems reach can be named: this machine's files, s3://, gs:// and others.
+A place is a folder, a pattern of names or the address of either: "pool/", "pool/*.parquet", "s3://bucket/pool/". Any
+file system of pyarrow can be used: local files, s3://, gs:// and others.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from surelabel.data.source import Source
 from surelabel.errors import DataError
 
 FORMS = (".parquet", ".tar")
-"""How the names of files end that are shards."""
+"""The endings of files that are shards."""
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?[]")
@@ -53,10 +53,10 @@ class BlockReader(Protocol):
     """Reads the samples of shards, block by block; it can be pickled, for other processes."""
 
     def blocks(self, shard: Shard) -> list[int]:
-        """Return how many rows each block of a shard has; none where the shard has no rows. It reads little."""
+        """Return how many rows each block of a shard has; empty for a shard without rows. It reads little."""
 
     def read(self, shard: Shard, block: int) -> Source:
-        """Return the samples of a block, with their ids; what cannot be read may be left out of it."""
+        """Return the samples of a block, with their ids; unreadable ones may be left out."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,20 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether the folder is one of this machine's own."""
+        """Whether the folder is a local one."""
         return str(self.system.type_name) == "local"
 
     def path(self, name: str) -> str:
-        """Return where the file system has a file."""
+        """Return a file's path in the file system."""
         return f"{self.root.rstrip('/')}/{name}"
 
     def files(self, recursive: bool = True) -> list[Shard]:
-        """Return all files in the folder, sorted by name, without hidden ones; none where there is no folder.
+        """Return all files in the folder, sorted by name, without hidden ones; none if there is no folder.
 
         Links to folders are not followed, with a warning.
 
         Args:
-            recursive: whether those at any depth are meant.
+            recursive: whether to include subfolders.
         """
         with _reached(self.text):
             named = [(str(PurePosixPath(one.path).relative_to(self.root)), one) for one in self._found(recursive)]
@@ -118,7 +118,7 @@ class Place:
 
     @contextlib.contextmanager
     def local(self, name: str) -> Iterator[Path]:
-        """Give a file as one of this machine's; one from elsewhere is copied, and the copy removed afterwards."""
+        """Yield a local file; a remote one is copied, and the copy removed afterwards."""
         if self.is_local:
             yield Path(self.path(name))
             return
@@ -129,15 +129,15 @@ class Place:
             yield copy
 
     def open(self, name: str) -> Any:
-        """Open a file for reading at any position."""
+        """Open a file for random access."""
         with _reached(self.text):
             return self.system.open_input_file(self.path(name))
 
     def mark(self, shard: Shard) -> str:
-        """Return a hash that tells a shard from most others of its name and size.
+        """Return a hash that distinguishes a shard from most others with its name and size.
 
-        It is of the last 64 KiB, where a Parquet file says how large each column is, and from which value to which. Of
-        several files, it is of their names and sizes.
+        It is the hash of the last 64 KiB, where a Parquet file has the size and the value range of each column. For
+        several files, it is the hash of their names and sizes.
         """
         if shard.files:
             content = json.dumps([[file.name, file.size] for file in shard.files]).encode()
@@ -148,13 +148,13 @@ class Place:
         return hashlib.sha256(content).hexdigest()[:16]
 
     def write(self, name: str, write: Callable[[Any], object]) -> None:
-        """Put a file in its place once `write`, which takes a stream, has written all of it."""
+        """Rename a file into its place once `write`, which takes a stream, has written all of it."""
         path = self.path(name)
         folder, last = path.rsplit("/", 1)
         if self.is_local and not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(self.root)):
             raise DataError(f"'{folder}' is a link that leads out of '{self.text}'; remove it, or name another folder.")
-        # Of two that write the same file, which happens where a worker was taken for dead, the last one wins.
-        # Part of the name alone: with all of it, a long one would become too long.
+        # If two workers write the same file, because one was wrongly taken for dead, the last one wins. Only a part of
+        # the name: the whole of a long name would become too long.
         temporary = f"{folder}/.{last[:40]}.{secrets.token_hex(4)}{_TEMPORARY}"
         with _reached(self.text):
             self.system.create_dir(folder, recursive=True)
@@ -168,7 +168,7 @@ class Place:
                 raise
 
     def tidy(self) -> None:
-        """Remove what writers that were killed have left here; what is younger than a day may still be written."""
+        """Remove files that killed writers have left here; those younger than a day may still be in use."""
         with _reached(self.text):
             for file in self._found(recursive=True):
                 ours = file.is_file and _WRITTEN.fullmatch(file.base_name)
@@ -178,7 +178,7 @@ class Place:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address, "s3://bucket/pool/", and not a path.
+    """Whether a text is an address such as "s3://bucket/pool/", not a path.
 
     >>> is_address("s3://bucket/pool/"), is_address("pool/")
     (True, False)
@@ -204,12 +204,12 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
     """Return the folder and the shards that a path, a pattern or an address names, sorted by name.
 
     Args:
-        text: a folder, whose files at any depth are meant, one file, or a pattern of names in it: "pool/*.parquet";
-            `**` stands for folders of any depth.
-        forms: how the names of files end that are taken from a folder.
+        text: a folder (with subfolders), one file, or a pattern of names in a folder: "pool/*.parquet"; `**` matches
+            folders of any depth.
+        forms: the endings of files to take from a folder.
 
-    Parquet files whose names, or whose folders', begin with "_" are what jobs have not finished. They are left out with
-    a warning, unless the pattern names them.
+    Parquet files whose names, or whose folders' names, begin with "_" are usually unfinished output of other jobs. They
+    are left out with a warning, unless the pattern names them.
     """
     if not text:
         raise DataError("The place of the shards is empty; name a folder, a pattern or an address.")
@@ -241,14 +241,14 @@ def find_shards(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Sh
 
 
 def _is_file(place: Place, address: str, forms: Sequence[str]) -> bool:
-    """Whether a place without a pattern is one file; elsewhere than here its name has to say so."""
+    """Whether a place without a pattern is one file; for a remote one its name must show it."""
     if place.is_local and Path(place.root).exists():
         return Path(place.root).is_file()
     return address.lower().endswith(tuple(forms))
 
 
 def cut_into_shards(files: Sequence[Shard], size: int) -> list[Shard]:
-    """Return shards of so many files each, in their order.
+    """Return shards of this many files each, in order.
 
     >>> [(shard.name, shard.size) for shard in cut_into_shards([Shard("a", 2), Shard("b", 3), Shard("c", 4)], 2)]
     [('files-000000', 5), ('files-000001', 4)]
@@ -282,7 +282,7 @@ def _is_unfinished(name: str) -> bool:
 
 @contextlib.contextmanager
 def _reached(text: str) -> Iterator[None]:
-    """Name the place where it cannot be reached, read or written."""
+    """Name the place if it cannot be reached, read or written."""
     from pyarrow import ArrowException
 
     try:

@@ -1,7 +1,7 @@
 """The samples in a sound file. WAV with plain numbers is read here; FLAC and other encodings with soundfile, an extra.
 
-A file that is empty, cut off or damaged, or holds values that are not numbers, is refused; it never becomes silence.
-Damage that leaves a WAV file of the right length cannot be told from sound.
+A file that is empty, truncated or damaged, or holds values that are not numbers, is refused; it never becomes silence.
+Damage that does not change a WAV file's length cannot be detected.
 """
 
 import os
@@ -21,13 +21,13 @@ Samples = npt.NDArray[np.float32]
 """Shape (N, channels), in -1 to 1."""
 
 MOST_SAMPLES = 100_000_000
-"""Of a file, those of all channels together: 400 MB as float32, 19 minutes of stereo at 44.1 kHz."""
+"""The most samples of a file, over all channels: 400 MB as float32, 19 minutes of stereo at 44.1 kHz."""
 MOST_SECONDS, MOST_CHANNELS, HIGHEST_RATE = 6 * 60 * 60, 64, 1_000_000
-"""Beyond these a file is damaged, or a spectrogram of it would fill the memory: they cost a file no bytes."""
+"""Larger values mean a damaged file, or would make a spectrogram that fills the memory."""
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _UNKNOWN_LENGTH = 0x7FFFF000
-"""Programs that write to a pipe cannot go back to say how long a sound is, and claim this much or more."""
+"""Programs that write to a pipe cannot go back to the header, and claim this length or more."""
 _NUMBERS = {
     (_PCM, 8): "u1",
     (_PCM, 16): "<i2",
@@ -39,11 +39,11 @@ _NUMBERS = {
 
 
 class SoundHeader(NamedTuple):
-    """What a file says before its samples.
+    """The header of a sound file.
 
     Attributes:
         length: samples in each channel.
-        rate: samples in a second.
+        rate: samples per second.
         channels: one, two, ...
     """
 
@@ -58,7 +58,7 @@ class SoundHeader(NamedTuple):
 
 
 class _Wav(NamedTuple):
-    """Where a WAV file has its samples, and what they are, a key of `_NUMBERS`."""
+    """Where a WAV file has its samples, and their type, a key of `_NUMBERS`."""
 
     header: SoundHeader
     numbers: tuple[int, int]
@@ -66,7 +66,7 @@ class _Wav(NamedTuple):
 
 
 def sound_header(path: Path) -> SoundHeader:
-    """Return what a file says of its length, rate and channels."""
+    """Return a file's length, rate and channels, from its header."""
     with _opened(path) as stream:
         wav = _wav(path, stream)
     if wav is not None:
@@ -76,7 +76,7 @@ def sound_header(path: Path) -> SoundHeader:
 
 
 def read_sound(path: Path) -> tuple[Samples, int]:
-    """Return the samples of a file, (N, channels), and how many there are in a second.
+    """Return the samples of a file, (N, channels), and the samples per second.
 
     >>> import tempfile, wave
     >>> path = Path(tempfile.mkdtemp(), "tone.wav")
@@ -104,7 +104,7 @@ def import_soundfile() -> Any:
     """Return soundfile, which is an extra."""
     try:
         import soundfile
-    except (ImportError, OSError) as error:  # OSError: the library that it wraps is not there
+    except (ImportError, OSError) as error:  # OSError: the library that it wraps is missing
         what = "FLAC, and WAV files that are not plain PCM, need soundfile"
         reason = shown(error, quote=False, limit=120)
         install = 'pip install "surelabel[audio]"'
@@ -113,7 +113,7 @@ def import_soundfile() -> Any:
 
 
 def _wav(path: Path, stream: BinaryIO) -> _Wav | None:
-    """Look for the samples of a WAV file; None where it is another format, or encoded in another way."""
+    """Find the samples of a WAV file; None for another format or encoding."""
     first = stream.read(12)
     if not first:
         raise _unreadable(path, "it is empty")
@@ -134,7 +134,7 @@ def _wav(path: Path, stream: BinaryIO) -> _Wav | None:
 
 
 def _found(path: Path, kind: bytes, start: int, length: int, size: int) -> _Wav | None:
-    """Return where samples are that are announced with so many bytes, in a file of this size."""
+    """Return where the samples are, given their number of bytes in the header and the size of the file."""
     encoding, channels, rate, _, _, bits = struct.unpack("<HHIIHH", kind[:16])
     if encoding == _EXTENSIBLE and len(kind) >= 26:
         (encoding,) = struct.unpack("<H", kind[24:26])
@@ -150,7 +150,7 @@ def _found(path: Path, kind: bytes, start: int, length: int, size: int) -> _Wav 
 
 
 def _checked(path: Path, header: SoundHeader) -> SoundHeader:
-    """Refuse a sound without samples, and one with too many, before they are read."""
+    """Refuse a sound without samples or with too many, before they are read."""
     if header.length < 1:
         raise _unreadable(path, "it has no samples")
     if header.length * header.channels > MOST_SAMPLES:
@@ -173,7 +173,7 @@ def _to_floats(data: bytes, numbers: tuple[int, int]) -> Samples:
     values = np.frombuffer(data, dtype=_NUMBERS[numbers])
     encoding, bits = numbers
     if encoding == _FLOAT:
-        with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused
             return values.astype(np.float32)
     if bits == 8:
         return np.asarray((values.astype(np.float32) - 128) / 128, dtype=np.float32)
@@ -186,7 +186,7 @@ def _to_floats(data: bytes, numbers: tuple[int, int]) -> Samples:
 
 
 def _finite(path: Path, samples: Samples, header: SoundHeader) -> Samples:
-    """Return the samples, if all that are announced are there and are numbers."""
+    """Return the samples; refuse missing ones and those that are not numbers."""
     if len(samples) < header.length:
         raise _unreadable(path, f"it has {len(samples)} of the {header.length} samples that it announces")
     if not np.isfinite(samples).all():
@@ -196,7 +196,7 @@ def _finite(path: Path, samples: Samples, header: SoundHeader) -> Samples:
 
 @contextmanager
 def _faults_named(path: Path) -> Iterator[None]:
-    """Turn what soundfile raises on a file into one line that names it."""
+    """Turn any error of soundfile on a file into one line that names the file."""
     try:
         yield
     except SurelabelError:

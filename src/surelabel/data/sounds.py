@@ -1,19 +1,19 @@
 """Sounds as pictures: log-mel spectrograms, uint8 (1, mels, frames).
 
-Stretches of `window` seconds, `hop` seconds apart, are weighted by Hann's window and Fourier transformed. The power of
-each frequency goes into bands that are triangles, equally wide in mel(f) = 2595 log10(1 + f / 700):
+Windows of `window` seconds, `hop` seconds apart, are weighted by the Hann function and Fourier transformed. The power
+of each frequency is summed in triangular bands of equal width in mel(f) = 2595 log10(1 + f / 700):
 
     P[m, t] = sum_f triangle_m(f) |sum_n hann(n) x(t hop + n) exp(-2 pi i f n)|²
     level[m, t] = 255 (1 + log10(P[m, t] / max P) / 4), at least 0
 
-So 255 is the loudest place of a sound, and 0 is 40 dB below it, where rooms and microphones are heard, or silence. How
-loud a recording is as a whole is lost on purpose. Window and hop are seconds, and bands are Hertz: a sound of another
-rate is not resampled; bands above half its rate are silent. The powers of several channels are averaged, so that none
-can cancel another.
+So 255 is the loudest point of a sound, and 0 is 40 dB below it: background noise or silence. The overall loudness of a
+recording is removed on purpose. Window and hop are in seconds and bands in Hertz, so a sound of another rate is not
+resampled; bands above half its rate are silent. The powers of several channels are averaged, so that channels cannot
+cancel each other.
 
-The quiet before a sound and after it, columns far below its loudest one, can be cut off: when a recording was begun
-says nothing. A sound that is then shorter than the others has silence before and after it. Of a longer one the
-stretch with the most sound is kept.
+The silence before and after a sound (columns far below its loudest one) can be cut off, because when a recording starts
+is not informative. A shorter sound is then padded with silence on both sides. Of a longer one, the stretch with the
+most sound is kept.
 """
 
 from functools import lru_cache
@@ -30,7 +30,7 @@ from surelabel.data.sound_files import Samples, read_sound
 Floats = npt.NDArray[np.floating]
 
 DECIBELS = 40.0
-"""From the loudest place of a sound to what counts as silence."""
+"""Decibels from the loudest point of a sound to what counts as silence."""
 _AT_ONCE = 2**22
 """Values that are transformed together."""
 
@@ -45,7 +45,7 @@ class SoundSettings(Settings):
         window: seconds that a column is made of.
         hop: seconds from one column to the next.
         quiet: decibels; the first and last columns that are further than this below the loudest are cut off. None: all
-            is kept.
+            columns are kept.
 
     Example:
         >>> SoundSettings(highest=4000, mels=40, frames=64).shape
@@ -54,7 +54,7 @@ class SoundSettings(Settings):
 
     kind: ClassVar = "sounds"
     in_processes: ClassVar = False
-    """Fourier transforms let threads run side by side."""
+    """Fourier transforms release the interpreter lock, so threads run in parallel."""
 
     highest: float = Field(gt=0, le=1e6)
     mels: int = Field(40, ge=1, le=4096)
@@ -78,7 +78,7 @@ def spectrogram(samples: Samples, rate: int, settings: SoundSettings) -> npt.NDA
 
     Args:
         samples: shape (N, channels), N > 0.
-        rate: samples in a second.
+        rate: samples per second.
         settings: what is kept.
 
     >>> tone = np.sin(2 * np.pi * 1000 * np.arange(8000) / 8000)[:, None].astype(np.float32)
@@ -102,7 +102,7 @@ def spectrogram(samples: Samples, rate: int, settings: SoundSettings) -> npt.NDA
 def mel_powers(samples: Samples, rate: int, settings: SoundSettings) -> Floats:
     """Return the power in each band over time, float64 (mels, T): the mean over channels.
 
-    The mean of a channel's samples is taken off. The last stretch is filled up with silence.
+    The mean of a channel's samples is subtracted. The last window is padded with silence.
     """
     length, hop = max(2, round(settings.window * rate)), max(1.0, settings.hop * rate)
     count = 1 + max(0, int(np.ceil((len(samples) - length) / hop)))
@@ -125,8 +125,8 @@ def mel_powers(samples: Samples, rate: int, settings: SoundSettings) -> Floats:
 def filter_bank(mels: int, highest: float, rate: int, length: int) -> Floats:
     """Return the weight of each frequency in each band, float64 (mels, length // 2 + 1).
 
-    The edges of the bands are equally far apart in mel, from 0 to `highest`; band m rises from edge m to 1 at edge
-    m + 1 and falls to 0 at edge m + 2.
+    The edges of the bands are equally spaced in mel, from 0 to `highest`; band m rises from edge m to 1 at edge m + 1
+    and falls to 0 at edge m + 2.
 
     >>> filter_bank(2, 2000.0, 8000, 8).round(2)  # frequencies 0, 1000, ..., 4000
     array([[0.  , 0.03, 0.  , 0.  , 0.  ],
@@ -146,7 +146,7 @@ def _mel(hertz: float) -> float:
 
 
 def _fitted(levels: npt.NDArray[np.uint8], frames: int) -> npt.NDArray[np.uint8]:
-    """Return as many columns as asked: the stretch with the most sound, or all, and silence around them."""
+    """Return the given number of columns: the stretch with the most sound, or all, padded with silence."""
     count = levels.shape[1]
     if count <= frames:
         before = (frames - count) // 2

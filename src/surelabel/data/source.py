@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 class ArraySource:
-    """Samples in memory: a numpy array, a torch tensor or a scipy sparse matrix, one row a sample.
+    """Samples in memory: a numpy array, a torch tensor or a scipy sparse matrix, one row per sample.
 
     >>> source = ArraySource(np.zeros((3, 2)), ids=np.array(["a", "b", "c"]))
     >>> len(source), source.sample_shape
@@ -64,7 +64,7 @@ class ArraySource:
 
 
 class FrameSource:
-    """Samples of any kind for a classifier that takes them: the rows of a DataFrame, or an array of texts, shape (N,).
+    """Samples that only the user's classifier can read: the rows of a DataFrame, or an array of texts, shape (N,).
 
     >>> FrameSource(np.array(["a text", "another"], dtype=object))[np.array([1])]
     array(['another'], dtype=object)
@@ -172,7 +172,7 @@ class Concatenation:
 
     @property
     def ids(self) -> Ids:
-        """The ids of both, made anew each time: of a large pool they take as much memory as its labels."""
+        """The ids of both, built at each access: for a large pool they take as much memory as its labels."""
         return join_ids([self.first.ids, self.second.ids])
 
     def __len__(self) -> int:
@@ -205,15 +205,15 @@ def as_source(name: str, value: Any, first_id: int = 0) -> Source:
 
 
 def _is_dataset(value: Any) -> bool:
-    """Whether a value is a torch dataset; without torch there is none."""
+    """Whether a value is a torch dataset; False if torch is not loaded."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.utils.data.Dataset)
 
 
 def native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers as torch and Arrow take them: in this machine's order of bytes, floats of 64 bits at most."""
+    """Return numbers in a form for torch and Arrow: in this machine's byte order, floats of at most 64 bits."""
     wide = array.dtype.kind == "f" and array.dtype.itemsize > 8
-    with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in 64 bits is refused like other infinities
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are refused later
         return array.astype(np.float64 if wide else array.dtype.newbyteorder("="), copy=False)
 
 
@@ -224,7 +224,7 @@ def join_ids(parts: Sequence[Ids]) -> Ids:
     [1, 18446744073709551615]
     """
     if {part.dtype.kind for part in parts} == {"i", "u"}:
-        # Of signed and unsigned numbers together numpy would make floats, which do not tell large ones apart.
+        # Numpy would turn signed and unsigned integers together into floats, which cannot distinguish large ones.
         smallest, largest = min(part.min(initial=0) for part in parts), max(part.max(initial=0) for part in parts)
         if smallest < 0 and largest >= 1 << 63:
             raise InvalidInputError(f"No integers hold both the ids {smallest} and {largest}; make all of them text.")
@@ -233,7 +233,7 @@ def join_ids(parts: Sequence[Ids]) -> Ids:
 
 
 def check_unique_ids(ids: Ids) -> None:
-    """Refuse ids that name two samples, and such as cannot be compared."""
+    """Refuse ids that name two samples, and ids that cannot be compared."""
     try:
         values, counts = np.unique(ids, return_counts=True)
     except TypeError as error:

@@ -24,7 +24,7 @@ class Split(NamedTuple):
 
     Attributes:
         labeled: samples that come with their labels.
-        validation: samples whose labels are used too, but not learned from: they count as labels.
+        validation: samples whose labels are used, but not for training; they count as labels too.
         pool: all others.
     """
 
@@ -34,7 +34,7 @@ class Split(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """What tells this split from others, see `split_hash`."""
+        """A hash that distinguishes this split from others, see `split_hash`."""
         return split_hash(self.labeled, self.validation)
 
 
@@ -45,8 +45,8 @@ def few_labels(y: npt.NDArray[np.integer], per_class: int, seed: int, groups: An
         y: the class of every sample, shape (N,).
         per_class: how many of each class; with groups at least as many.
         seed: draws them.
-        groups: the group of every sample, integers or strings, shape (N,): in the order of a hash of (seed, group), a
-            group is labeled, whole, while a class in it has fewer than `per_class`.
+        groups: the group of every sample, integers or strings, shape (N,). In the order of a hash of (seed, group), a
+            whole group is labeled if a class in it still has fewer than `per_class`.
 
     >>> labeled, rest = few_labels(np.array([0, 0, 0, 1, 1, 1]), per_class=1, seed=0)
     >>> len(labeled), len(rest)
@@ -63,9 +63,9 @@ def balanced_split(
 ) -> Split:
     """Draw as many labeled samples of each class by a hash of (seed, sample), then a validation set in the same way.
 
-    With one seed, fewer labels are a part of more labels, and a validation set leaves the labeled samples as they are.
-    With groups the counts are approximate: at least as many, and at most what the last group of a class adds. Fewer
-    labels are then a part of more labels where every group is of one class.
+    For one seed, a smaller labeled set is part of a larger one, and a validation set does not change the labeled
+    samples. With groups the counts are minimums, exceeded at most by the last group of a class. A smaller labeled set
+    is then part of a larger one only if every group has a single class.
 
     Args:
         y: the class of every sample, shape (N,).
@@ -89,17 +89,17 @@ def share_split(
 ) -> Split:
     """Draw a share of the samples of each class by a hash of (seed, sample), and a validation set of the rest.
 
-    A class has as many labeled samples as its share rounds to, and one at least. With one seed, a smaller share is a
-    part of a larger one.
+    Each class has its share of labeled samples, rounded, and at least one. For one seed, a smaller share is part of a
+    larger one.
 
     Args:
         y: the class of every sample, shape (N,).
         share: of each class, above 0; 1: all are labeled.
         seed: draws them.
         validation_share: of each class, held out of the rest; these labels come on top.
-        groups: the group of every sample, see `few_labels`; a group is labeled, held out or pool as a whole, and of a
-            class there are its share or more. A smaller share is then a part of a larger one where every group is of
-            one class.
+        groups: the group of every sample, see `few_labels`; a group is labeled, held out or pool as a whole, and each
+            class has at least its share. A smaller share is then part of a larger one only if every group has a single
+            class.
 
     >>> split = share_split(np.array([0] * 10 + [1] * 20), share=0.2, seed=0)
     >>> [len(part) for part in split], np.bincount(split.labeled // 10).tolist()  # rows 0–9, 10–19, 20–29
@@ -125,17 +125,17 @@ def multi_label_split(
 ) -> Split:
     """Draw labeled samples with several labels each, so that every class has a known positive and a known negative.
 
-    Samples are put into the order of a hash of (seed, id). Each class's first positive and first negative in it are
-    labeled, and then the first of all others until there are as many as asked for: just the first `labels` samples,
-    unless a class would have no positive or no negative among them. With one seed, fewer labels are a part of more
-    labels. The validation set is drawn from the rest by a hash of its own, without regard to the classes.
+    Samples are ordered by a hash of (seed, id). In this order, each class's first positive and first negative are
+    labeled, then the first of the others until there are enough. So these are the first `labels` samples, unless a
+    class has no positive or no negative among them. For one seed, a smaller labeled set is part of a larger one. The
+    validation set is drawn from the rest by another hash, regardless of the classes.
 
     Args:
         y: 1, 0 and -1 (unknown), shape (N, C).
         labels: how many labeled samples.
         seed: draws them.
         num_validation: how many samples are held out of the rest; their labels come on top.
-        ids: the name of each sample, which the draw is by, shape (N,); None: row numbers.
+        ids: the name of each sample, from which the hash is made, shape (N,); None: row numbers.
         groups: the group of every sample, shape (N,): whole groups are drawn, by a hash of (seed, group), until there
             are at least as many samples as asked for.
 
@@ -176,16 +176,16 @@ def split_rows(
 ) -> Split:
     """Return the rows that are labeled, held out and pool; the share is held out by a hash of (seed, id).
 
-    Of each class alike, and one of each stays labeled. With groups, whole groups are held out by a hash of
-    (seed, group), and unlabeled rows of these groups are in no part.
+    The same share of each class is held out, and at least one row of each stays labeled. With groups, whole groups are
+    held out by a hash of (seed, group), and unlabeled rows of these groups are in no part.
 
     Args:
-        where: what an error calls the data.
+        where: the data's name in errors.
         ids: the rows' names, (N,).
         codes: class indices, or 0, 1 and -1 of each class; -1: unlabeled.
         share: of the labeled rows, held out.
         seed: draws them.
-        groups: which rows belong together, (N,); None stands for a group of its own.
+        groups: which rows belong together, (N,); a row with None is a group of its own.
     """
     labeled, pool = np.flatnonzero(has_label(codes)), np.flatnonzero(~has_label(codes))
     if not len(labeled):
@@ -202,7 +202,7 @@ def split_rows(
     order = np.argsort(drawn, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1):
         counts = np.bincount(of_class[members], minlength=len(left))
-        # A group is held out while one of its classes has too few, and each class keeps a labeled row.
+        # A group is held out if one of its classes still has too few, and each class keeps a labeled row.
         if (wanted[counts > 0] > 0).any() and (left - counts > 0).all():
             held_out[members] = True
             wanted, left = wanted - counts, left - counts
@@ -214,7 +214,7 @@ def split_rows(
 
 
 def group_keys(groups: npt.NDArray[Any]) -> UInt64Array:
-    """Return a key for each row that rows of one group share, (N,); a row without a group has one of its own.
+    """Return a key for each row, equal within a group, (N,); a row without a group has its own.
 
     >>> keys = group_keys(np.array(["ann", "bob", "ann", None, None], dtype=object))
     >>> keys[0] == keys[2], len(np.unique(keys))
@@ -230,7 +230,7 @@ def has_label(codes: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
 
 
 def split_hash(labeled: Ids, validation: Ids | Sequence[int] = ()) -> str:
-    """Return the SHA-256, in hexadecimal, of the sorted ids of the labeled and of the validation samples, a line each.
+    """Return the hexadecimal SHA-256 of the sorted ids of the labeled and the validation samples, one per line.
 
     >>> split_hash(np.array([2, 1])) == split_hash(np.array([1, 2])) != split_hash(np.array([1]), np.array([2]))
     True
@@ -240,7 +240,7 @@ def split_hash(labeled: Ids, validation: Ids | Sequence[int] = ()) -> str:
 
 
 def _share(name: str, total: int, num_classes: int, least: int) -> int:
-    """Return a class's share of a total that all classes share alike."""
+    """Return a class's share of a total that is divided evenly among the classes."""
     remedy = f"take a multiple of {num_classes}, the number of classes"
     share, left = divmod(require_count(name, total, least * num_classes, remedy=remedy), num_classes)
     if left:
@@ -257,9 +257,9 @@ def _split_by_class(
     validation: int | npt.NDArray[Any],
     or_all: bool = False,
 ) -> Split:
-    """Draw whole groups until so many samples of each class are labeled, and then held out of the rest.
+    """Draw whole groups until the given numbers of samples per class are labeled, and then held out of the rest.
 
-    In the order of a hash of (seed, purpose, group), each group is drawn that has a class of which there are too few.
+    In the order of a hash of (seed, purpose, group), each group with a class that still has too few is drawn.
     """
     require_shape("y", np.asarray(y), 1)
     keys, rest, parts = _keys(groups, len(y)), np.arange(len(y)), list[Index]()
@@ -298,7 +298,7 @@ def _first_of_each_class(y: npt.NDArray[np.integer]) -> Index:
 
 
 def _first_whole_groups(order: Index, keys: UInt64Array, count: int) -> Index:
-    """Return the first `count` rows, and those that share the last one's key and come next."""
+    """Return the first `count` rows, and the next ones that share the last row's key."""
     if not count:
         return order[:0]
     follows = keys[order[count:]] != keys[order[count - 1]]
@@ -306,7 +306,7 @@ def _first_whole_groups(order: Index, keys: UInt64Array, count: int) -> Index:
 
 
 def _keys(names: Any, count: int, argument: str = "groups") -> UInt64Array:
-    """Return a 64-bit key of each sample's group, or of its id, shape (N,); None: of its row."""
+    """Return a 64-bit key of each sample's group or else its id or else its row, shape (N,)."""
     values = np.arange(count) if names is None else label_array(names)
     if values.shape != (count,):
         raise InvalidInputError(f"{argument} must have shape ({count},), one a sample; got {values.shape}.")
@@ -317,10 +317,10 @@ def _keys(names: Any, count: int, argument: str = "groups") -> UInt64Array:
 
 
 class LabeledKFold:
-    """Cross-validation for partly labeled data: test folds hold labeled rows only, training folds all the others.
+    """Cross-validation for partly labeled data: test folds hold only labeled rows, training folds all others.
 
-    Unlabeled rows are in every training fold. Folds are stratified by the label; with several labels a sample they are
-    not. Pass it as `cv` to `GridSearchCV` or `cross_val_score`.
+    Unlabeled rows are in every training fold. Folds are stratified by the label, but not with several labels per
+    sample. Pass it as `cv` to `GridSearchCV` or `cross_val_score`.
 
     With groups, all labeled rows of a group are in one test fold, and no row of that group, labeled or not, is in the
     training fold beside it. Folds are then stratified as far as the groups allow.
@@ -353,7 +353,7 @@ class LabeledKFold:
         if groups is not None and num_groups < self.n_splits:
             most = f"{num_groups}, the number of groups that have a labeled row"
             raise InvalidInputError(f"n_splits must be at most {most}; got {self.n_splits}.")
-        # Here: it takes a second, and runs need no folds.
+        # Imported here, because it takes a second and most runs need no folds.
         from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
         single = encoded.task == "single"

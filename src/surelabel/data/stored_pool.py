@@ -1,11 +1,11 @@
-"""The labels of a pool that is too large for memory: in a Parquet file, read in blocks of rows.
+"""The labels of a pool that is too large for memory, in a Parquet file that is read in blocks of rows.
 
-Selection is by row, so each chunk is selected as it comes. Balance needs to know which positives are the most certain
-of their class: first how many each class has, then the uncertainty at which its quota is reached, then which rows stay.
-What stays in memory is a bit a sample, beside the ids.
+Selection is by row, so each chunk is selected as it comes. Balancing needs the most certain positives of each class:
+first the number per class, then the uncertainty at which the quota is reached, then the rows that stay. Only one bit
+per sample stays in memory, besides the ids.
 
-The uncertainty at the quota is found digit by digit, as radix sort does: each pass over the file counts the next eight
-bits of the uncertainties that agree with what is known of their class's. So it is exact, and ties are seen.
+The uncertainty at the quota is found digit by digit, as in radix sort: each pass over the file counts the next eight
+bits of those uncertainties that match the digits found so far for their class. So it is exact, and ties are noticed.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _DIGITS = 256
 _COLUMNS = ("label", "confidence", "uncertainty", "confidence_soft", "uncertainty_soft", "positive_before")
 
 Ranked = Callable[[], Iterable[tuple[Codes, Floats]]]
-"""Reads the classes of all positives, and what they are ranked by, block by block in the order of the pool."""
+"""Reads the classes of all positives and their ranking values, block by block in the order of the pool."""
 
 
 def _column(name: str) -> Any:
@@ -45,17 +45,17 @@ def _column(name: str) -> Any:
 
 
 class StoredPool(PoolLabels):
-    """The labels of a pool with one label a sample, in a temporary file that no folder lists.
+    """The labels of a pool with one label per sample, in a temporary file without a name.
 
-    The system frees its space when the object goes, or when the process ends, however it ends. Each column is read when
-    it is asked for, and not kept.
+    The system frees its space when the object is deleted, or when the process ends, however it ends. Columns are read
+    at each access, and not kept.
 
     Args:
         chunks: the labels in the order of the pool, before balancing.
         ids: of the pool.
         num_classes: C.
         balance: how it is balanced; None: it is not.
-        truth: class indices (N,) where known, else -1, for the count of the negatives that are left out.
+        truth: class indices (N,) if known, else -1, for the counts of left-out negatives.
     """
 
     _file: Any
@@ -74,9 +74,9 @@ class StoredPool(PoolLabels):
     ) -> None:
         with _in_temporary_folder("written"):
             file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the object
-        # The raw file: what a full disk could not take would be written again before the buffer is closed.
+        # The raw file: a buffer would try to write again, on closing, what a full disk could not take.
         weakref.finalize(self, file.raw.close)
-        # A frozen dataclass, whose other fields are properties here.
+        # The base is a frozen dataclass, whose other fields are properties here.
         self.__dict__.update(ids=ids, _file=file, _num_classes=num_classes, _kept=None)
         found = [_write(file, chunks)]
         if balance is not None:
@@ -160,10 +160,10 @@ class StoredPool(PoolLabels):
 
 
 def most_certain_in_blocks(ranked: Ranked, num_classes: int, floor: int, shares: Floats | None) -> Iterator[Mask]:
-    """Yield which positives of each block `balance` keeps: the same ones as `core.selection.most_certain`.
+    """Yield which positives of each block `balance` keeps: the same as `core.selection.most_certain`.
 
     Args:
-        ranked: reads the positives, anew each time it is called.
+        ranked: reads the positives from the start each time it is called.
         num_classes: C.
         floor: as in `balance`.
         shares: as in `balance`, checked by `checked_shares`.
@@ -172,7 +172,7 @@ def most_certain_in_blocks(ranked: Ranked, num_classes: int, floor: int, shares:
     for classes, values in ranked():
         counts += np.bincount(classes, minlength=num_classes)
         bits = 8 * values.dtype.itemsize
-    # Of each class how many are still to be kept among those that agree with the digits of the cut-off found so far.
+    # For each class, how many are still to be kept among those that match the digits of the cut-off found so far.
     left = np.minimum(quotas(counts, floor, shares), counts)
     cut_off = np.zeros(num_classes, dtype=np.uint64)
     for shift in range(bits - 8, -1, -8):
@@ -195,7 +195,7 @@ def most_certain_in_blocks(ranked: Ranked, num_classes: int, floor: int, shares:
 
 
 def _sortable(values: Floats) -> npt.NDArray[np.uint64]:
-    """Return integers in the order of the numbers; -0 and 0 are one."""
+    """Return integers in the same order as the numbers; -0 equals 0."""
     width = 8 * values.dtype.itemsize
     bits = (values + values.dtype.type(0)).view(f"u{values.dtype.itemsize}").astype(np.uint64)
     highest = np.uint64(1 << (width - 1))
@@ -203,7 +203,7 @@ def _sortable(values: Floats) -> npt.NDArray[np.uint64]:
 
 
 def _place_in_class(classes: Codes) -> npt.NDArray[np.int64]:
-    """Return of each entry how many of its class come before it."""
+    """Return for each entry how many of its class come before it."""
     order = np.argsort(classes, kind="stable")
     in_order = classes[order]
     place = np.empty(len(classes), dtype=np.int64)
@@ -213,7 +213,7 @@ def _place_in_class(classes: Codes) -> npt.NDArray[np.int64]:
 
 @contextlib.contextmanager
 def _in_temporary_folder(done: str) -> Iterator[None]:
-    """Name the folder for temporary files where labels could not be written there, or read."""
+    """Name the folder for temporary files if labels cannot be written to it or read from it."""
     try:
         yield
     except OSError as error:
@@ -237,7 +237,7 @@ def _write(file: Any, chunks: Iterable[PoolLabels]) -> LeftOut:
                 with _in_temporary_folder("written"):
                     writer = writer or pq.ParquetWriter(file, table.schema, compression="lz4", use_dictionary=False)
                     writer.write_table(table, row_group_size=_ROWS_OF_A_BLOCK)
-                    file.flush()  # what is in the buffer would be written twice if a loader were forked now
+                    file.flush()  # the buffer's content would be written twice if a loader process were forked now
                 waiting = [whole.part(slice(stop, None))] if stop < len(whole) else []
     finally:
         if writer is not None:

@@ -1,4 +1,4 @@
-"""Tables with words, dates and gaps become arrays of numbers, those of a run and new ones alike."""
+"""Tables with words, dates and gaps become arrays of numbers, in the same way for a run and for new files."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from surelabel.data.tables import ARRAYS, read_table
 from surelabel.errors import DataError
 
 TEXTS = "texts.safetensors"
-"""The file in a run's folder that holds what was learned of texts."""
+"""The file in a run's folder with what was learned from texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class TableEncoder:
 
     Attributes:
         columns: in the order of the file that they were learned from.
-        models: what was learned of texts, by the names of their columns.
+        models: what was learned from texts, by column name.
     """
 
     columns: Sequence[AnyColumn]
@@ -46,7 +46,7 @@ class TableEncoder:
 
     @classmethod
     def kept(cls, columns: Sequence[AnyColumn], data: bytes | None) -> Self:
-        """Return what a run has kept: the columns in its settings, and the content of its file of texts."""
+        """Return the encoder of a run, from the columns in its settings and the content of its file of texts."""
         models = {} if data is None else texts.from_bytes(data)
         for column in columns:
             if isinstance(column, TextColumn) and (
@@ -59,7 +59,7 @@ class TableEncoder:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What a run keeps beside its settings, by the names of the files."""
+        """The files that a run keeps in addition to its settings, by name."""
         return {TEXTS: texts.to_bytes(self.models)} if self.models else {}
 
     def settings(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class TableEncoder:
         return dataclasses.replace(table, x=np.concatenate(parts, axis=1), feature_names=names, words={})
 
     def _filled(self, table: Table) -> Table:
-        """Return a table of numbers as it is, but for gaps that its columns did not have when they were learned."""
+        """Return a table of numbers unchanged, except that new gaps are filled in columns that had none."""
         gaps = np.isnan(table.x)
         if not gaps.any():
             return table
@@ -99,7 +99,7 @@ class TableEncoder:
 
 
 def blocks(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
-    """Return the features, from the first to before the second, that are to be scaled alike.
+    """Return the ranges of features, (first, last + 1), that must be scaled alike.
 
     >>> blocks([NumberColumn(name="age"), CategoryColumn(name="pet", categories=("cat", "dog"))])
     ((1, 3),)
@@ -114,7 +114,7 @@ class Encoder(Protocol):
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What a run keeps beside its settings, by the names of the files."""
+        """The files that a run keeps in addition to its settings, by name."""
 
     def settings(self) -> dict[str, Any]:
         """Return what a run keeps in the settings of its data."""
@@ -124,12 +124,12 @@ class Encoder(Protocol):
 
 
 class LearnedTable(NamedTuple):
-    """A table, and what was learned of its columns.
+    """A table, and what was learned from its columns.
 
     Attributes:
         table: with all features.
-        encoder: None where the features are an array.
-        left_out: names of columns that are no features.
+        encoder: None if the features are an array.
+        left_out: names of columns that are not features.
     """
 
     table: Table
@@ -142,7 +142,7 @@ class RecognizedTable(NamedTuple):
 
     Attributes:
         table: with the numbers in `x`, and the cells of other columns in `words`.
-        uses: of each column that is a feature.
+        uses: how each feature column is used.
         left_out: names of the other columns.
     """
 
@@ -156,8 +156,8 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
 
     Args:
         table: read tolerantly.
-        use: what the user says of columns, "COLUMN" or "COLUMN=category".
-        as_texts: columns that would be categories, or name the rows, are texts.
+        use: what the user says about columns, "COLUMN" or "COLUMN=category".
+        as_texts: whether columns that would be categories, or name the rows, are texts.
     """
     names = (*table.feature_names, *table.no_numbers)
     asked = overruled(table.path, use, names)
@@ -194,14 +194,14 @@ def recognize_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = F
 
 
 def _without_cells(table: Table) -> list[str]:
-    """Return the columns that are gaps from top to bottom; arrays of other shapes have no columns."""
+    """Return the columns that have only gaps; arrays of other shapes have no columns."""
     if table.x.ndim != 2 or table.x.dtype.kind != "f":
         return []
     return [name for name, x in zip(table.feature_names, table.x.T, strict=True) if np.isnan(x).all()]
 
 
 def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False) -> LearnedTable:
-    """Find out how each column is used, and make features of them; the arguments are those of `recognize_table`."""
+    """Find out how each column is used, and make features from them; the arguments are those of `recognize_table`."""
     table, uses, left_out = recognize_table(table, use, as_texts=as_texts)
     if not table.words and not _may_have_gaps(table):
         return LearnedTable(table, None, left_out)
@@ -220,7 +220,7 @@ def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False
 
 
 def _may_have_gaps(table: Table) -> bool:
-    """Whether rows of such a table may have gaps; arrays may not."""
+    """Whether rows of this table may have gaps; arrays may not."""
     return bool(table.feature_names) and table.path.suffix.lower() not in ARRAYS
 
 

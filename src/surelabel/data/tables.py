@@ -32,7 +32,7 @@ _READERS = {
 ARRAYS = (".npz", ".npy")
 """Their columns have no names."""
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
-# What a spreadsheet takes for the beginning of a formula, as the Open Worldwide Application Security Project lists it.
+# What a spreadsheet takes for the start of a formula, as listed by the Open Worldwide Application Security Project.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 
 
@@ -55,30 +55,30 @@ def read_table(
 ) -> Table:
     """Return the samples, labels and ids in a file.
 
-    CSV and Parquet are read block by block, so that little more memory is taken than the table itself needs.
+    CSV and Parquet are read block by block, so that little more memory is needed than for the table itself.
 
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or .npy file.
-        labels: One label column, or one column of 0 and 1 for each class (multi-label), where -1 is unknown. An
-            empty cell is unlabeled. In a Parquet file one column may hold lists of labels: an empty list is none of
-            the classes, a missing one is unlabeled. The array `y` of an .npz file is read unasked; in it an integer -1
-            or NaN is unlabeled.
+        labels: One label column, or one column of 0 and 1 for each class (multi-label), where -1 is unknown. An empty
+            cell is unlabeled. In a Parquet file one column may hold lists of labels: an empty list is none of the
+            classes, a missing one is unlabeled. The array `y` of an .npz file is always read; in it an integer -1 or
+            NaN is unlabeled.
         id_column: The column that names each row; default is the row's number from 0.
-        drop: Columns that are not features; of no effect where `features` names them.
-        unlabeled: A label that means unlabeled, beside the empty cell.
-        features: The columns to read as features, in this order; default is all that have no other part. A
-            model's training features go here when it predicts, so that a new file may order them otherwise.
+        drop: Columns that are not features; without effect if `features` is given.
+        unlabeled: A label that means unlabeled, like the empty cell.
+        features: The columns to read as features, in this order; default is all that have no other role. For
+            predictions these are the model's training features, so that a new file may have another order.
         labels_path: An .npy file with the labels of an .npy file.
-        separator: What stands between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing
-            else; with "cat|?dog" it is unknown whether there is a dog. The separator alone is none of the classes, an
-            empty cell is unlabeled.
-        none: A label that means none of the classes, beside the separator alone.
-        labels_if_there: Whether a file without these label columns is read without labels.
+        separator: The text between several labels in one cell: with "|", "cat|dog" is a cat and a dog and nothing else;
+            in "cat|?dog" it is unknown whether there is a dog. The separator alone is none of the classes, an empty
+            cell is unlabeled.
+        none: A label that means none of the classes, like the separator alone.
+        labels_if_there: Whether a file without these label columns is read, without labels.
         group: The column that says which rows belong together, such as those of one patient; it is not a feature.
         words: Features that are read as text, into `Table.words`; with any, even none, numbers may have gaps (NaN).
-        tolerant: Whether features that are no numbers are found, in `Table.no_numbers`, rather than refused; numbers
-            may have gaps (NaN). Arrays from .npz and .npy are numbers without gaps always.
-        part: A group of rows of an open Parquet file, which are read alone; `path` is then what errors call the file.
+        tolerant: Whether features that are not numbers are listed in `Table.no_numbers` instead of refused; numbers may
+            have gaps (NaN). Arrays from .npz and .npy must always be numbers without gaps.
+        part: A row group of an open Parquet file, to be read alone; `path` is then the file's name in errors.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "pets.csv")
@@ -88,7 +88,7 @@ def read_table(
     ([[4.5], [30.0], [5.0]], ['cat', 'dog', None], ('weight',))
     """
     for argument, names in (("labels", labels), ("drop", drop), ("features", features)):
-        if isinstance(names, str):  # it would be taken apart into letters
+        if isinstance(names, str):  # it would be split into letters
             raise InvalidInputError(f"{argument} must be a list of column names; write [{names!r}], not {names!r}.")
     path = Path(path)
     if features is not None and not features and path.suffix.lower() not in ARRAYS:
@@ -123,15 +123,15 @@ def read_labels(path: Path, labels: Sequence[str], marks: LabelMarks, files: str
 def read_cells(
     path: Path, columns: Sequence[str], ids: Iterable[object], id_column: str | None = None
 ) -> dict[str, list[str | None]]:
-    """Return what a file says in some columns of the rows with these ids, by id, for people to look at.
+    """Return a file's cells in some columns for the rows with these ids, by id, for people to look at.
 
-    Block by block: little more than these rows lies in memory.
+    The file is read block by block: little more than these rows is in memory.
 
     Args:
         path: A .csv, .csv.gz, .tsv, .tsv.gz or .parquet file that `read_table` has read.
         columns: Their names.
         ids: As `Table.ids` has them.
-        id_column: The column that names each row; None: they are numbers of rows, from 0.
+        id_column: The column that names each row; None: ids are row numbers from 0.
 
     >>> import tempfile
     >>> path = write_table(Path(tempfile.mkdtemp(), "pets.csv"), {"weight": [4.5, None], "pet": ["cat", "dog"]})
@@ -266,7 +266,7 @@ def _no_formula(cell: str | None) -> str | None:
 
 
 def _csv_line(cells: Sequence[str | None]) -> bytes:
-    # The csv module of Python 3.11 leaves a lone carriage return unquoted, which would end the row.
+    # The csv module of Python 3.11 does not quote a lone carriage return, which would end the row.
     texts = [cell or "" for cell in cells]
     quoted = ['"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text for text in texts]
     # A row of one empty cell would be an empty line, which readers skip.

@@ -1,7 +1,7 @@
 """WebDataset shards: tar files in which key.jpg is a picture and key.cls its label; without key.cls it is unlabeled.
 
-Only the headers are read first; a picture's bytes are read where its header says they are. Links are refused, and so
-are sparse members, which a few bytes can blow up to any size.
+Only the headers are read at first; a picture's bytes are read on demand. Links are refused, and so are sparse members,
+which can expand a few bytes to any size.
 """
 
 import tarfile
@@ -61,7 +61,7 @@ class TarShards(PackedPictures):
 
 
 def _look_through(shard: Path, pictures: dict[str, Place], labels: dict[str, str]) -> None:
-    """Note where a shard's pictures are, and its labels."""
+    """Collect the places of a shard's pictures, and its labels."""
     if not shard.is_file():
         raise DataError(f"Shard '{shard}' is not a file; check the path.")
     length = shard.stat().st_size
@@ -70,7 +70,7 @@ def _look_through(shard: Path, pictures: dict[str, Place], labels: dict[str, str
         end = archive.offset
     with shard.open("rb") as stream:
         stream.seek(end)
-        # A header that is damaged or cut off ends the list of members without a word, and with it those that follow.
+        # A damaged or truncated header silently ends the list of members, and those after it are lost.
         if stream.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
             raise damaged(shard, "a tar file", f"it is cut off, or damaged at byte {end:,}")
         # So does a hole in the file, or the end of the first one of several that were put together.

@@ -1,7 +1,7 @@
-"""Targets (y, g) in a few bytes a sample; they are made dense, (N, C), for some rows at a time.
+"""Targets (y, g) in a few bytes per sample; they are made dense, (N, C), for a few rows at a time.
 
-A sample with one label is a class index. One of which is known only which classes it does not have has these as packed
-bits, C / 8 bytes. A sample with several labels has two rows of packed bits: its labels, and which may be learned from.
+A sample with one label is a class index. A sample with only negative labels has these as packed bits, C / 8 bytes. A
+sample with several labels has two rows of packed bits: its labels, and which of them may be learned from.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,17 +21,17 @@ PackedRows = npt.NDArray[np.uint8]
 """Masks (n, C) as bits, shape (n, C / 8 rounded up); the first class of eight is the highest bit."""
 
 _BLOCK = 1 << 17
-"""Entries that are made dense at a time."""
+"""The most entries that are made dense at a time."""
 
 _NOTHING, _FIRST = -1, -2
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The marked entries of an (N, C) array: four bytes and C / 8 for a row that has any, and nothing for the others.
+    """The marked entries of an (N, C) array: 4 + C / 8 bytes for each row with marks, and nothing for the others.
 
     Attributes:
-        rows: the rows that have a marked entry, rising, shape (M,).
+        rows: the rows that have a marked entry, ascending, shape (M,).
         bits: the marks of each of them, shape (M, C / 8 rounded up).
         shape: (N, C).
 
@@ -64,12 +64,12 @@ class Marks:
 
     @classmethod
     def packed(cls, rows: Index, bits: PackedRows, shape: tuple[int, int]) -> Self:
-        """Return the marks of these rows, rising, by their bits."""
+        """Return the marks of these rows, ascending, given their bits."""
         return cls(rows.astype(index_type(shape[0])), bits, shape)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Put the rows of several together, in order."""
+        """Concatenate the rows of several, in order."""
         lengths = [len(part) for part in parts]
         total = sum(lengths)
         starts = np.cumsum([0, *lengths[:-1]])
@@ -93,7 +93,7 @@ class Marks:
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Mask:
-        """Return the mask of a few rows, as a mask (N, C) would."""
+        """Return the mask of a few rows, indexed like a mask (N, C)."""
         part = self.part(rows)
         mask = np.zeros(part.shape, dtype=bool)
         mask[part.rows] = unpacked(part.bits, self.num_classes)
@@ -113,7 +113,7 @@ class Marks:
         return np.asarray((found != 0) & (classes >= 0))
 
     def only(self, kept: Mask) -> "Marks":
-        """Return the marks of those of `rows` that `kept`, shape (M,), says."""
+        """Return the marks of those `rows` where `kept`, shape (M,), is True."""
         return self if kept.all() else Marks(self.rows[kept], self.bits[kept], self.shape)
 
 
@@ -130,7 +130,7 @@ class Selected(NamedTuple):
 
     @classmethod
     def of(cls, selection: Selection, task: Task) -> Self:
-        """Return what two masks (N, C) mark."""
+        """Return the selection of two masks (N, C)."""
         positive = np.asarray(selection.positive)
         if task == "single":
             positive = np.where(positive.any(axis=1), positive.argmax(axis=1), _NOTHING)
@@ -142,11 +142,11 @@ class OneLabel:
     """Targets of samples with at most one label.
 
     Attributes:
-        code: of each sample its class; -1: nothing is known; -2 - k: it has none of the classes in row k of `bits`.
+        code: the class of each sample; -1: nothing is known; -2 - k: it has none of the classes in row k of `bits`.
         bits: packed negatives, shape (M, C / 8 rounded up).
         num_classes: C.
-        num_labeled: the first samples, whose labels are ground truth: g marks all their classes. Of the label of
-            another sample, g marks the class alone.
+        num_labeled: how many of the first samples have ground truth: g marks all their classes. For the label of
+            another sample, g marks only its class.
     """
 
     code: Codes
@@ -177,7 +177,7 @@ class OneLabel:
         return y, g
 
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """Return all that these targets consist of."""
+        """Return the arrays of these targets."""
         return [self.code, self.bits]
 
     @property
@@ -203,7 +203,7 @@ class OneLabel:
         return np.bincount(self.code[self.positive], minlength=self.num_classes)
 
     def with_unknown(self, number: int) -> "OneLabel":
-        """Return the targets with so many samples after them of which nothing is known."""
+        """Return the targets with this many unknown samples appended."""
         length = len(self) + number
         code = np.full(length, _NOTHING, dtype=index_type(max(length, self.num_classes)))
         code[: len(self)] = self.code
@@ -247,7 +247,7 @@ class SeveralLabels:
         return self.y[rows], self.g[rows]
 
     def arrays(self) -> list[npt.NDArray[Any]]:
-        """Return all that these targets consist of."""
+        """Return the arrays of these targets."""
         return [self.y, self.g]
 
     @property
@@ -262,7 +262,7 @@ class SeveralLabels:
 
     @property
     def complete(self) -> Mask:
-        """Of which samples all entries are known, shape (N,)."""
+        """Which samples have only known entries, shape (N,)."""
         return np.asarray((self.g == _all_classes(self.num_classes)).all(axis=1))
 
     @property
@@ -280,13 +280,13 @@ class SeveralLabels:
         return y, g
 
     def with_unknown(self, number: int) -> "SeveralLabels":
-        """Return the targets with so many samples after them of which nothing is known."""
+        """Return the targets with this many unknown samples appended."""
         nothing = np.zeros((number, self.y.shape[1]), dtype=np.uint8)
         y, g = (np.concatenate([part, nothing]) for part in (self.y, self.g))
         return SeveralLabels(y, g, self.num_classes)
 
     def with_selected(self, selected: Selected) -> "SeveralLabels":
-        """Return the targets with the selection's labels for entries of which nothing is known."""
+        """Return the targets with the selection's labels for unknown entries."""
         y, g, pool_rows = self.y.copy(), self.g.copy(), np.flatnonzero(~self.complete)
         positive = np.packbits(selected.positive, axis=1) & ~self.g[pool_rows]
         y[pool_rows] |= positive
@@ -300,7 +300,7 @@ Targets: TypeAlias = OneLabel | SeveralLabels
 
 
 class DenseView(np.lib.mixins.NDArrayOperatorsMixin):
-    """y or g of a round, to be used as a mask (N, C): what is asked of it is made for the rows that are asked for.
+    """y or g of a round, used like a mask (N, C): it is made dense only for the rows that are asked for.
 
     `any` and `all` of each row make nothing dense; `numpy.asarray` and operators make all of it, a byte for each sample
     and class.
@@ -330,13 +330,13 @@ class DenseView(np.lib.mixins.NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*made, **options)
 
     def any(self, axis: int | None = None) -> Any:
-        """Return which rows have a marked entry, shape (N,), or what else numpy's `any` returns."""
+        """Return which rows have a marked entry, shape (N,), or what numpy's `any` returns for other arguments."""
         if axis == 1:
             return self.targets.learned if self._which else self.targets.positive
         return np.asarray(self).any(axis=axis)
 
     def all(self, axis: int | None = None) -> Any:
-        """Return which rows have marked entries alone, shape (N,), or what else numpy's `all` returns."""
+        """Return which rows have only marked entries, shape (N,), or what numpy's `all` returns for other arguments."""
         if axis == 1 and self._which:
             return self.targets.complete
         return np.asarray(self).all(axis=axis)
@@ -354,7 +354,7 @@ def unpacked(bits: PackedRows, num_classes: int) -> Mask:
 
 
 def blocks(num_rows: int, num_classes: int) -> Iterator[slice]:
-    """Yield consecutive rows, so few that masks of them are small."""
+    """Yield stretches of consecutive rows, short enough that their masks are small."""
     step = max(1, _BLOCK // num_classes)
     for start in range(0, num_rows, step):
         yield slice(start, min(start + step, num_rows))
@@ -373,5 +373,5 @@ def _width(num_classes: int) -> int:
 
 
 def index_type(largest: int) -> type[np.signedinteger[Any]]:
-    """Return signed integers that hold numbers up to this one, and as far below 0."""
+    """Return a signed integer type that holds numbers up to this one and down to its negative."""
     return np.int32 if largest < 2**31 - 2 else np.int64

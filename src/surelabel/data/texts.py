@@ -1,10 +1,10 @@
-"""Texts as a few numbers each: what they are about, learned from all texts, labeled or not.
+"""Each text as a few numbers for its topic, learned from all texts, labeled or not.
 
-Latent semantic analysis: the pieces of a text (2 to 4 letters in a row, also at the ends of words) are counted as
+Latent semantic analysis: the pieces of a text (character n-grams of 2 to 4 letters, word ends included) are counted as
 1 + log(count), weighted by the logarithm of their rarity (TF-IDF), and projected onto the directions in which the texts
-of the table differ most (a truncated singular value decomposition). Pieces rather than words: they know "win!!!" and
-"won", misspellings, and languages that put no spaces between words. scikit-learn does the work; what it has learned is
-kept as plain arrays.
+of the table differ most (a truncated singular value decomposition). Pieces instead of words, because they distinguish
+"win!!!" and "won", cope with misspellings, and work for languages without spaces between words. scikit-learn does the
+work; what it has learned is kept as plain arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from surelabel.errors import DataError
 
 MOST_PIECES, MOST_DIRECTIONS = 20_000, 50
 _LEAST_OFTEN = 3
-"""A piece in fewer texts says nothing of others; where there are few texts, two or one are enough."""
+"""A piece in fewer texts is not informative; with few texts, two or one are enough."""
 _LETTERS = 2, 4
 _SEED = 0
 _BETWEEN = "\0"
@@ -26,7 +26,7 @@ _BETWEEN = "\0"
 
 @dataclass(frozen=True, eq=False)
 class TextModel:
-    """What was learned of the texts of a column.
+    """What was learned from the texts of a column.
 
     Attributes:
         pieces: in the order of the weights, V.
@@ -39,7 +39,7 @@ class TextModel:
     directions: npt.NDArray[np.float32]
 
     def encode(self, texts: Sequence[str | None]) -> npt.NDArray[np.float32]:
-        """Return where texts lie in the directions, shape (N, K); None lies in the middle."""
+        """Return the coordinates of texts in the directions, shape (N, K); zeros for None."""
         vectorizer = _vectorizer(vocabulary=list(self.pieces))
         vectorizer.idf_ = self.rarity.astype(np.float64)
         weights = vectorizer.transform([text or "" for text in texts])
@@ -47,11 +47,11 @@ class TextModel:
 
 
 def learn_texts(name: str, texts: Sequence[str | None]) -> TextModel:
-    """Return what all texts of a column say of its pieces and directions.
+    """Learn pieces and directions from all texts of a column.
 
     Args:
         name: of the column, for errors.
-        texts: N; None where there is none.
+        texts: N; None for a gap.
     """
     from sklearn.decomposition import TruncatedSVD
 
@@ -71,7 +71,7 @@ def learn_texts(name: str, texts: Sequence[str | None]) -> TextModel:
 
 
 def to_bytes(models: Mapping[str, TextModel]) -> bytes:
-    """Return the models of columns, by their names, as the content of a safetensors file."""
+    """Return the models of columns, by name, as the content of a safetensors file."""
     from safetensors.numpy import save
 
     arrays: dict[str, npt.NDArray[Any]] = {}
@@ -82,7 +82,7 @@ def to_bytes(models: Mapping[str, TextModel]) -> bytes:
 
 
 def from_bytes(data: bytes) -> dict[str, TextModel]:
-    """Return the models that `to_bytes` made the content of.
+    """Return the models from the content that `to_bytes` made.
 
     >>> model = learn_texts("note", ["a cat", "a dog", "a cat and a dog", "dogs"])
     >>> again = from_bytes(to_bytes({"note": model}))["note"]

@@ -3,7 +3,7 @@
 `y` is the label and `g` says whether it may be learned from. Ground truth has g = 1. An unlabeled sample, or an
 unknown entry of a partly labeled one, has g = 0 until a round selects it.
 
-They are kept as `data.targets` has them, in a few bytes a sample, and masks (N, C) are made for a batch of rows.
+They are stored as in `data.targets`, in a few bytes per sample, and masks (N, C) are made for a batch of rows.
 """
 
 import functools
@@ -30,11 +30,11 @@ class TrainingSet:
     """All samples of a run with this round's targets.
 
     Attributes:
-        source: every sample, labeled ones first; also those that have nothing to learn from in this round.
+        source: every sample, labeled ones first, including those without targets in this round.
         targets: the labels, and which of them may be learned from.
         num_labeled: how many rows came with a label.
         task: "single" or "multi".
-        round: which one it is for; from 1 on a selection is among the targets.
+        round: its number; from 1 on the targets include a selection.
     """
 
     source: Source
@@ -57,7 +57,7 @@ class TrainingSet:
     def g(self) -> DenseView:
         """Which labels may be learned from, shape (N, C); masks are made for the rows that are asked for.
 
-        With one label a sample: of ground truth all classes, of a selected positive its class, else the negatives.
+        With one label per sample: all classes for ground truth, the class of a selected positive, else the negatives.
         """
         return DenseView(self.targets, "g")
 
@@ -68,7 +68,7 @@ class TrainingSet:
 
     @functools.cached_property
     def kind(self) -> npt.NDArray[np.int8]:
-        """Of each row of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
+        """The kind of each of `rows`: LABELED, POSITIVE (a positive was selected) or NEGATIVE (negatives only)."""
         rows, positive = self.rows, self.targets.positive
         kind = np.where(positive[rows], np.int8(POSITIVE), np.int8(NEGATIVE))
         kind[rows < self.num_labeled] = LABELED
@@ -85,7 +85,7 @@ class HeldOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """Labeled and unlabeled samples, checked and put into one order; the same in every round.
+    """Labeled and unlabeled samples, checked and ordered; the same in every round.
 
     Attributes:
         source: labeled rows, then unlabeled rows.
@@ -108,7 +108,7 @@ class Problem:
 
     @property
     def pool_rows(self) -> Index:
-        """The rows with an unknown entry, made anew each time."""
+        """The rows with an unknown entry, built at each access."""
         return np.flatnonzero(~self.targets.complete)
 
     @property
@@ -129,7 +129,7 @@ class Problem:
         return self.targets.class_counts
 
     def training_set(self, selection: Selection | Selected | None, round: int = 1) -> TrainingSet:
-        """Return the targets of a round: ground truth, and the selection's labels where there is none.
+        """Return the targets of a round: ground truth if known, else the selection's labels.
 
         Args:
             selection: of the pool (`PoolLabels.selected`), or as masks (N, C); None: there is none yet, in round 0.
@@ -149,7 +149,7 @@ class Problem:
         return HeldOut(source, *dense(targets, np.arange(len(source))))
 
     def pool_truth(self, truth: Any) -> npt.NDArray[np.int64] | None:
-        """Check the unlabeled samples' labels and return the pool's, of the same form; -1 is unknown."""
+        """Check the unlabeled samples' true labels and return those of the pool in the same form; -1 is unknown."""
         if truth is None:
             return None
         values = to_numpy(truth)
@@ -159,7 +159,7 @@ class Problem:
             raise InvalidInputError(f"truth must have {expected}; got {len(values)}.")
         at_least_0 = np.maximum(values, 0) if self.task == "single" else values
         _check_labels("truth", at_least_0, self.task, self.num_classes)
-        # Partly labeled rows come first in the pool; what is unknown of them is not judged.
+        # Partly labeled rows come first in the pool; their unknown entries are not judged.
         unknown = np.full((self.num_pool - num_unlabeled, *values.shape[1:]), -1)
         return np.concatenate([unknown, values], dtype=np.int64)
 
@@ -172,14 +172,14 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
             (unknown), shape (N, C).
         unlabeled: an array, a `Source`, or None.
         task: "single" or "multi".
-        num_classes: C, where the labels do not say.
+        num_classes: C, if the labels do not determine it.
     """
     pool = None if unlabeled is None else as_source("unlabeled", unlabeled)
     source, targets = _labeled("labeled", labeled, task, num_classes, first_id=0 if pool is None else len(pool))
     _check_every_class_has_a_label(targets)
     num_labeled, everything = len(source), source
     if isinstance(pool, ShardedSource) and pool.counts_rows:
-        # Both count their rows from 0, or the labeled ones have names.
+        # Either both number their rows from 0, or the labeled ones have names.
         source = Renamed(source, np.arange(len(pool), len(pool) + num_labeled))
     if pool is not None and len(pool):
         everything, targets = Concatenation(source, pool), targets.with_unknown(len(pool))
@@ -188,7 +188,7 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
 
 
 def as_pair(name: str, value: Any) -> tuple[Any, Any]:
-    """Return samples and labels; refuse what is no pair."""
+    """Return samples and labels; refuse anything but a pair."""
     if isinstance(value, (tuple, list)) and len(value) == 2:
         return value[0], value[1]
     raise InvalidInputError(f"{name} must be a pair (samples, labels); got {type(value).__name__}.")

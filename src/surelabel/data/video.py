@@ -1,12 +1,12 @@
 """A video as a few stretches of consecutive frames of one size, read with PyAV.
 
-The works that the paper follows show a network 16 consecutive frames of 112 x 112 pixels, from anywhere in a video in
-training, and loop a video that is shorter (Hara et al., 2018). All frames of UCF-101 would be 120 GB at that size, too
-much to keep beside a network. So `passages` stretches of `frames` consecutive frames are kept of each video, spread
-evenly from its beginning to its end, a little larger than what is shown: training draws a window of 16 within one of
-them, and a square within its frames; a test takes the middle.
+In the works that the paper follows, a network gets 16 consecutive frames of 112 x 112 pixels, in training from anywhere
+in a video, and shorter videos are looped (Hara et al., 2018). All frames of UCF-101 would be 120 GB at that size, too
+much to keep. So `passages` stretches of `frames` consecutive frames are kept of each video, spread evenly from its
+beginning to its end, and slightly larger: training draws a window of 16 frames within a stretch, and a square within
+the frames; a test takes the middle.
 
-Frames are taken as they come, one after another, also where their rate varies. Pixels count as square.
+Frames are used in sequence, even if their rate varies. Pixels are treated as square.
 """
 
 import math
@@ -29,16 +29,16 @@ Clip = npt.NDArray[np.uint8]
 """Red, green and blue, (3, T, H, W)."""
 
 COMPLETE = 0.9
-"""The share of the frames, or seconds, that a file announces which it has to have; some announce one too many."""
+"""The least share of the announced frames, or seconds, that a file must have; some announce one too many."""
 
 
 class ClipSettings(Settings):
     """What is kept of a video: (3, passages * frames, height, width) bytes, 2.9 MB by default, 39 GB of UCF-101.
 
     Attributes:
-        passages: how many stretches of consecutive frames, the first at the beginning and the last at the end; one is
-            the middle. An odd number has the video's middle among them, which a test takes.
-        frames: of a passage; more than the 16 that a network is shown leave room for temporal jitter.
+        passages: how many stretches of consecutive frames, the first at the beginning and the last at the end; a single
+            one is the middle. An odd number includes the video's middle, which a test uses.
+        frames: of a passage; more than the 16 that a network gets leave room for temporal jitter.
         stride: keep every frame (1), every second one (2), and so on.
         height: of a frame, which is scaled until it covers height x width; its middle is kept.
         width: of a frame.
@@ -50,7 +50,7 @@ class ClipSettings(Settings):
 
     kind: ClassVar = "clips"
     in_processes: ClassVar = True
-    """A video can crash its decoder."""
+    """A video can crash its decoder, so decoding runs in separate processes."""
 
     passages: PositiveInt = 3
     frames: PositiveInt = 20
@@ -91,9 +91,9 @@ def kept_frames(count: int, settings: ClipSettings) -> npt.NDArray[np.int64]:
 def read_clip(path: str | os.PathLike[str], settings: ClipSettings | None = None) -> Clip:
     """Return what is kept of a video, uint8 (3, T, H, W).
 
-    A video that is turned or mirrored by its metadata is set right, to the nearest quarter. One without a video stream,
-    one that cannot be decoded to its end or has damaged frames, and one that lacks a tenth of the frames that it
-    announces, or, as Matroska and WebM announce none, of the seconds, is refused.
+    A video that its metadata rotate or mirror is set upright, to the nearest quarter turn. It is refused if it has no
+    video stream, cannot be decoded to its end, has damaged frames, or lacks a tenth of the announced frames (for
+    Matroska and WebM, which announce none: of the seconds).
 
     Args:
         path: a file that FFmpeg reads: .avi, .mp4, .mkv, .webm, ...
@@ -129,8 +129,8 @@ def _decode(
 ) -> tuple[dict[int, npt.NDArray[np.uint8]], int, int]:
     """Return the frames to keep by their numbers, how many the video has, and how many were expected.
 
-    Which ones to keep depends on how many there are, which is known for certain at the end only. Scaling all of them
-    takes longer than decoding. So the number that the file announces is believed; it is nearly always right.
+    Which frames to keep depends on their number, which is certain only at the end. Scaling all of them takes longer
+    than decoding. So the announced number is used first; it is nearly always right.
     """
     av, kept, count, times, end = import_av(), {}, 0, list[float](), 0.0
     try:
@@ -138,16 +138,16 @@ def _decode(
             if not container.streams.video:
                 raise _unreadable(path, "it has no video stream")
             stream = container.streams.video[0]
-            stream.thread_count = 1  # videos are decoded beside each other
+            stream.thread_count = 1  # several videos are decoded in parallel
             expected = stream.frames if expected is None else expected
             wanted = set(kept_frames(expected, settings).tolist()) if expected else set()
-            # Others than Matroska and WebM may only estimate how long they are.
+            # Formats other than Matroska and WebM may only estimate their length.
             is_announced = container.duration and "matroska" in container.format.name
             seconds = container.duration / av.time_base if is_announced else 0.0
             one_frame = 1 / float(stream.average_rate or 25)
             for packet in container.demux():
                 is_video = packet.stream.index == stream.index
-                # Sound may go on after the last frame: a file that was cut off ends early in all of its streams.
+                # Sound may continue after the last frame: a truncated file ends early in all of its streams.
                 if packet.pts is not None:
                     end = max(end, float((packet.pts + (packet.duration or 0)) * packet.time_base))
                     if is_video:
@@ -167,7 +167,7 @@ def _decode(
         raise _unreadable(path, f"{reason}, after {count} frames") from error
     if not count or count < COMPLETE * expected:
         raise _unreadable(path, f"it has {count} of the {expected} frames that it announces")
-    # Some files do not say how long their last frame is: as long as the longest one before it.
+    # Some files do not give the duration of the last frame: the longest one before it is used.
     end = max(end, max(times, default=0.0) + max(np.diff(sorted(times)), default=one_frame))
     if end < COMPLETE * seconds:
         raise _unreadable(path, f"it has {end:.2f} of the {seconds:.2f} seconds that it announces")
@@ -198,14 +198,14 @@ def _fitted(frame: "VideoFrame", settings: ClipSettings) -> npt.NDArray[np.uint8
 
 
 def _display(frame: "VideoFrame") -> tuple[bool, int]:
-    """Return whether a frame is to be mirrored, left and right, and then how many quarters to turn to the left."""
+    """Return whether to mirror a frame, left to right, and then how many quarter turns to the left."""
     matrix = frame.side_data.get("DISPLAYMATRIX")
     if matrix is None:
         return False, 0
     # A point (x, y), y downwards, is shown at (a x + c y, b x + d y).
     a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5].tolist()  # type: ignore[call-overload]
     area = a * d - b * c
-    if not area:  # shows nothing at all: left out of account
+    if not area:  # shows nothing at all, so it is ignored
         return False, 0
     if area < 0:
         a, b = -a, -b

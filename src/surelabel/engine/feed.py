@@ -1,6 +1,6 @@
 """How samples reach the device: they live there when they fit, and stream from loader processes when they do not.
 
-Both ways give the same rows in the same order, as they are stored; augmentation happens on the device afterwards.
+Both ways give the same rows in the same order, as stored; augmentation happens afterwards, on the device.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _READ_AT_ONCE = 2**26
 """Bytes of samples that are read before they are copied to the device."""
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""By the number of axes: images (N, C, H, W) and clips (N, C, T, H, W); all else keeps its format."""
+"""Memory formats by the number of axes: images (N, C, H, W) and clips (N, C, T, H, W); others keep their format."""
 
 _OF_KINDS = re.compile("dtype|scalar type|input type|result type|type promot|not implemented for", re.IGNORECASE)
 """What torch's errors about a wrong dtype have in common."""

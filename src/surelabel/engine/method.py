@@ -1,4 +1,4 @@
-"""What the engine trains: a method says how batches are drawn and what the loss is; the engine knows nothing else.
+"""What the engine trains: a method says how batches are drawn and what the loss is, which is all that the engine uses.
 
 UPS draws labeled, positive and negative samples and has one loss over their targets. A consistency method draws
 unlabeled samples as a separate stream, asks its batch for a weak and a strong view of them, and may get their labels
@@ -32,8 +32,8 @@ class Stream(NamedTuple):
         rows: which rows of the training set, shape (n,).
         size: how many of them a mini-batch takes.
         kind: the kind of each, shape (n,); every part of the stream holds the kinds in proportion. None: one kind.
-        joins: the loss treats its rows like those of the stream before: `Batch.sizes` counts both as one, and one
-            compiled step works for all batches of the same length, however they are divided between the two.
+        joins: the loss treats its rows like those of the previous stream: `Batch.sizes` counts both as one, and one
+            compiled step works for all batches of the same length, however the two share it.
         counted: a round's epochs are passes over its rows too, not only over those of the first stream.
     """
 
@@ -98,7 +98,7 @@ class Batch(NamedTuple):
         return self.samples if augment is None else augment(self.samples, self.draws.named(name))
 
     def note(self, *values: Tensor) -> None:
-        """Keep the values of `Method.parts` for whoever follows the training."""
+        """Keep the values of `Method.parts`, to be shown during training."""
         self.state[PARTS].copy_(torch.stack([value.detach().float() for value in values]))
 
     def stream(self, number: int) -> "Batch":
@@ -134,7 +134,7 @@ class Method(ABC):
     """How many times per round the method looks at samples, at equal intervals, the first time before step 0."""
 
     parts: ClassVar[Sequence[str]] = ()
-    """Names of what the loss notes for whoever follows the training (`Batch.note`), such as its parts."""
+    """Names of the values that the loss notes (`Batch.note`), such as its parts, to be shown during training."""
 
     @abstractmethod
     def streams(self, training_set: TrainingSet) -> Sequence[Stream]:
@@ -192,7 +192,7 @@ class Method(ABC):
 
 
 def expect(right: bool, hook: str, wanted: str, got: object) -> None:
-    """Refuse what a method's hook returned, unless it is right."""
+    """Refuse a wrong result of a method's hook."""
     if not right:
         raise InvalidInputError(f"The method's {hook} must {wanted}. Got {shown(got)} instead; correct the method.")
 

@@ -20,7 +20,7 @@ from surelabel.engine.settings import TrainingSettings
 
 
 class SynchronizedBatchNorm(TorchFunctionMode):
-    """Lets every BatchNorm that uses the statistics of its batch use those of the batches of all processes."""
+    """Makes every BatchNorm in training use the statistics of the batches of all processes."""
 
     def __torch_function__(
         self,
@@ -82,7 +82,7 @@ def batch_norm(
 def synchronized_again(network: nn.Module) -> Iterator[None]:
     """Synchronize the BatchNorms that a backward pass computes again, as it does with `torch.utils.checkpoint`.
 
-    There a mode has no effect but within a layer's own call.
+    There a torch function mode has an effect only within a layer's own call.
     """
     within = contextlib.ExitStack()
 
@@ -114,7 +114,7 @@ def synchronizes(network: nn.Module, settings: TrainingSettings) -> bool:
     if not norms_of(network):
         warnings.warn("Ignored: sync_batchnorm, because the network has no BatchNorm.", stacklevel=2)
         return False
-    if processes().size == 1:  # it has the rows of all
+    if processes().size == 1:  # a single process has all rows
         return False
     if settings.cuda_graph:
         why = "with sync_batchnorm the processes exchange sums in the middle of a step"

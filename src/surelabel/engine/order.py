@@ -2,8 +2,8 @@
 
 Position k of a stream of n samples is sample k mod n of epoch k div n; step t takes the positions t b … (t + 1) b - 1.
 So every batch has the same size, every epoch holds every sample once, and a batch may hold the end of one epoch and the
-start of the next. An epoch's order is a hash of (seed, epoch, sample id): nothing depends on where a run was resumed.
-Of samples in shards, it goes through the blocks in the order of their hash (`data.sharded`).
+start of the next. An epoch is shuffled by a hash of (seed, epoch, sample id): nothing depends on where a run was
+resumed. For samples in shards, an epoch goes through the blocks in the order of their hash (`data.sharded`).
 """
 
 import math
@@ -107,7 +107,7 @@ def _blocks(
         own = keys[stream.rows]
         window = None if windows is None else windows.of(stream.rows, own, seed, "order", epoch)
         order = proportional_order(own, kind, seed, "order", epoch, window=window)
-        return order.astype(index_type(length))  # it is kept for as long as the epoch lasts
+        return order.astype(index_type(length))  # a small type, as it is kept for the whole epoch
 
     kind = np.zeros(length, dtype=np.int8) if stream.kind is None else stream.kind
     orders: dict[int, Codes] = {}

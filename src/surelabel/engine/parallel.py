@@ -61,7 +61,7 @@ class Group(Alone):
 
 
 def processes() -> Alone:
-    """Return what this process is among others."""
+    """Return this process's group: its rank and the number of processes."""
     return Group() if connected() else Alone()
 
 
@@ -97,7 +97,7 @@ def flat(values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 def gathered(values: Tensor) -> Tensor:
     """Return the rows of all processes, in the order of one process's batch, shape (N, ...) from (N / size, ...).
 
-    The gradient of this process's rows counts once for each process: the mean over the processes takes that back.
+    The gradient of this process's rows counts once for each process; the mean over the processes corrects this.
     """
     if not connected():
         return values
@@ -169,13 +169,13 @@ def average(tensors: Iterable[Tensor]) -> None:
 
 @contextlib.contextmanager
 def gradients_in_all(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """While gradients are averaged, give each weight without one a gradient of zeros: another process may have one.
+    """While gradients are averaged, give each weight without a gradient one of zeros: another process may have one.
 
     The data may decide which weights take part in a loss. Afterwards a weight has a gradient if any process has one,
     as in one process; optimizers leave weights without a gradient as they are.
 
     Yields:
-        What must be averaged together with the gradients: 1 for each that there is, else 0.
+        What must be averaged with the gradients: 1 for each weight with a gradient, else 0.
     """
     learning = [weight for weight in weights if weight.requires_grad] if connected() else []
     missing = [place for place, weight in enumerate(learning) if weight.grad is None]
@@ -187,7 +187,7 @@ def gradients_in_all(weights: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         learning[place].grad = torch.zeros_like(learning[place])
         found[place] = 0
     yield [found]
-    # Only where some are missing is `found` read: on a GPU that waits for the step.
+    # `found` is read only if some are missing: on a GPU this waits for the step.
     shares = found.tolist() if missing else []
     for place in missing:
         if shares[place] == 0:
@@ -225,7 +225,7 @@ def _outcome(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 
 def _sendable(error: Exception) -> Exception:
-    """Return the error, or one with its text where it cannot be sent to other processes."""
+    """Return the error, or one with its text if it cannot be sent to other processes."""
     try:
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     except Exception:

@@ -89,19 +89,19 @@ class TrainingSettings(Settings):
     sync_batchnorm: bool = FitDefaults.sync_batchnorm
 
     def times(self, processes: int) -> Self:
-        """Return settings for several processes that each take batches of these sizes: the rate grows with them.
+        """Return settings for several processes with batches of these sizes each: the rate grows with them.
 
         >>> TrainingSettings(batch_size=64, learning_rate=0.25).times(4).learning_rate
         1.0
         """
         sizes = {name: getattr(self, name) for name in ("batch_size", "labeled_batch_size", "negative_batch_size")}
         more = {name: size and size * processes for name, size in sizes.items()}
-        # A rate that is meant for a batch size grows by itself.
+        # A rate with a reference batch size grows by itself.
         rate = self.learning_rate * (processes if self.reference_batch_size is None else 1)
         return self.replace(**more, learning_rate=rate)
 
     @model_serializer(mode="wrap")
     def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what came after the first version where it is not used, so that old runs keep their hashes."""
+        """Leave out later settings that are not used, so that old runs keep their hashes."""
         values: dict[str, Any] = write(self)
         return {name: value for name, value in values.items() if name not in LATER or value != LATER[name]}

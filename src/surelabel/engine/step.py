@@ -31,8 +31,8 @@ _logger = logging.getLogger("surelabel")
 
 _WARM_UP_STEPS = 3
 
-# A value that is computed from more reads than this and used twice is written to memory. BatchNorm and an activation
-# together take six reads: with inductor's own limit of 4, their gradient is written and read once more.
+# A value that needs more reads than this and is used twice is written to memory. BatchNorm and an activation together
+# need six reads: with inductor's default of 4, their gradient is written and read once more.
 _COMPILER_OPTIONS: dict[str, Any] = {"realize_reads_threshold": 8}
 
 

@@ -125,7 +125,7 @@ class Trainer:
                     if number in looks:
                         method.look(functools.partial(self._logits, step), training_set, step.state)
                     if group.size > 1:
-                        # Dropout differs between processes, and goes on from any step as if it had not stopped.
+                        # Dropout differs between processes, and continues from any step as if training had not stopped.
                         torch.manual_seed(seed_for(seed, "dropout", group.rank, number))
                     step.run(inputs)
                     if checkpoint is not None:

@@ -1,6 +1,6 @@
 """Kinds of samples, one file each: how they are found and read, and which network and augmentation suit them.
 
-`KINDS` has those that come as files in folders. Tables and arrays come in one file, and `surelabel.data` reads them.
+`KINDS` has those that come as files in folders. Tables and arrays are single files, which `surelabel.data` reads.
 """
 
 from collections import Counter
@@ -14,11 +14,11 @@ from surelabel.kinds.sounds import Sounds
 from surelabel.kinds.video import Video
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (Pictures(), Sounds(), Video())}
-"""By the name that `--kind` has for it."""
+"""The kinds by their name for `--kind`."""
 
 
 def guess(path: Path) -> Kind:
-    """Return the kind that most files in a folder are of, told by their endings.
+    """Return the kind of most files in a folder, judged by their endings.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

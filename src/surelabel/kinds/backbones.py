@@ -5,10 +5,10 @@
 | `timm:NAME` | a network of the package timm, with the weights of a local file |
 | `torchvision:NAME` | a classifier of torchvision, with the weights of a local file |
 | `transformers:FOLDER` | a local folder with config.json, model.safetensors and, for texts, the tokenizer's files |
-| `file.py:function` | a function of yours that returns a network; `surelabel.kinds.frozen` says what it may look like |
+| `file.py:function` | your function that returns a network; `surelabel.kinds.frozen` describes what it must return |
 
-The first two are code of an installed package, chosen by a plain name, so a run of anyone's may name them. What is in a
-folder or a file of code is decided by whoever wrote it: a run that names one must be signed, or trusted.
+The first two are code of an installed package, chosen by a plain name, so anyone's run may name them. A folder or a
+file of code may contain anything, so a run that names one must be signed, or trusted.
 """
 
 import functools
@@ -31,21 +31,21 @@ from surelabel.data.pictures import Fit
 from surelabel.errors import DataError, InvalidInputError
 
 Takes: TypeAlias = Literal["pictures", "texts"]
-"""What a backbone is shown."""
+"""The inputs of a backbone."""
 Channels = tuple[float, float, float]
 PositiveChannels = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 
 LIBRARIES = {"timm": "vision", "torchvision": "vision", "transformers": "text"}
 """Packages that have networks, and the extra that installs each."""
 WITH_FILES = ("timm", "torchvision")
-"""Those whose networks take their weights from a file."""
+"""The packages whose networks need a file of weights."""
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
-"""Of a network. No slash and no colon: timm would take "hf-hub:..." as an address to fetch from."""
+"""A network's name. No slash and no colon: timm would download from an address such as "hf-hub:..."."""
 
 
 class PictureInput(Settings):
-    """How a backbone is shown pictures: squares, with each channel's values of 0 to 1 less `mean`, divided by `std`.
+    """How pictures are prepared for a backbone: squares, with channels from 0 to 1 minus `mean`, divided by `std`.
 
     Attributes:
         side: of the square, in pixels.
@@ -61,15 +61,15 @@ class PictureInput(Settings):
 
 
 class BackboneSettings(Settings):
-    """A frozen network whose outputs, the features, stand for the samples.
+    """A frozen network whose outputs, the features, replace the samples.
 
     Attributes:
         reference: "timm:NAME", "torchvision:NAME", "transformers:FOLDER" or "file.py:function".
-        sha256: content hash of file.py or of the folder; `pinned` fills it in, and other content is refused.
+        sha256: content hash of file.py or of the folder; `pinned` fills it in, and changed content is refused.
         pretrained: a file of weights (.safetensors, .pth, .pt).
         pretrained_hash: its content hash.
-        shown: how it is shown pictures; None: as the network says, and a run keeps that.
-        width: how many features it has; None: as the network has it, and a run keeps that.
+        shown: how pictures are prepared; None: as the network says, which a run then keeps.
+        width: how many features it has; None: as the network says, which a run then keeps.
         device: where features are computed; None: the GPU if there is one.
     """
 
@@ -99,7 +99,7 @@ class BackboneSettings(Settings):
 
     @property
     def library(self) -> str | None:
-        """The package that has the network; None: a file of the user's."""
+        """The package that has the network; None: the user's own file."""
         home = self.reference.partition(":")[0]
         return home if home in LIBRARIES else None
 
@@ -110,7 +110,7 @@ class BackboneSettings(Settings):
         return f"{Path(home).name}:{name}" if self.library is None else f"{self.library}:{Path(name).name}"
 
     def check_takes(self, takes: Takes) -> None:
-        """Refuse a network of a package for pictures where it is to be shown texts."""
+        """Refuse a network for pictures if the samples are texts."""
         if takes == "texts" and self.library in WITH_FILES:
             raise InvalidInputError(f"{self.reference!r} takes pictures; for texts name transformers:FOLDER.")
 
@@ -119,13 +119,13 @@ class BackboneSettings(Settings):
         yield Reference(self.reference, (self.reference,) if self.library in WITH_FILES else ())
 
     def pinned(self) -> Self:
-        """Return the settings with absolute paths and content hashes; refuse content that has another one."""
+        """Return the settings with absolute paths and content hashes; refuse content with another hash."""
         reference, sha256 = self.reference, self.sha256
         if self.library == "transformers":
             folder = os.path.abspath(reference.partition(":")[2])
             reference, sha256 = f"transformers:{folder}", _same(Path(folder), sha256, folder_hash(Path(folder)))
         elif self.library is None:
-            reference, found = pin(reference)  # without the old hash: `pin` would keep it and not look at the file
+            reference, found = pin(reference)  # without the old hash, which `pin` would keep without reading the file
             sha256 = _same(Path(reference.rpartition(":")[0]), sha256, str(found))
         pretrained, weights_hash = self.pretrained, self.pretrained_hash
         if pretrained is not None:
@@ -137,7 +137,7 @@ class BackboneSettings(Settings):
         return self.replace(**changes)
 
     def key(self, takes: Takes) -> str:
-        """Return a hash of all that a sample's features depend on, but for the sample; the settings are pinned."""
+        """Return a hash of all that features depend on, except the sample; the settings must be pinned."""
         version = None if self.library is None else metadata.version(self.library)
         shown = None if self.shown is None else self.shown.model_dump(mode="json")
         parts = [_FORMAT, takes, self.name, self.sha256, self.pretrained_hash, shown, version]
@@ -145,7 +145,7 @@ class BackboneSettings(Settings):
 
 
 def folder_hash(folder: Path) -> str:
-    """Return the hash of the names and contents of the files in a folder, hidden ones left out."""
+    """Return the hash of the names and contents of the files in a folder, without hidden ones."""
     if not folder.is_dir():
         raise DataError(f"'{folder}' is not a folder; name one with config.json and model.safetensors.")
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
@@ -154,7 +154,7 @@ def folder_hash(folder: Path) -> str:
 
 
 def _file_hash(path: Path) -> str:
-    """Return a file's hash; weights may be large, and are asked for several times before they are read."""
+    """Return a file's hash, cached: weights may be large, and their hash is needed several times."""
     status = path.stat()
     return _hash_of_version(path, status.st_size, status.st_mtime_ns)
 

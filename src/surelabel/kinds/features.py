@@ -1,8 +1,8 @@
-"""Features of samples, computed once: a backbone's outputs in a file that grows, mapped into memory when it is read.
+"""Features of samples, computed once: a backbone's outputs in a growing file that is memory-mapped for reading.
 
 A folder has the features of one backbone. Row i of `features.f32` belongs to the sample whose content hash is line i of
-`contents.txt`, which is appended after the row is on the disk. So whatever ends the work, the next call goes on where
-it was; and a sample that is met again, under another name or in another folder, is not computed again.
+`contents.txt`, which is appended after the row is on the disk. So after any interruption the next call continues; and a
+known sample, under another name or in another folder, is not computed again.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from surelabel.kinds.backbones import BackboneSettings, PictureInput, Takes
 from surelabel.kinds.frozen import Features, Frozen, open_backbone
 
 Reader = Callable[[int, PictureInput], Any]
-"""(place of a sample, how pictures are shown) to the sample as a backbone takes it; DataError: it cannot be read."""
+"""(index of a sample, how pictures are prepared) to the input of a backbone; DataError: it cannot be read."""
 
 _BATCH = 32
-"""Samples that go through a backbone together, and that at most are computed again after a crash."""
+"""The batch size of backbones, which is also the most samples that are computed again after a crash."""
 _LINE = 65
-"""Bytes of a line: a SHA-256 in hexadecimal, and the end of the line."""
+"""Bytes of a line: a hexadecimal SHA-256 and the line end."""
 
 
 class Part(NamedTuple):
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 
 class FeatureSource:
-    """Features of samples by one backbone, or by several side by side; read from the disk as they are asked for."""
+    """Features of samples from one backbone, or from several side by side; read from the disk on demand."""
 
     def __init__(self, ids: Ids, parts: Sequence[Part]) -> None:
         self.ids, self.parts = ids, tuple(parts)
@@ -77,8 +77,8 @@ class Computed(NamedTuple):
 
     Attributes:
         samples: features of those that could be read, in their order.
-        faults: why the others could not, by their ids.
-        backbones: the settings with what was learned: how pictures are shown, and how many features there are.
+        faults: why the others could not, by id.
+        backbones: the settings with what was learned: how pictures are prepared, and the number of features.
     """
 
     samples: FeatureSource
@@ -94,7 +94,7 @@ def compute_features(
     read: Reader,
     on_error: OnError = "stop",
 ) -> Computed:
-    """Return the features of samples, after computing those that are not kept yet.
+    """Return the features of samples, after computing those that are missing.
 
     Args:
         backbones: pinned or not; files that have changed are refused.
@@ -102,7 +102,7 @@ def compute_features(
         ids: of the samples, (N,).
         contents: a hash of each sample's content, N of them.
         read: reads a sample.
-        on_error: "stop" raises at the first sample that cannot be read; "skip" leaves such out.
+        on_error: "stop" raises at the first sample that cannot be read; "skip" leaves unreadable samples out.
     """
     found, faults, settled = [], dict[int, str](), []
     for backbone in backbones:
@@ -134,7 +134,7 @@ def picture_features(
         if path.stat().st_size > most_bytes(0):
             raise DataError(f"File '{path}' has {path.stat().st_size:,} bytes, too many for a picture; remove it.")
         with path.open("rb") as stream:
-            # The hash is the key of the features: what is decoded must be what was hashed.
+            # The hash is the key of the features, so the decoded bytes must be those that were hashed.
             if hashlib.file_digest(stream, "sha256").hexdigest() != contents[place]:
                 raise DataError(f"File '{path}' has changed while it was read; try again when nothing writes to it.")
             stream.seek(0)
@@ -153,7 +153,7 @@ class FeatureCache:
 
     @classmethod
     def open(cls, settings: BackboneSettings, takes: Takes) -> "FeatureCache":
-        """Return the cache of a backbone; where a run has not said yet how it is shown pictures, the network does."""
+        """Return the cache of a backbone; the network says how pictures are prepared, unless the settings do."""
         settings, frozen = settings.pinned(), None
         if settings.shown is None:
             frozen = open_backbone(settings, takes)
@@ -161,21 +161,21 @@ class FeatureCache:
         return cls(settings, takes, frozen)
 
     def part(self, contents: Sequence[str]) -> Part:
-        """Return where the features of samples with these contents are; they have been computed."""
+        """Return where the features of samples with these contents are; they must have been computed."""
         place = {content: row for row, content in enumerate(self._there())}
         assert self.settings.width is not None
         rows = np.array([place[content] for content in contents], dtype=np.int64)
         return Part(self.features, self.settings.width, rows)
 
     def fill(self, contents: Sequence[str], read: Reader, on_error: OnError) -> dict[int, str]:
-        """Compute what is missing; return why some samples could not be read, by their places."""
+        """Compute missing features; return why some samples could not be read, by index."""
         faults: dict[str, str] = {}
         if self._missing(contents):
             with _writing(self.path):
                 self.path.mkdir(parents=True, exist_ok=True)
             told = f"Another process fills '{self.path}'; this one waits for it."
             with locked(self.path / ".lock", math.inf, told):
-                # Asked again: another process may have computed them while this one waited for it.
+                # Checked again: another process may have computed them while this one waited for the lock.
                 faults = self._compute(self._missing(contents), read, on_error)
         width = self._width()
         if None not in (width, self.settings.width) and width != self.settings.width:
@@ -187,7 +187,7 @@ class FeatureCache:
         return {place: faults[content] for place, content in enumerate(contents) if content in faults}
 
     def _missing(self, contents: Sequence[str]) -> dict[str, int]:
-        """Return the contents whose features are not there, and a place that has each."""
+        """Return the contents without features, each with the index of a sample that has it."""
         there = set(self._there())
         return {content: place for place, content in enumerate(contents) if content not in there}
 
@@ -228,7 +228,7 @@ class FeatureCache:
         raise _damaged(path, f"its width is {width!r}")
 
     def _there(self) -> list[str]:
-        """Return the contents that have features, in the order of the rows; a line that was cut off has none."""
+        """Return the contents that have features, in the order of the rows; a truncated line is ignored."""
         if not self.contents.exists() or self._width() is None:
             return []
         text = self.contents.read_bytes()
@@ -238,7 +238,7 @@ class FeatureCache:
         return lines
 
     def _cut_off(self) -> None:
-        """Let go of a line that was cut off, and of rows without a line."""
+        """Remove a truncated line, and rows without a line."""
         lines, width = len(self._there()), self._width() or 0
         with _writing(self.path):
             for path, size in ((self.contents, _LINE * lines), (self.features, 4 * width * lines)):
@@ -268,7 +268,7 @@ class FeatureCache:
 
 
 def _read_ahead(missing: dict[str, int], read: Callable[[int], Any]) -> Iterator[list[tuple[str, Any]]]:
-    """Yield contents and their samples in batches; the next one is read, by several threads, while one is computed."""
+    """Yield contents and their samples in batches; several threads read the next batch while one is computed."""
 
     def attempt(content: str) -> tuple[str, Any]:
         try:
@@ -288,7 +288,7 @@ def _read_ahead(missing: dict[str, int], read: Callable[[int], Any]) -> Iterator
 def _mapped(path: Path, width: int) -> "np.memmap[Any, np.dtype[np.float32]]":
     if path.stat().st_size < 4 * width:
         raise _damaged(path, "it is cut off")
-    rows = path.stat().st_size // (4 * width)  # a row that is being written is not asked for
+    rows = path.stat().st_size // (4 * width)  # a row that is still being written is not requested
     return np.memmap(path, dtype="<f4", mode="r", shape=(rows, width))
 
 

@@ -1,4 +1,4 @@
-"""Samples that are files in a folder: `CLASS/...` and `unlabeled/...`, or any tree beside a table of labels."""
+"""Samples that are files in a folder: `CLASS/...` and `unlabeled/...`, or any tree with a table of labels."""
 
 import dataclasses
 import hashlib
@@ -30,7 +30,7 @@ from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.kind import Kind, linked_folders, walk
 
 UNLABELED = "unlabeled"
-"""The folder, beside those of the classes, whose files are the pool."""
+"""The folder, next to those of the classes, whose files are the pool."""
 FILE = "file"
 """The column of a table of labels that names the files."""
 
@@ -39,27 +39,27 @@ class FolderData(Settings):
     """Files in a folder; one without a label belongs to the pool. A sample's id is its file's path in the folder.
 
     Attributes:
-        of: which kind the files are of, by its name in `KINDS`.
+        of: the kind of the files, by its name in `KINDS`.
         path: the folder.
         sha256: hash of the names and contents of its files; `load` learns it, and refuses a folder that differs.
         labels_path: a table with the labels of the files; None: the first folder of a file's path names its class.
         labels_sha256: its content hash.
         labels: its label column, or one of 0, 1 and -1 (unknown) for each class.
-        separator: what stands between several labels in a cell of the one label column; None: a cell is one label.
-        none: a label that means none of the classes, beside the separator alone.
-        unlabeled: a label that means unlabeled, beside the empty cell.
+        separator: the text between several labels in a cell of the only label column; None: a cell is one label.
+        none: a label that means none of the classes, like the separator alone.
+        unlabeled: a label that means unlabeled, like the empty cell.
         group: the column of the table that says which files belong together: they are on one side of every split.
         test_path: a folder with a folder for each class, for the test score.
         test_sha256: hash of the names and contents of its files.
-        validation: share of the labeled files that is held out, of each class alike; 0: none. Files with the same
-            content are on one side.
+        validation: share of the labeled files of each class that is held out; 0: none. Files with the same content are
+            on one side.
         validation_seed: draws these files.
-        validation_path: a folder with a folder for each class, in place of the share.
+        validation_path: a folder with a folder for each class, instead of a share.
         validation_sha256: hash of the names and contents of its files.
         on_error: "stop" refuses a file that cannot be read; "skip" leaves it out.
         skipped: files that could not be read when the run began.
-        reading: how files are read; None: chosen by looking at some of them. Without effect beside backbones.
-        backbones: frozen networks; their outputs, side by side, stand for the samples.
+        reading: how files are read; None: chosen from some of them. Without effect if there are backbones.
+        backbones: frozen networks; their outputs, side by side, replace the samples.
     """
 
     kind: Literal["folder"] = "folder"
@@ -108,9 +108,9 @@ class FolderData(Settings):
             yield from backbone.references()
 
     def pinned(self) -> Self:
-        """Return the settings with absolute paths and the hash of the table of labels; `load` learns those of folders.
+        """Return the settings with absolute paths and the hash of the table of labels; `load` adds those of folders.
 
-        Folders are hashed where they are read, once.
+        So folders are read only once, when they are hashed.
         """
         paths = {name: getattr(self, name) for name in ("path", "labels_path", "test_path", "validation_path")}
         changes: dict[str, Any] = {name: Path.cwd() / path for name, path in paths.items() if path is not None}
@@ -120,11 +120,11 @@ class FolderData(Settings):
         return self.replace(**changes)
 
     def moved(self, path: Path) -> Self:
-        """Return the settings for files that lie elsewhere now; `load` refuses them where their content differs.
+        """Return the settings for files that have moved; `load` refuses them if their content differs.
 
         Args:
-            path: of the folder. The others, and the table of labels, where they are gone too, are looked for beside it,
-                by their names.
+            path: of the folder. If other folders or the table of labels are missing too, they are looked for next to
+                it, by name.
         """
         path = Path.cwd() / path
         others = {name: getattr(self, name) for name in ("labels_path", "test_path", "validation_path")}
@@ -236,7 +236,7 @@ class _Files:
         root: the folder.
         paths: by their names, the paths below the folder with /.
         hashes: of their contents.
-        versions: what tells them from files that were written later; taken before they were read.
+        versions: what distinguishes them from files that were written later; taken before they were read.
     """
 
     root: Path
@@ -246,7 +246,7 @@ class _Files:
 
     @classmethod
     def find(cls, root: Path, kind: Kind, expected: str | None = None) -> Self:
-        """Look for the files of a kind; refuse a folder with another hash than is expected."""
+        """Find the files of a kind; refuse a folder whose hash is not the expected one."""
         if not root.exists():
             missing = DataError(f"Folder '{root}' does not exist; check the path.")
             raise missing if expected is None else _gone("Folder", root)
@@ -274,17 +274,17 @@ class _Files:
     @property
     def sha256(self) -> str:
         """Hash of all names and contents."""
-        # As JSON: a name may hold anything, line ends too.
+        # As JSON, because a name may hold anything, even line ends.
         lines = "".join(f"{digest} {json.dumps(name)}\n" for name, digest in self.hashes.items())
         return hashlib.sha256(lines.encode()).hexdigest()
 
     def without(self, names: Sequence[str]) -> Self:
-        """Return all files but these; their hash stays that of all."""
+        """Return all files except these; the hash is still that of all files."""
         return dataclasses.replace(self, paths={name: path for name, path in self.paths.items() if name not in names})
 
     def decoded(self, settings: DecodeSettings, on_error: OnError) -> tuple[Source, tuple[str, ...]]:
         """Return the files' samples, and the names of those that could not be read."""
-        # One cache for one content: files of other folders may have the same names, sizes and times.
+        # One cache per content: files in other folders may have the same names, sizes and times.
         cache = data_folder() / "decoded" / self.sha256[:16]
         samples, faults = decode_files(self.paths, cache, settings, on_error=on_error)
         changed = [name for name, path in self.paths.items() if _version(path) != self.versions[name]]
@@ -297,7 +297,7 @@ class _Files:
     def features(
         self, backbones: Sequence[BackboneSettings], on_error: OnError
     ) -> tuple[Source, tuple[str, ...], dict[str, Any]]:
-        """Return the files' features, the names of those that could not be read, and the backbones as learned."""
+        """Return the files' features, the names of those that could not be read, and the completed backbones."""
         from surelabel.kinds.features import picture_features
 
         ids = np.array(list(self.paths))
@@ -330,7 +330,7 @@ def _labels_of_folders(files: _Files) -> Table:
 
 
 def _warn_of_copies(files: _Files, names: npt.NDArray[Any], codes: Codes, groups: npt.NDArray[Any] | None) -> None:
-    """Warn of labeled files that are the same, byte for byte, and have different labels or are in different groups."""
+    """Warn about labeled files with equal bytes that have different labels or are in different groups."""
     content = group_keys(files.content_of(names))
     parts = {"has different labels": ([code.tobytes() for code in codes], "correct them")}
     if groups is not None:
@@ -346,14 +346,14 @@ def _warn_of_copies(files: _Files, names: npt.NDArray[Any], codes: Codes, groups
 
 
 def _check_name(root: Path, name: str, path: Path) -> None:
-    """Refuse what a run could not note, and a link out of the folder."""
+    """Refuse a name that a run could not store, and a link out of the folder."""
     if not is_text(name):
         raise DataError(f"The name of the file {str(path)!r} is not UTF-8 text; rename it.")
     check_inside(root, path)
 
 
 def _version(path: Path) -> tuple[int, int]:
-    """Return a file's size and when it was written; what is gone by now has none."""
+    """Return a file's size and time of writing; a file that is gone has none."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,11 +1,11 @@
-"""Backbones opened: a network in evaluation mode, its weights read from local files, its classifier taken off.
+"""Opens backbones: a network in evaluation mode, with weights from local files and without its classifier.
 
-A function of yours, "file.py:function", is called without arguments, or with `pretrained="FILE"` where the command
-names weights, and returns
+Your function, "file.py:function", is called without arguments, or with `pretrained="FILE"` if the command names
+weights, and returns
 
 - for pictures, an nn.Module: a batch (N, 3, S, S) of normalized float32 in, features (N, F) out. Its attributes `side`,
-  `fit`, `mean` and `std`, where it has them, say how pictures are shown to it (`PictureInput`);
-- for texts, anything that can be called: a list of N strings in, features (N, F) out, as a tensor or an array.
+  `fit`, `mean` and `std`, if present, say how pictures are prepared for it (`PictureInput`);
+- for texts, any callable: a list of N strings in, features (N, F) out, as a tensor or an array.
 """
 
 import json
@@ -29,15 +29,15 @@ Features = npt.NDArray[np.float32]
 Compute = Callable[[Sequence[Any]], Features]
 """A list of samples, pictures uint8 (3, S, S) or strings, to their features, (N, F)."""
 MOST_TOKENS = 512
-"""Of a text, where neither the tokenizer nor the network says how many it takes."""
+"""The most tokens of a text if neither the tokenizer nor the network sets a limit."""
 
 
 class Frozen(NamedTuple):
     """An open backbone.
 
     Attributes:
-        compute: what makes features of samples.
-        shown: how it is shown pictures.
+        compute: makes features from samples.
+        shown: how pictures are prepared for it.
     """
 
     compute: Compute
@@ -88,7 +88,7 @@ def _on_pictures(network: "nn.Module", shown: PictureInput, device: str) -> Call
 
 
 def _checked(settings: BackboneSettings, takes: Takes, compute: Callable[[Sequence[Any]], Any]) -> Compute:
-    """Refuse what are no features, by the backbone's name."""
+    """Refuse outputs that are not features, with the backbone's name."""
     import torch
 
     def checked(samples: Sequence[Any]) -> Features:
@@ -147,7 +147,7 @@ def _torchvision(settings: BackboneSettings) -> tuple["nn.Module", PictureInput]
 
     name = settings.reference.partition(":")[2]
     network = models.get_model(name, weights=None)
-    # Its classifier is what it has last, in every network of torchvision that ends in a linear layer.
+    # The classifier is the last layer of every torchvision network that ends in a linear layer.
     linear = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)]
     if not linear:
         raise InvalidInputError(f"{settings.reference!r} does not end in a linear layer; name another network.")
@@ -155,7 +155,7 @@ def _torchvision(settings: BackboneSettings) -> tuple["nn.Module", PictureInput]
     load_pretrained(network, settings.pretrained, last=linear[-1])
     owner, _, attribute = linear[-1].rpartition(".")
     setattr(network.get_submodule(owner), attribute, nn.Identity())
-    preset = models.get_model_weights(name).DEFAULT.transforms()  # a description; it fetches nothing
+    preset = models.get_model_weights(name).DEFAULT.transforms()  # only a description; nothing is downloaded
     shown = PictureInput(side=preset.crop_size[0], fit="crop", mean=tuple(preset.mean), std=tuple(preset.std))
     return network, shown
 
@@ -176,12 +176,12 @@ def _pictures_by_transformers(settings: BackboneSettings) -> tuple["nn.Module", 
         shown = PictureInput(side=side, fit=fit, mean=mean, std=std)
 
     class Pooled(nn.Module):
-        """The vector that stands for the picture, or the mean over its parts."""
+        """The pooled vector of the picture, or the mean over its patches."""
 
         def __init__(self) -> None:
             super().__init__()
             model, self.pools = _transformer(settings, folder)
-            self.model = getattr(model, "vision_model", model)  # of a model that takes pictures and texts
+            self.model = getattr(model, "vision_model", model)  # a model for pictures and texts
 
         def forward(self, x: "Tensor") -> "Tensor":
             found = self.model(pixel_values=x)
@@ -192,7 +192,7 @@ def _pictures_by_transformers(settings: BackboneSettings) -> tuple["nn.Module", 
 
 
 def _texts_by_transformers(settings: BackboneSettings) -> Callable[[Sequence[str]], "Tensor"]:
-    """Return the mean over a text's tokens of the network's last layer."""
+    """Return the mean of the network's last layer over a text's tokens."""
     import torch
 
     transformers = _imported("transformers", settings)
@@ -213,12 +213,12 @@ def _texts_by_transformers(settings: BackboneSettings) -> Callable[[Sequence[str
 
 
 def _transformer(settings: BackboneSettings, folder: Path) -> tuple[Any, bool]:
-    """Return a folder's network, and whether the folder has the weights of a layer that pools; refuse other gaps."""
+    """Return a folder's network, and whether the folder has weights for its pooling layer; refuse other gaps."""
     transformers = _imported("transformers", settings)
-    # Weights as safetensors and no code of the folder's own: nothing in it is executed.
+    # Only safetensors weights and no code from the folder, so nothing in it is executed.
     options = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
     network, found = transformers.AutoModel.from_pretrained(folder, output_loading_info=True, **options)
-    # What is missing is drawn at random: every process would have other features.
+    # Missing weights would be drawn at random, so every process would have different features.
     gaps = sorted(found["missing_keys"])
     if others := [name for name in gaps if "pooler." not in name]:
         raise DataError(f"Folder '{folder}' lacks weights of its network: {listed(others, 3)}; get the folder again.")
@@ -232,12 +232,12 @@ def _imported(library: str, settings: BackboneSettings) -> Any:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when it is imported
     try:
         module = importlib.import_module(library)
-    # Beside a torch of another kind torchvision fails with a RuntimeError.
+    # With another build of torch, torchvision fails with a RuntimeError.
     except (ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         problem = f"{settings.reference!r} needs the package {library}, which cannot be imported here ({reason})"
         raise DataError(f"{problem}; pip install 'surelabel[{LIBRARIES[library]}]'.") from error
     if library == "transformers":
-        module.logging.disable_progress_bar()  # it would be drawn into ours
-        module.logging.set_verbosity_error()  # what is missing is told in our own words
+        module.logging.disable_progress_bar()  # its progress bar would disturb ours
+        module.logging.set_verbosity_error()  # our own message names what is missing
     return module

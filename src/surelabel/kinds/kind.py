@@ -1,4 +1,4 @@
-"""What a kind of samples has to say for itself, and the files of a folder."""
+"""The interface of a kind of samples, and the files of a folder."""
 
 import os
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from surelabel.data.source import Source
 
 _OF_SELECTION = ("tau_p", "kappa_p", "labeled_batch_size", "max_rounds")
 _LOOKED_AT = 1024
-"""Samples that the mean and the spread of a channel are learned from."""
+"""The most samples from which the mean and the spread of a channel are computed."""
 
 
 class Network(NamedTuple):
@@ -24,7 +24,7 @@ class Network(NamedTuple):
     Attributes:
         model: reference to its factory.
         parameters: what the factory is called with.
-        augment: what samples go through in training.
+        augment: the augmentation in training.
         strong: the same for methods that learn from strong views; None: `augment`.
     """
 
@@ -40,7 +40,7 @@ class Kind(ABC):
     name: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """Values of `surelabel.base.defaults.FitDefaults` that suit such samples better than those for tables."""
+    """Values of `surelabel.base.defaults.FitDefaults` that suit these samples better than those for tables."""
     linear: ClassVar[str]
     """Reference to the linear classifier that networks are compared with."""
 
@@ -50,7 +50,7 @@ class Kind(ABC):
 
     @abstractmethod
     def reading(self, files: Sequence[Path]) -> DecodeSettings:
-        """Choose how files are read, by looking at some of them; the run keeps it."""
+        """Choose how files are read, from some of them; the run keeps it."""
 
     @abstractmethod
     def network(self, samples: Source) -> Network:
@@ -58,7 +58,7 @@ class Kind(ABC):
 
 
 def for_task(defaults: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """Return defaults; those of selection were chosen for one label a sample, and are not for several.
+    """Return defaults; those for selection were chosen for one label per sample, and are not used for several.
 
     >>> for_task({"learning_rate": 0.1, "tau_p": 0.5}, "multi")
     {'learning_rate': 0.1}
@@ -67,9 +67,9 @@ def for_task(defaults: Mapping[str, Any], task: Task) -> dict[str, Any]:
 
 
 def walk(root: Path) -> Iterator[Path]:
-    """Yield the files below a folder in the order of their names, but for hidden ones; links to folders are not taken.
+    """Yield the files below a folder, sorted by name, without hidden ones; links to folders are not followed.
 
-    A folder that may not be read is an error: its samples would be missing without a word.
+    An unreadable folder is an error: its samples would be missing silently.
     """
 
     def refuse(error: OSError) -> None:
@@ -81,16 +81,16 @@ def walk(root: Path) -> Iterator[Path]:
 
 
 def linked_folders(root: Path) -> list[str]:
-    """Return the links to folders below a folder, which `walk` does not take, but for hidden ones."""
+    """Return the links to folders below a folder, which `walk` does not follow, without hidden ones."""
     found = [Path(folder, name) for folder, folders, _ in os.walk(root) for name in sorted(folders)]
     names = [path.relative_to(root).as_posix() for path in found if path.is_symlink()]
     return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
 
 
 def channel_statistics(samples: Source) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and the standard deviation of each channel, of values in 0 to 1, from some of the samples."""
+    """Return the mean and the standard deviation of each channel, scaled to 0 to 1, from some of the samples."""
     rows = np.unique(np.linspace(0, len(samples) - 1, _LOOKED_AT).astype(np.int64))
     values = np.asarray(samples[rows], dtype=np.float32).swapaxes(0, 1) / 255
     flat = values.reshape(len(values), -1)
-    # A channel of one value only is left as it is.
+    # A constant channel is not scaled.
     return tuple(map(float, flat.mean(axis=1))), tuple(map(float, np.maximum(flat.std(axis=1), 1e-3)))

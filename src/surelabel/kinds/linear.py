@@ -1,7 +1,7 @@
-"""Linear models of a few labels: what networks and self-training have to be better than.
+"""Linear models of a few labels, as a baseline for networks and self-training.
 
 Features are divided by their spread over all samples, labeled or not, and p = softmax(W x + b) by logistic regression
-with scikit-learn's usual penalty. `surelabel fit` compares them with what it has trained, and keeps one where it is
+with scikit-learn's usual penalty. `surelabel fit` compares them with its networks, and keeps a linear model if it is
 better.
 """
 
@@ -20,13 +20,12 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Logistic regression on standardized numbers; samples of any shape are taken as rows of numbers.
+    """Logistic regression on standardized numbers; samples of any shape are flattened.
 
     Args:
         C: the inverse strength of the penalty, as in scikit-learn.
-        max_iter: steps of the solver at most.
-        scale: what each feature is divided by, shape (F,); None: its standard deviation in the samples that it learns
-            from.
+        max_iter: the most steps of the solver.
+        scale: what each feature is divided by, shape (F,); None: its standard deviation in the training samples.
 
     >>> model = LinearOnTable().fit([[0.0], [1.0], [9.0], [10.0]], [0, 0, 1, 1])
     >>> model.predict([[2.0], [8.0]]).tolist()
@@ -37,7 +36,7 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         self.C, self.max_iter, self.scale = C, max_iter, scale
 
     def scaled_by_all_samples(self, chunks: Iterable[Any]) -> Self:
-        """Return the same, not fitted, with the scale of all samples, which come in chunks (N, ...)."""
+        """Return an unfitted copy with the scale of all samples, which come in chunks (N, ...)."""
         scaler = StandardScaler(with_mean=False)
         for chunk in chunks:
             scaler.partial_fit(self._rows(chunk))
@@ -46,7 +45,7 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""
         rows = self._rows(X)
-        # Sparse rows would not be sparse any more with another value in place of 0.
+        # Sparse rows are not centered, because they would not be sparse any more.
         scaler = StandardScaler(with_mean=not issparse(rows)).fit(rows)
         scaler.scale_ = self._shared(scaler) if self.scale is None else np.asarray(self.scale)
         regression = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(scaler.transform(rows), y)
@@ -76,7 +75,7 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
 
 
 class LinearOnPixels(LinearOnTable):
-    """The same with one scale for all features: pixels, where those that hardly change are noise, and parts of texts.
+    """The same with one scale for all features: for pixels, where nearly constant ones are noise, and for texts.
 
     >>> pictures = np.zeros((4, 1, 2, 2), dtype=np.uint8)
     >>> pictures[2:, 0, 0] = 200

@@ -36,17 +36,17 @@ class PackedData(Settings):
 
     Attributes:
         path: what `surelabel.data.packed.open_packed` opens.
-        sha256: hash of all ids, labels and pictures; `load` learns it, and refuses content that differs.
+        sha256: hash of all ids, labels and pictures; `load` computes it, and refuses different content.
         labels: the label column; none: `label`, or the key.cls files of tar shards.
         id_column: the column that names the rows.
-        validation: share of the labeled pictures that is held out, of each class alike; 0: none.
+        validation: share of the labeled pictures of each class that is held out; 0: none.
         validation_seed: draws them.
         test_path: packed pictures with labels, for the test score.
         test_sha256: hash of all of them.
         on_error: "stop" refuses a picture that cannot be read; "skip" leaves it out.
         skipped: pictures that could not be read when the run began.
-        reading: how pictures are read; None: chosen by looking at some of them.
-        backbones: frozen networks; their outputs, side by side, stand for the samples.
+        reading: how pictures are read; None: chosen from some of them.
+        backbones: frozen networks; their outputs, side by side, replace the samples.
     """
 
     of: ClassVar = "pictures"
@@ -71,7 +71,7 @@ class PackedData(Settings):
             yield from backbone.references()
 
     def pinned(self) -> Self:
-        """Return the settings with absolute paths; `load` learns the hashes, where it reads the files once."""
+        """Return the settings with absolute paths; `load` adds the hashes, so that files are read only once."""
         test_path = None if self.test_path is None else Path.cwd() / self.test_path
         backbones = tuple(backbone.pinned() for backbone in self.backbones)
         return self.replace(path=Path.cwd() / self.path, test_path=test_path, backbones=backbones)
@@ -107,14 +107,14 @@ class PackedData(Settings):
         return self.replace(skipped=())._samples(_Hashed(packed), on_error)[0]
 
     def is_own(self, path: Path) -> bool:
-        """Whether a place has the pictures that the run learned from, so that numbers of rows mean the same in both."""
+        """Whether a place has the pictures that the run learned from, so that row numbers mean the same in both."""
         return self._open(path, None).sha256 == self.sha256
 
     def moved(self, path: Path) -> Self:
-        """Return the settings for pictures that lie elsewhere now; `load` refuses them where their content differs.
+        """Return the settings for pictures that have moved; `load` refuses them if their content differs.
 
         Args:
-            path: of the pictures. Those for the test, where they are gone too, are looked for beside them, by name.
+            path: of the pictures. If those for the test are missing too, they are looked for next to them, by name.
         """
         path, test = Path.cwd() / path, self.test_path
         gone = test is not None and not all(file.exists() for file in expanded(test) or [test])
@@ -181,7 +181,7 @@ class _Hashed:
         for place in range(len(packed)):
             try:
                 content = hashlib.sha256(packed.read(place)).hexdigest()
-            except DataError:  # told when it is decoded, and left out where that is asked for
+            except DataError:  # reported when it is decoded, or left out if asked for
                 content = hashlib.sha256(f"unreadable {self.names[place]}".encode()).hexdigest()
             self.contents.append(content)
 
@@ -215,7 +215,7 @@ class _Hashed:
 def _decoded(
     hashed: _Hashed, rows: npt.NDArray[np.int64], reading: PictureSettings, on_error: OnError
 ) -> tuple[Source, dict[str, str]]:
-    """Return decoded pictures from the cache, after decoding them all where they are not there."""
+    """Return decoded pictures from the cache, after decoding missing ones."""
     ids, faults = hashed.packed.ids[rows], dict[str, str]()
     key = json.dumps([reading.model_dump(mode="json"), [hashed.contents[row] for row in rows]])
     path = data_folder() / "decoded" / f"packed-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"

@@ -19,7 +19,7 @@ _LOOKED_AT = 100
 
 
 class Pictures(Kind):
-    """Pictures are read as squares of the usual shorter side, between `SIDES`, in color."""
+    """Pictures are read in color, as squares of the median shorter side, between `SIDES`."""
 
     name = "pictures"
     endings = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
@@ -27,11 +27,11 @@ class Pictures(Kind):
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> PictureSettings:
-        """Choose the side by the sizes of some of the files; one that cannot be read is told later."""
+        """Choose the side from the sizes of some of the files; unreadable ones are reported later."""
         return PictureSettings(side=usual_side(picture_size, files))
 
     def network(self, samples: Source) -> Network:
-        """Return three convolutions, the first with a stride of 2 where pictures are not tiny."""
+        """Return three convolutions, the first with a stride of 2 unless pictures are tiny."""
         side, (mean, std) = samples.sample_shape[-1], channel_statistics(samples)
         augment = AugmentSettings(crop=max(1, side // 8), mean=mean, std=std)
         parameters = {"width": 16, "stride": 1 if side <= 16 else 2}
@@ -40,7 +40,7 @@ class Pictures(Kind):
 
 
 def usual_side(size_of: Callable[[Any], tuple[int, int]], pictures: Sequence[Any]) -> int:
-    """Return the usual shorter side of some of the pictures, between `SIDES`."""
+    """Return the median shorter side of some of the pictures, between `SIDES`."""
     sizes = []
     for place in np.unique(np.linspace(0, len(pictures) - 1, _LOOKED_AT).astype(int)):
         try:

@@ -1,6 +1,6 @@
 """Shards of encoded files, pictures above all: in a column, in a tar file, or loose in a folder.
 
-Nothing that is decoded or computed is kept on the disk: a pool is read once, and may be larger than any disk here.
+Decoded samples and features are not kept on the disk: a pool is read once, and may be larger than the disk.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ _BATCH = 32
 """Samples that go through a backbone together."""
 
 Read = Callable[[int, Any], npt.NDArray[np.uint8]]
-"""(place of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
+"""(index of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
 
 
 class Decoder:
-    """Makes samples of encoded files, as a run does.
+    """Makes samples from encoded files, as a run does.
 
     Args:
-        settings: how files are decoded; without effect beside backbones.
-        backbones: frozen networks; their outputs, side by side, stand for the samples.
-        on_error: "stop" raises at the first file that cannot be read; "skip" leaves such out.
+        settings: how files are decoded; without effect if there are backbones.
+        backbones: frozen networks; their outputs, side by side, replace the samples.
+        on_error: "stop" raises at the first file that cannot be read; "skip" leaves unreadable files out.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Decoder:
         return ArraySource(np.concatenate([x for _, x in runs]), ids=ids[kept])
 
     def _run(self, places: Sequence[int], read: Read) -> tuple[list[int], npt.NDArray[Any]]:
-        """Return those of some places that can be read, and their samples."""
+        """Return the indices that can be read, and their samples."""
         if not self.backbones:
             assert self.settings is not None
             found = self._decoded(places, self.settings, read)
@@ -73,7 +73,7 @@ class Decoder:
         )
 
     def _decoded(self, places: Sequence[int], settings: DecodeSettings, read: Read) -> dict[int, npt.NDArray[np.uint8]]:
-        """Return what is at the places that can be read."""
+        """Return the samples at the indices that can be read."""
         decoded = {}
         for place in places:
             try:
@@ -87,12 +87,12 @@ class Decoder:
 def backbone_features(
     backbones: Sequence[BackboneSettings], takes: Takes, samples: Sequence[Sequence[Any]]
 ) -> Features:
-    """Return the features of samples by backbones, side by side, (N, F); nothing of them is kept on the disk.
+    """Return the features of samples from backbones, side by side, (N, F); they are not kept on the disk.
 
     Args:
         backbones: as a run has learned them.
         takes: what the samples are.
-        samples: N of them for each backbone, as it takes them.
+        samples: N inputs for each backbone.
     """
     parts = []
     for backbone, shown in zip(backbones, samples, strict=True):
@@ -104,7 +104,7 @@ def backbone_features(
 
 @functools.cache
 def _opened(backbone: BackboneSettings, takes: Takes) -> Frozen:
-    """Return a backbone, which is opened once in a process."""
+    """Return a backbone, which is opened once per process."""
     return open_backbone(backbone, takes)
 
 
@@ -125,7 +125,7 @@ class PackedTable:
         self.rows = [some for some in rows if some]
 
     def read(self, block: int) -> Source:
-        """Return the samples of a group of rows."""
+        """Return the samples of a row group."""
         from pyarrow import ArrowException
 
         group = self._groups[block]
@@ -150,7 +150,7 @@ class PackedTable:
 
 
 class TarShard:
-    """A tar file of pictures; one from elsewhere is copied here while it is open."""
+    """A tar file of pictures; a remote one is copied here while it is open."""
 
     def __init__(self, place: Place, shard: Shard, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -161,7 +161,7 @@ class TarShard:
         self.rows = _runs(len(self._pictures))
 
     def read(self, block: int) -> Source:
-        """Return the samples of a run of pictures."""
+        """Return the samples of a block of pictures."""
         start = block * FILES_OF_A_BLOCK
 
         def decoded(place: int, settings: PictureSettings) -> npt.NDArray[np.uint8]:
@@ -183,7 +183,7 @@ class FilesShard:
         self.rows = _runs(len(self._names))
 
     def read(self, block: int) -> Source:
-        """Return the samples of a run of files."""
+        """Return the samples of a block of files."""
         start = block * FILES_OF_A_BLOCK
         names = self._names[start : start + FILES_OF_A_BLOCK]
 
@@ -196,7 +196,7 @@ class FilesShard:
         return self._decoder.samples(np.array(names), decoded)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""
 
 
 def _runs(number: int) -> list[int]:

@@ -2,10 +2,10 @@
 
 | a shard | its blocks |
 |---|---|
-| a Parquet file of a table | its groups of rows, of which only the columns that are needed are read |
-| a Parquet file with a column of pictures | its groups of rows |
-| a tar file of pictures | runs of pictures, in the order of the file |
-| some thousand files in a folder | runs of files, in the order of their names |
+| a Parquet file of a table | its row groups, of which only the needed columns are read |
+| a Parquet file with a column of pictures | its row groups |
+| a tar file of pictures | consecutive pictures, in the order of the file |
+| a few thousand files in a folder | consecutive files, in the order of their names |
 """
 
 from collections import OrderedDict
@@ -34,7 +34,7 @@ from surelabel.kinds.shard_files import Decoder, FilesShard, PackedTable, TarSha
 from surelabel.kinds.texts import TextData
 
 FILES_OF_A_SHARD = 4096
-"""How many files of a folder are read as one shard. Another number would give them other labels."""
+"""How many files of a folder are read as one shard. Another number would change their labels."""
 _OPEN_AT_ONCE = 8
 
 
@@ -43,10 +43,10 @@ class Reading:
     """How a run reads samples.
 
     Attributes:
-        data: the settings of the run's data; None: it was made from data in memory.
+        data: the settings of the run's data; None: the run was made from data in memory.
         sample_shape: of one sample.
         feature_names: names of a table's columns.
-        texts: what the run has learned of texts, `RunFolder.texts`.
+        texts: what the run has learned from texts, `RunFolder.texts`.
         id_column: the column that names each row; None: as in the run; "": rows are numbered within their shard.
         on_error: whether a picture or another file that cannot be read stops the reading of its shard, or is skipped.
     """
@@ -71,7 +71,7 @@ class Reading:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """How the names of files end that the run can read."""
+        """The endings of files that the run can read."""
         packed = {"tables": (".parquet",), "pictures": FORMS}.get(self.kind, ())
         return packed if self.kind == "tables" else (*packed, *KINDS[self.kind].endings)
 
@@ -89,7 +89,7 @@ class OpenShard(Protocol):
         """Return the samples of a block."""
 
     def close(self) -> None:
-        """Let go of the shard."""
+        """Close the shard."""
 
 
 class ShardReader:
@@ -106,11 +106,11 @@ class ShardReader:
         self._open: OrderedDict[Shard, OpenShard] = OrderedDict()
 
     def blocks(self, shard: Shard) -> list[int]:
-        """Return how many rows each block of a shard has; none where the shard has no rows."""
+        """Return how many rows each block of a shard has; empty for a shard without rows."""
         return self._opened(shard).rows
 
     def read(self, shard: Shard, block: int) -> Source:
-        """Return the samples of a block, with their ids; fewer than `blocks` says where some are skipped."""
+        """Return the samples of a block, with their ids; fewer than `blocks` says if some are skipped."""
         samples, expected = self._opened(shard).read(block), self.reading.sample_shape
         if samples.sample_shape != expected:
             shapes = f"samples of shape {samples.sample_shape}, and the run learned from {expected}"
@@ -118,16 +118,16 @@ class ShardReader:
         return samples
 
     def close(self) -> None:
-        """Let go of the shards that are open."""
+        """Close the open shards."""
         while self._open:
             self._open.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but what belongs to this process: open shards and networks."""
+        """Return the state without what belongs to this process: open shards and networks."""
         return {**self.__dict__, "_open": OrderedDict(), "_decoder": None}
 
     def _opened(self, shard: Shard) -> OpenShard:
-        """Return a shard, open; the last few stay so."""
+        """Return an open shard; the last few stay open."""
         if shard in self._open:
             self._open.move_to_end(shard)
             return self._open[shard]
@@ -178,14 +178,14 @@ class TableShard:
         self._file.close(force=True)
 
     def _check_columns(self, there: Sequence[str]) -> None:
-        """Refuse a file without a column that is needed: its first rows may be read hours after it is opened."""
+        """Refuse a file that lacks a needed column now: its rows may be read only hours later."""
         data, names = self._reading.data, self._reading.feature_names
         if names is not None and isinstance(data, TableData):
             needed = tuple(column.name for column in data.columns) if data.columns else tuple(names)
             choose_columns(self._path, there, Request((), self._reading.named_by, (), needed, LabelMarks()))
 
     def _texts(self, data: TextData, options: dict[str, Any]) -> Source:
-        """Return the features of texts, of which nothing is kept on the disk."""
+        """Return the features of texts, which are not kept on the disk."""
         assert data.columns is not None
         name = data.columns[0].name
         table = read_table(self._path, features=[name], words=[name], **options)
@@ -195,9 +195,9 @@ class TableShard:
 
 
 def find_pool(text: str, reading: Reading) -> tuple[ShardReader, list[Shard]]:
-    """Return what reads the shards that a path, a pattern or an address names, and these, sorted by name.
+    """Return a reader for the shards that a path, a pattern or an address names, and the shards, sorted by name.
 
-    Files of a folder that are no shards themselves, such as pictures, are put together to shards.
+    Files in a folder that are not shards themselves, such as pictures, are grouped into shards.
 
     Args:
         text: as for `find_shards`.

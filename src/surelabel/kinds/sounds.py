@@ -17,18 +17,18 @@ MELS = 40
 FRAMES = 8, 64
 """The fewest and the most columns of a spectrogram."""
 HIGHEST_RATE = 16_000
-"""Nothing above half of it, 8,000 Hz, is looked at."""
+"""The highest rate: frequencies above half of it, 8,000 Hz, are not used."""
 SHORTEST_HOP, LONGEST = 0.01, 10.0
-"""Seconds from one column to the next at least, and of a sound that are kept at most."""
+"""The least number of seconds between columns, and the most seconds of a sound that are kept."""
 QUIET = 30.0
-"""Decibels below the loudest moment of a sound that its beginning and its end may be, and are kept."""
+"""How many decibels below the loudest column the beginning and the end of a sound may be to be kept."""
 _MOST = 0.95
 """The share of the files that are kept whole, unless they are longer than `LONGEST`."""
 _LOOKED_AT = 200
 
 
 class Sounds(Kind):
-    """Spectrograms of the length that nearly all recordings fit into; frequencies up to half of the usual rate."""
+    """Spectrograms of a length that fits nearly all recordings, with frequencies up to half of the usual rate."""
 
     name = "sounds"
     endings = (".wav", ".flac")
@@ -36,7 +36,7 @@ class Sounds(Kind):
     linear = "surelabel.kinds.linear:LinearOnPixels"
 
     def reading(self, files: Sequence[Path]) -> SoundSettings:
-        """Choose length and frequencies by some of the files; one that cannot be read is told later."""
+        """Choose length and frequencies from some of the files; unreadable ones are reported later."""
         headers: list[SoundHeader] = []
         for place in np.unique(np.linspace(0, len(files) - 1, _LOOKED_AT).astype(int)):
             try:
@@ -45,16 +45,16 @@ class Sounds(Kind):
                 continue
         rate = float(np.median([header.rate for header in headers])) if headers else HIGHEST_RATE
         seconds = float(np.quantile([header.seconds for header in headers], _MOST)) if headers else 1.0
-        # In steps of a tenth of a millisecond, upwards: all of the length fits.
+        # Rounded up to a tenth of a millisecond, so that the whole length fits.
         hop = max(SHORTEST_HOP, np.ceil(1e4 * min(seconds, LONGEST) / FRAMES[1]) / 1e4)
         frames = int(np.clip(np.ceil(min(seconds, LONGEST) / hop), *FRAMES))
-        # A window is longer than the hop, so that every sample counts.
+        # A window is longer than the hop, so that no sample is skipped.
         window, highest = max(0.032, 2 * hop), min(rate, HIGHEST_RATE) / 2
         times = {"window": round(float(window), 4), "hop": round(float(hop), 4)}
         return SoundSettings(highest=highest, mels=MELS, frames=frames, quiet=QUIET, **times)
 
     def network(self, samples: Source) -> Network:
-        """Return a small network that knows how high a sound is, and roughly when it is."""
+        """Return a small network that keeps the pitch of a sound, and roughly its time."""
         mean, std = channel_statistics(samples)
         augment = AugmentSettings(crop=4, mask_rows=8, mask_columns=12, mean=mean, std=std)
         parameters = {"width": 16, "rows": 5, "columns": 8, "stride": 2}

@@ -1,6 +1,6 @@
-"""Tables and texts in a file: which defaults suit them, and how to say what became of the columns.
+"""Tables and texts in a file: their defaults, and the lines that tell how columns are used.
 
-`surelabel.data` reads them: `recognition` decides how a column is used, `columns` and `texts` make features of it.
+`surelabel.data` reads them: `recognition` decides how a column is used, `columns` and `texts` make its features.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ _SHOWN = 8
 
 
 def defaults_for(columns: Sequence[AnyColumn], task: Task, *, of_backbones: bool) -> Mapping[str, Any]:
-    """Return what suits a table: that for texts where a column is one, see docs/texts.md and docs/backbones.md."""
+    """Return the defaults for a table, or for texts if it has a column of texts (docs/texts.md, docs/backbones.md)."""
     if not any(isinstance(column, TextColumn) for column in columns):
         return {}
     return for_task(KIND_DEFAULTS["texts by backbones" if of_backbones else "texts"], task)
 
 
 def linear_for(columns: Sequence[AnyColumn]) -> str:
-    """Return the linear classifier that networks are compared with: of texts alone, with one scale for their parts."""
+    """Return the linear classifier that networks are compared with; for only texts, the one with a single scale."""
     texts = bool(columns) and all(isinstance(column, TextColumn) for column in columns)
     return f"surelabel.kinds.linear:{'LinearOnPixels' if texts else 'LinearOnTable'}"
 
 
 def scaled_together(columns: Sequence[AnyColumn]) -> tuple[tuple[int, int], ...]:
-    """Return the features, from the first to before the second, that a network scales alike."""
+    """Return the ranges of features, (first, last + 1), that a network scales alike."""
     return blocks(columns)
 
 

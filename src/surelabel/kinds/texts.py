@@ -1,4 +1,4 @@
-"""Texts in a column of a table, shown to frozen backbones: their features, computed once, stand for the rows."""
+"""Texts in a column of a table, for frozen backbones: their features, computed once, replace the rows."""
 
 import dataclasses
 import shlex
@@ -27,10 +27,10 @@ _ARRAYS = (".npz", ".npy")
 
 
 class TextData(TableData):
-    """A table with one column of texts that backbones are shown; otherwise as `TableData`.
+    """A table with one column of texts for backbones; otherwise as `TableData`.
 
     Attributes:
-        backbones: frozen networks; their outputs, side by side, stand for the texts. An empty cell is shown as "".
+        backbones: frozen networks; their outputs, side by side, replace the texts. An empty cell becomes "".
     """
 
     kind: Literal["texts"] = "texts"  # type: ignore[assignment]  # what tells the settings of data apart
@@ -54,7 +54,7 @@ class TextData(TableData):
         return super().pinned().replace(backbones=tuple(backbone.pinned() for backbone in self.backbones))
 
     def encoder(self, texts: bytes | None) -> "TextEncoder | None":
-        """Return how a run makes features of its texts; None where it is not known yet which column has them."""
+        """Return how a run makes features from its texts; None if the column is not known yet."""
         if self.columns is None:
             return None
         (column,) = self.columns
@@ -80,7 +80,7 @@ class TextEncoder:
 
     Attributes:
         column: of the texts.
-        backbones: with what was learned of them.
+        backbones: with what was learned about them.
     """
 
     column: TextColumn
@@ -88,7 +88,7 @@ class TextEncoder:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What a run keeps beside its settings: nothing."""
+        """What a run keeps in addition to its settings: nothing."""
         return {}
 
     def settings(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class _FeatureTable(Table):
 
 
 def only_text(table: RecognizedTable) -> str:
-    """Return the name of the one column that is used, a text; refuse other tables."""
+    """Return the name of the only used column, which must be texts; refuse other tables."""
     texts = [name for name, use in table.uses.items() if use == "text"]
     others = {name: use for name, use in table.uses.items() if use != "text"}
     where = f"File '{table.table.path}'"
@@ -135,7 +135,7 @@ def only_text(table: RecognizedTable) -> str:
 def _with_features(
     table: Table, name: str, backbones: Sequence[BackboneSettings]
 ) -> tuple[Table, tuple[BackboneSettings, ...]]:
-    """Return a table with the features of a column's texts, and the backbones with what was learned of them."""
+    """Return a table with the features of a column's texts, and the backbones with what was learned about them."""
     from surelabel.kinds.features import text_features
 
     cells = words_of(table, name)

@@ -1,4 +1,4 @@
-"""Video: what FFmpeg reads, as a few stretches of small frames, and a small 3-D network that a CPU can bear."""
+"""Video in FFmpeg's formats, as a few stretches of small frames, and a 3-D network small enough for a CPU."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +10,9 @@ from surelabel.data.video import ClipSettings, import_av
 from surelabel.kinds.kind import Kind, Network, channel_statistics
 
 CLIP = ClipSettings(passages=3, frames=10, stride=2, height=40, width=40)
-"""Three stretches of 20 frames, every second one kept: 144 kB of a video."""
+"""Three stretches of 20 frames, every second one kept: 144 kB per video."""
 WINDOW, SIDE = 8, 32
-"""What the network is shown: consecutive frames of a stretch, and a square of them."""
+"""The network's input: consecutive frames of a stretch, and a square of each."""
 
 
 class Video(Kind):

@@ -8,7 +8,7 @@ from surelabel.data.source import Source
 from surelabel.data.training_set import TrainingSet
 
 NegativesUse = Literal["loss", "expansion", "left out"]
-"""How a learner uses negative labels: by eq. 3, by one weighted copy for each class left, or not at all."""
+"""How a learner uses negative labels: by eq. 3, by one weighted copy for each remaining class, or not at all."""
 
 
 class Learner(Protocol):

@@ -1,7 +1,7 @@
 """A trained model as one torch module: p = softmax(z(normalize(x))) (several labels: sigmoid), in evaluation mode.
 
-It takes samples as they are stored, and a batch of any size, so that other programs can run it: `surelabel.runs.export`
-writes it as ONNX or by `torch.export`.
+It takes samples as they are stored, in batches of any size, so that other programs can run it: `surelabel.runs.export`
+writes it as ONNX or with `torch.export`.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,12 +42,12 @@ def exported(learner: Any) -> nn.Module:
 
 
 class ExportedNetwork(nn.Module):
-    """A network with its normalization before it and its probabilities behind it; of clips, the mean over windows.
+    """A network with normalization before it and probabilities after it; for clips, the mean over windows.
 
     Args:
         network: returns logits (N, C).
         task: "single" for softmax, "multi" for a sigmoid per class.
-        augment: whose normalization samples need; None: they go in as they are.
+        augment: the settings with the normalization of samples; None: samples are not changed.
     """
 
     def __init__(self, network: nn.Module, task: Task, augment: AugmentSettings | None) -> None:
@@ -98,7 +98,7 @@ class _Linear(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        model = getattr(model, "model_", model)  # what is inside of surelabel's own linear models
+        model = getattr(model, "model_", model)  # the inner model of surelabel's own linear models
         *before, last = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
         unknown = [step for step in before if step != "passthrough" and not _is_scaler(step)]
         if type(last) not in _LINEAR or unknown:
@@ -120,12 +120,12 @@ class _Linear(nn.Module):
 
 
 def _is_scaler(step: Any) -> bool:
-    # A range that clips is not linear.
+    # Clipping to a range is not linear.
     return type(step) in _SCALERS and not getattr(step, "clip", False)
 
 
 class _OnePerClass(nn.Module):
-    """Several labels: for each class a model, or its constant probability where all labels of it are alike."""
+    """Several labels: for each class a model, or a constant probability if all its labels are alike."""
 
     def __init__(self, models: Sequence[Any]) -> None:
         super().__init__()

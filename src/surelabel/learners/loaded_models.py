@@ -1,7 +1,7 @@
 """Fitted scikit-learn models whose indices stay inside their own arrays.
 
-Compiled code follows these indices without a look: a model file that someone has made up could crash the process, read
-what is not the model's, or walk in a circle for ever. So they are checked once, when a model is loaded.
+Compiled code follows these indices without checks: a forged model file could crash the process, read other memory, or
+loop forever. So indices are checked once, when a model is loaded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ Indices = npt.NDArray[np.integer[Any]]
 
 
 def check_indices(models: Any) -> None:
-    """Raise ValueError where a model, or a part of one, leads outside itself.
+    """Raise ValueError if a model, or a part of one, has an index outside its own arrays.
 
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> check_indices([DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])])
@@ -74,7 +74,7 @@ def _check_tree(tree: Tree, num_features: int) -> None:
 
 
 def _check_nodes(is_leaf: npt.NDArray[np.bool_], left: Indices, right: Indices, feature: Indices, width: int) -> None:
-    """Children come after their parents, so that every way down ends."""
+    """Children must come after their parents, so that every path ends."""
     inner = np.flatnonzero(~is_leaf)
     for children in (left, right):
         _require(_within(children[inner], inner + 1, len(is_leaf)), "a tree that leads outside its nodes")

@@ -1,7 +1,7 @@
-"""A torch network as a learner: a fresh one every round, trained by the learning rule, labeled by an estimator.
+"""A torch network as a learner: a fresh one every round, trained by a method, with p and u from an estimator.
 
-The estimator of p and u may change a network before it is trained, and may ask for several: these are trained one after
-another, each from a seed of its own, and kept as one `Ensemble`.
+The estimator of p and u may change a network before it is trained, and may ask for several. These are trained one after
+another, each with its own seed, and kept as one `Ensemble`.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ MethodFactory = Callable[[Task, TrainingSettings], Method]
 ModelFactory = Callable[[tuple[int, ...], int], nn.Module]
 """(shape of one sample, number of classes) to a new network that returns logits, (N, C).
 
-Or to an nn.ModuleList with one for each member of the estimator's ensemble, where members are not alike."""
+Or to an nn.ModuleList with one for each member of the estimator's ensemble, if members are not alike."""
 
 
 class TorchLearner:
@@ -58,14 +58,14 @@ class TorchLearner:
     Args:
         model: a factory of networks; None: `TableNetwork`, standardized by all samples, labeled or not.
         training: how a network is trained.
-        uncertainty: how p and u come about, and how many networks that takes; None: MC-dropout with ten passes.
-        negative_weight: the weight of the negative learning term, of UPS's learning rule.
+        uncertainty: how p and u are computed, and from how many networks; None: MC-dropout with ten passes.
+        negative_weight: the weight of the negative learning term in UPS's learning rule.
         method: how a network learns within a round: a `Method` class, or a function `(task, training) -> Method`; None:
             UPS's learning rule.
-        predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
+        predict_batch_size: samples in one chunk of a prediction; None: 1024, or on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
-        threads: CPU threads; another number may round sums differently. None: one for the small network for
-            tables, for which two can be fifty times slower, else as torch is set.
+        threads: CPU threads; another number may round sums differently. None: one for the small network for tables, for
+            which two can be fifty times slower, else torch's setting.
         progress: called as training and labeling go on.
         task: "single" or "multi"; `fit` refuses a training set of the other kind.
 
@@ -128,7 +128,7 @@ class TorchLearner:
             warn_of_changed(self.training, ["negative_batch_size"], "with several labels all samples are drawn alike")
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
-        """Train a fresh network, or as many as the estimator asks for; the last stays until all are ready."""
+        """Train a fresh network, or as many as the estimator asks for; the last one is kept until all are ready."""
         if training_set.task != self.task:
             raise InvalidInputError(f"The learner was made for task={self.task!r}; got task={training_set.task!r}.")
         members = range(self.uncertainty.members)
@@ -136,12 +136,12 @@ class TorchLearner:
         fresh = [self._fresh(training_set, member, one) for member, one in enumerate(seeds)]
         checkpoint = self._checkpoint(training_set, seed, fresh[0])
         self.seconds_elsewhere = 0.0 if checkpoint is None else checkpoint.seconds_before
-        # The last trainer and its step serve as long as the settings and the estimator's layers are the same.
+        # The last trainer and its step are reused as long as the settings and the estimator's layers are the same.
         made_for, trainer = (self.training, self.uncertainty), self._trainer
         if trainer is None or self._trainer_for != made_for:
             compiled, exact = self._compiles(fresh[0]), is_for_tables(fresh[0])
             trainer = Trainer(self.training, self.device, compiled=compiled, exact=exact)
-        # Kept where its step is costly to make; elsewhere it would only keep the samples alive.
+        # Kept if its step is costly to make; otherwise it would only keep the samples in memory.
         self._trainer, self._trainer_for = trainer if trainer.shares else None, made_for
         trained = []
         for member, (network, one) in enumerate(zip(fresh, seeds, strict=True)):
@@ -150,7 +150,7 @@ class TorchLearner:
         network = self._joined(trained)
         last = self.network if trainer.shares and self._network_for == self.uncertainty else None
         if last is not None and shapes(network) == shapes(last):
-            copy_state(network, last)  # its weights alone: labeling may be compiled for the last network
+            copy_state(network, last)  # only its weights: labeling may be compiled for the last network
         else:
             self.network, self._network_for = network.eval(), self.uncertainty
 
@@ -168,7 +168,7 @@ class TorchLearner:
         return FitCheckpoint(self.checkpoints, training_set.round, made_for, self.device, self.uncertainty.members)
 
     def _fresh(self, training_set: TrainingSet, member: int, seed: int) -> nn.Module:
-        """Return the network that a training begins with: newly drawn weights, or the last round's."""
+        """Return the network that a training begins with: with newly drawn weights, or the last round's."""
         with reproducible(seed, self.device):
             fresh = self.build(training_set.source.sample_shape, training_set.num_classes, member)
         if self.warm_start and training_set.round:
@@ -183,7 +183,7 @@ class TorchLearner:
     def _train(
         self, trainer: Trainer, fresh: nn.Module, training_set: TrainingSet, seed: int, checkpoint: FitCheckpoint | None
     ) -> nn.Module:
-        """Return the trained network, which no later training changes."""
+        """Return the trained network, which later trainings do not change."""
         if checkpoint is not None and checkpoint.finished(fresh):
             return fresh
         with self._reproducible(seed_for(seed, "train"), fresh):
@@ -201,7 +201,7 @@ class TorchLearner:
         return trained
 
     def _progress(self, member: int) -> Progress | None:
-        """Return what a member's training reports to: the steps of all members are counted as one training's."""
+        """Return the progress function for a member's training: the steps of all members count as one training."""
         report, members = self.progress, self.uncertainty.members
         if report is None or members == 1:
             return report
@@ -213,11 +213,11 @@ class TorchLearner:
     def _compiles(self, network: nn.Module) -> bool:
         if self.training.compile is not None:
             return self.training.compile
-        # A table's network trains and labels in less time than it takes to compile.
+        # A network for tables trains and labels in less time than it takes to compile.
         return self.device.type == "cuda" and not is_for_tables(network)
 
     def method(self, training_set: TrainingSet, shared: bool) -> Method:
-        """Return what the networks of a round are trained by; `shared` as for `Method.for_round`."""
+        """Return the method that trains the networks of a round; `shared` as for `Method.for_round`."""
         method = self._method().for_round(training_set, shared)
         expect(isinstance(method, Method), "for_round()", "return a method", method)
         return method
@@ -226,7 +226,7 @@ class TorchLearner:
         return self.make_method(self.task, self.training)
 
     def build(self, sample_shape: tuple[int, ...], num_classes: int, member: int = 0) -> nn.Module:
-        """Return a new network on the device, with what the estimator and the method change in it.
+        """Return a new network on the device, with the changes of the estimator and the method.
 
         Args:
             sample_shape: of one sample.
@@ -249,7 +249,7 @@ class TorchLearner:
         network = self._method().prepare(network)
         expect(isinstance(network, nn.Module), "prepare()", "return a torch.nn.Module", network)
         if self.training.channels_last:
-            # Not by `Module.to`, which takes one format for all weights.
+            # Not with `Module.to`, which uses one format for all weights.
             for tensor in (*network.parameters(), *network.buffers()):
                 tensor.data = channels_last(tensor.data)
         return network.to(self.device)
@@ -267,10 +267,10 @@ class TorchLearner:
 
         Args:
             source: the samples.
-            seed: of what is random in labeling.
-            by: another estimator than the learner's.
+            seed: of everything random in labeling.
+            by: an estimator other than the learner's.
             check: refuse a network whose passes do not differ.
-            share: (k, n): only every n-th chunk, from chunk k on. What it says does not depend on the others.
+            share: (k, n): only every n-th chunk, from chunk k on. A chunk's result does not depend on the others.
         """
         network, source, estimator = self._fitted(), as_source("source", source), by or self.uncertainty
         if hasattr(estimator, "for_chunks"):
@@ -283,7 +283,7 @@ class TorchLearner:
                 self.progress("label", start + len(batch), len(source))
 
     def predict_proba(self, source: Source) -> npt.NDArray[np.floating[Any]]:
-        """Return the probabilities of one deterministic pass, shape (N, C); of clips, the mean over `test_windows`."""
+        """Return the probabilities of one deterministic pass, shape (N, C); for clips, the mean over `test_windows`."""
         network, source, augment = self._fitted(), as_source("source", source), self.training.augment
         windows = 1 if augment is None else augment.test_windows
         passes = []
@@ -304,7 +304,7 @@ class TorchLearner:
     def from_bytes(
         self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
     ) -> None:
-        """Take the weights from a safetensors file, which holds numbers only: no type needs to be `trusted`."""
+        """Load the weights from a safetensors file, which holds only numbers: no type needs to be `trusted`."""
         with reproducible(0, self.device):
             members = range(self.uncertainty.members)
             network = self._joined([self.build(sample_shape, num_classes, member) for member in members])
@@ -318,14 +318,14 @@ class TorchLearner:
         self.network, self._network_for = network.to(self.device).eval(), self.uncertainty
 
     def __copy__(self) -> "TorchLearner":
-        """Return a learner with this network, which a later fit of the other does not change."""
+        """Return a learner with this network, which later fits of the original do not change."""
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__getstate__())
         other.network = None if self.network is None else copied(self.network)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the trainer and the checkpoints, which belong to this process and its run."""
+        """Return the state without the trainer and the checkpoints, which belong to this process and its run."""
         return {**self.__dict__, "_trainer": None, "checkpoints": None}
 
     @property
@@ -335,7 +335,7 @@ class TorchLearner:
 
     @property
     def warm_start(self) -> bool:
-        """Whether a round begins with the last one's weights, so that a resumed run has to load them."""
+        """Whether a round begins with the last round's weights, so that a resumed run has to load them."""
         return self.training.warm_start
 
     def _fitted(self) -> nn.Module:
@@ -346,7 +346,7 @@ class TorchLearner:
     def _chunks(
         self, source: Source, network: nn.Module, window: int | None = None, share: tuple[int, int] = (0, 1)
     ) -> Iterator[tuple[int, Tensor]]:
-        """Yield the samples as the network takes them, in chunks with their first positions; of clips, one window."""
+        """Yield the samples as network input, in chunks with their first positions; for clips, one window."""
         samples, size = None if self._trainer is None else self._trainer.samples, self.chunk_size(source)
         first, step = share
         starts = range(first * size, len(source), step * size)
@@ -356,15 +356,15 @@ class TorchLearner:
             parts = streamed(source, rows, self.training, self.device, is_for_tables(network))
         else:
             parts = itertools.islice(parts, first, None, step)
-        for start, part in zip(starts, parts, strict=False):  # of no samples at all, there is one empty part
+        for start, part in zip(starts, parts, strict=False):  # without samples, there is one empty part
             yield start, shown(part, self.training, window)
 
     def chunk_size(self, source: Source) -> int:
         """Return how many samples are labeled at once."""
         if self.predict_batch_size is not None:
             return self.predict_batch_size
-        # Enough rows to fill a GPU, also where a tenth of them is in all passes at once: 256 MiB of what the network is
-        # shown at most. A CPU is as fast with fewer.
+        # Enough rows to fill a GPU, even if only a tenth of them is in all passes at once, but at most 256 MiB of
+        # input. A CPU is as fast with fewer.
         most, values = (1024, 2**24) if self.device.type == "cpu" else (20_480, 2**26)
         sample = torch.empty(1, *source.sample_shape, dtype=torch.uint8, device="meta")
         return max(1, min(most, values // shown(sample, self.training).numel()))
@@ -382,12 +382,12 @@ class TorchLearner:
 
 
 def _printed(thing: object) -> str:
-    """Return how Python prints an object, without the addresses of objects in this process's memory."""
+    """Return how Python prints an object, without memory addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 
 def is_for_tables(network: nn.Module) -> bool:
-    """Tell whether a network, or a part of it, is for tables: small, and exact about its input."""
+    """Whether a network, or a part of it, is for tables: small, and with inputs at full precision."""
     return any(getattr(part, "for_tables", False) for part in network.modules())
 
 
@@ -396,9 +396,9 @@ _ONE_AT_A_TIME = threading.RLock()
 
 @contextlib.contextmanager
 def reproducible(seed: int, device: torch.device, threads: int | None = None) -> Iterator[None]:
-    """Seed torch and set its number of threads for a block of code; leave both as they were."""
+    """Seed torch and set its number of threads for a block of code; restore both afterwards."""
     generators = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    # Torch's generators and its number of threads belong to the process: one block of code at a time may set them.
+    # Torch's generators and its number of threads are global: only one block of code at a time may set them.
     with _ONE_AT_A_TIME, generators:
         before = torch.get_num_threads()
         try:

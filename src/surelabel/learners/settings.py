@@ -1,4 +1,4 @@
-"""Settings of learners: everything that a learner is made of, as plain text; code is named by reference."""
+"""Settings of learners: everything that defines a learner, as plain text; code is named by reference."""
 
 import errno
 import functools
@@ -42,7 +42,7 @@ ESTIMATORS = {
     "deep-ensemble": "surelabel.uncertainty:DeepEnsemble",
     "none": "surelabel.uncertainty:Deterministic",
 }
-"""What settings call our estimators of p and u."""
+"""The names of our estimators of p and u in settings."""
 
 METHODS = {
     "ups": "surelabel.methods.ups:UPSMethod",
@@ -56,20 +56,20 @@ METHODS = {
     "softmatch": "surelabel.methods.softmatch:SoftMatch",
     "teacher-match": "surelabel.methods.teacher_match:TeacherMatch",
 }
-"""What settings call our methods."""
+"""The names of our methods in settings."""
 
 LATER: dict[str, Any] = {"method": "ups", "method_hash": None, "method_parameters": {}}
-"""Settings that came after the first version, with their defaults; where they have these, runs have the old hashes."""
+"""Settings that came after the first version, with their defaults, for which runs keep their old hashes."""
 
 _OF_ALL_ESTIMATORS = ("passes", "temperature", "stochastic_layers")
-"""Settings that reach every estimator that has an argument of this name; so does the task."""
+"""Settings that are passed to every estimator with an argument of this name, as is the task."""
 
 
 class CodeSettings(Settings):
     """Settings that name code: by a short name, or by a reference, with the content hash of its file beside it."""
 
     _LISTED: ClassVar[Mapping[str, Container[str]]]
-    """The settings that name code, and which references a run of anyone's may have there."""
+    """The settings that name code, and the references that anyone's run may have there."""
 
     def _code(self) -> dict[str, str]:
         """The references among the settings that name code."""
@@ -100,31 +100,31 @@ class TorchLearnerSettings(CodeSettings):
         model: "module:function" or "file.py:function", `(sample_shape, num_classes) -> nn.Module`; None: the default
             network for tables.
         model_hash: content hash of file.py; `pinned` fills it in, and `build` refuses a file that differs.
-        model_parameters: what the function is called with besides, by name. Where "pretrained" names a file of weights
+        model_parameters: further arguments of the function, by name. If "pretrained" names a file of weights
             (.safetensors, .pth, .pt), the run depends on its content too.
         pretrained_hash: content hash of that file; a network is not made from a file that differs.
         hidden: widths of the default network's hidden layers.
         dropout: rate after each hidden layer of the default network.
         noise: on the standardized features of the default network in training, in units of their typical difference to
             the nearest row; 0: none.
-        together: blocks of the default network's features, from the first to before the second, that share one scale.
+        together: ranges of the default network's features, (first, last + 1), that share one scale.
         training: how a network is trained.
         uncertainty: "mc-dropout", "mc-spatial-dropout", "mc-dropblock", "augmentation", "deep-ensemble"; "none" for
             selection by confidence alone; or an `UncertaintyEstimator` of your own, "file.py:Class".
         uncertainty_hash: content hash of that file.
-        uncertainty_parameters: what the estimator alone is made with, by name: {"block_size": 5}, {"members": 10}.
+        uncertainty_parameters: the estimator's own arguments, by name: {"block_size": 5}, {"members": 10}.
         passes: stochastic passes.
         temperature: of the softened probabilities.
         stochastic_layers: references to layer classes, besides dropout, that are random in training mode.
         layer_hashes: content hashes of their files, None for a module's.
-        negative_weight: the weight of the negative learning term, of UPS's learning rule.
+        negative_weight: the weight of the negative learning term in UPS's learning rule.
         method: how a network learns within a round: "ups", another name of `METHODS`, or a `Method` of your own,
             "file.py:Class".
         method_hash: content hash of that file.
-        method_parameters: what the method alone is made with, by name.
-        predict_batch_size: samples in one chunk of a prediction; None: 1024, and on a GPU as many as fill it.
+        method_parameters: the method's own arguments, by name.
+        predict_batch_size: samples in one chunk of a prediction; None: 1024, or on a GPU as many as fill it.
         device: where the network lives; None: the GPU if there is one.
-        threads: of a CPU; None: one for the default network, else as torch is set.
+        threads: of a CPU; None: one for the default network, else torch's setting.
     """
 
     _LISTED: ClassVar = {"model": trust.NETWORKS, "uncertainty": trust.ESTIMATORS, "method": ()}
@@ -156,7 +156,7 @@ class TorchLearnerSettings(CodeSettings):
 
     @model_serializer(mode="wrap")
     def _without_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what came after the first version where it is not used, so that old runs keep their hashes."""
+        """Leave out later settings that are not used, so that old runs keep their hashes."""
         values: dict[str, Any] = write(self)
         return {name: value for name, value in values.items() if name != "together" or value}
 
@@ -198,8 +198,8 @@ class TorchLearnerSettings(CodeSettings):
     def fit_settings(self) -> dict[str, Any]:
         """Return what a trained network depends on, as JSON; how it labels is left out.
 
-        The estimator plays no part unless it prepares networks or trains several. One of your own may do so by any of
-        its arguments; ours do so by their own parameters.
+        The estimator is ignored unless it prepares networks or trains several. For your own estimator, any of its
+        arguments may do so; for ours, only their own parameters.
         """
         from surelabel.uncertainty import UncertaintyEstimator
 
@@ -230,8 +230,8 @@ class TorchLearnerSettings(CodeSettings):
         Args:
             task: "single" or "multi".
             progress: called as training and labeling go on.
-            make: a factory in memory, in place of the network that the settings name.
-            layers: types in memory, in place of the stochastic layers that they name.
+            make: a factory in memory, instead of the network that the settings name.
+            layers: types in memory, instead of the stochastic layers that the settings name.
         """
         from surelabel.learners.network import TorchLearner
 
@@ -248,7 +248,7 @@ class TorchLearnerSettings(CodeSettings):
         )
 
     def make_method(self) -> "MethodFactory":
-        """Return what makes the method of (task, training settings)."""
+        """Return the function of (task, training settings) that makes the method."""
         from surelabel.engine.method import Method
 
         found = self._resolved("method")
@@ -275,14 +275,14 @@ class TorchLearnerSettings(CodeSettings):
     def check_size(self, sample_shape: tuple[int, ...], num_classes: int) -> None:
         """Refuse a listed network whose weights would take more memory than a file may, before it is made.
 
-        For runs of other people: a few digits in their settings can ask for any amount.
+        This is for runs of other people: a few digits in their settings can ask for any amount.
         """
         import torch
 
         make = self.for_trained_network()._factory()
         with failing(f"The network cannot be made for samples of shape {sample_shape}"), torch.device("meta"):
             network = make(sample_shape, num_classes)
-        # A list has all members of an ensemble in it.
+        # A list has all members of an ensemble.
         copies = 1 if isinstance(network, torch.nn.ModuleList) else self.members
         size, most = copies * sum(tensor.nbytes for tensor in network.state_dict().values()), most_bytes(0)
         if size > most:
@@ -307,7 +307,7 @@ class TorchLearnerSettings(CodeSettings):
 
     @property
     def _pretrained(self) -> str | None:
-        """The file of weights that networks begin with; a factory of your own may mean something else by the name."""
+        """The file of initial weights; your own factory may use the name "pretrained" for something else."""
         path = self.model_parameters.get("pretrained")
         return path if isinstance(path, str) and path.endswith(SUFFIXES) else None
 
@@ -350,11 +350,11 @@ class SklearnLearnerSettings(CodeSettings):
         estimator: reference to a classifier's class, "sklearn.ensemble:RandomForestClassifier", or to a function that
             returns a classifier.
         estimator_hash: content hash of file.py; `pinned` fills it in, and `build` refuses a file that differs.
-        parameters: what it is called with.
+        parameters: its arguments.
         members: how many resamples the ensemble is trained on.
         temperature: of the softened probabilities.
         negatives: "auto", "expand" or "ignore", see `SklearnLearner`.
-        max_copies: rows with more classes left than this are left out.
+        max_copies: rows with more remaining classes than this are left out.
         predict_batch_size: samples in one chunk of a prediction.
     """
 
@@ -391,15 +391,15 @@ class SklearnLearnerSettings(CodeSettings):
 
 
 def _make_with_weights(path: str, expected: str | None, make: "ModelFactory", *shape: Any) -> Any:
-    # Every time: each round reads the file anew, and must find what the first has found.
+    # At every call: each round reads the file again, and must find the same content.
     _weights_hash(path, expected)
     return make(*shape)
 
 
 def _weights_hash(path: str, expected: str | None = None) -> str:
-    """Return the content hash of a file of weights; refuse another than is expected."""
+    """Return the content hash of a file of weights; refuse an unexpected one."""
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read for ever
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device would be read forever
             raise OSError(errno.EINVAL, "it is not a plain file")
         found = file_hash(path)
     except OSError as error:
@@ -411,7 +411,7 @@ def _weights_hash(path: str, expected: str | None = None) -> str:
 
 
 def warn_of_changed(settings: Settings, names: list[str], why: str) -> None:
-    """Warn of settings that were changed from their defaults and are not used."""
+    """Warn about settings that differ from their defaults but are not used."""
     fields = type(settings).model_fields
     changed = [name for name in names if getattr(settings, name) != fields[name].get_default()]
     if changed:

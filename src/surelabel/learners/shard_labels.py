@@ -1,8 +1,8 @@
-"""The labels of a shard, which do not depend on who labels it, when, and beside which other shards.
+"""The labels of a shard, which do not depend on the worker, the time, or other shards.
 
 Chunk k is rows k * size to (k + 1) * size of the shard, across its blocks; the last one is padded to the same size.
-What is random in labeling is seeded by (the run's seed, the network's number, "predict", the shard's name, k). A CPU
-labels with one thread, because the sums of several may round differently, unless the run sets another number.
+Labeling is seeded by (the run's seed, the network's number, "predict", the shard's name, k). A CPU labels with one
+thread, because sums over several threads may round differently, unless the run sets another number.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.learners import Learner
 
 _USUAL_SIZE = 1024
-"""Rows of a chunk, where a learner does not say how many it labels at once."""
+"""Rows of a chunk, if a learner does not define its own number."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def label_shard(learner: Learner, reader: BlockReader, shard: Shard, how: Labeli
 
 
 def _chunks(learner: Learner, reader: BlockReader, shard: Shard) -> Iterator[tuple[Source, int]]:
-    """Yield a shard's samples, with the size of a chunk, which all but the last one have."""
+    """Yield a shard's samples in chunks, with the size of all chunks but the last."""
     rest: Source | None = None
     size = 0
     for block in range(len(reader.blocks(shard))):
         read = reader.read(shard, block)
         both = read if rest is None else Concatenation(rest, read)
-        ids = both.ids  # made anew each time
+        ids = both.ids  # made again at each access
         size = size or _size(learner, read)
         whole = len(both) // size * size
         for start in range(0, whole, size):
@@ -90,20 +90,20 @@ def _size(learner: Any, source: Source) -> int:
 
 
 def _first(prediction: Prediction, number: int) -> Prediction:
-    """Return what a prediction says of its first samples."""
+    """Return the first samples of a prediction."""
     parts: Any = (None if part is None else part[:number] for part in prediction)
     return Prediction(*parts)
 
 
 def _rows(source: Source, ids: Ids, index: Any) -> Source:
-    """Return some rows as a source of their own, which does not keep the others in memory."""
+    """Return some rows as a separate source, which does not keep the others in memory."""
     return ArraySource(source[index], ids=ids[index])
 
 
 @contextlib.contextmanager
 def _one_thread(pools: ThreadpoolController) -> Iterator[None]:
-    """Compute with one thread of a CPU in a block of code."""
-    torch = sys.modules.get("torch")  # without it, whatever computes here is not torch
+    """Use one CPU thread in a block of code."""
+    torch = sys.modules.get("torch")  # if it is not loaded, nothing here computes with torch
     before = torch.get_num_threads() if torch else 1
     with pools.limit(limits=1):
         try:

@@ -52,7 +52,7 @@ KNOWN_TYPES = (
     "surelabel.kinds.linear.LinearOnPixels",
     "surelabel.kinds.linear.LinearOnTable",
 )
-"""Parts of scikit-learn's classifiers, and classifiers of ours, that skops asks about and that hold numbers only."""
+"""Parts of scikit-learn's and our classifiers that skops does not know and that hold only numbers."""
 
 
 @dataclass(eq=False)
@@ -63,9 +63,10 @@ class SklearnLearner:
         estimator: a scikit-learn classifier with `predict_proba`.
         members: how many resamples the ensemble is trained on.
         temperature: of the softened probabilities.
-        negatives: "expand" turns a row with negatives only into one copy for each class left, of weights that sum to 1
-            (the estimator must take `sample_weight`); "ignore" leaves such rows out; "auto" expands where it can.
-        max_copies: rows with more classes left than this say too little and are left out.
+        negatives: "expand" turns a row with only negatives into one copy for each remaining class, with weights that
+            sum to 1 (the estimator must take `sample_weight`); "ignore" leaves these rows out; "auto" expands if
+            possible.
+        max_copies: rows with more remaining classes than this are left out, as they say too little.
         predict_batch_size: samples in one chunk of a prediction.
         progress: called as training and labeling go on.
         task: "single", or "multi": one model per class.
@@ -106,15 +107,15 @@ class SklearnLearner:
 
     @property
     def negatives_use(self) -> NegativesUse:
-        """How negative labels are used; for multi-label they are plain absences to learn from."""
+        """How negative labels are used; for multi-label they are learned as absent classes."""
         if self.task == "multi":
             return "loss"
         return "expansion" if self.max_copies else "left out"
 
     def fit(self, training_set: TrainingSet, *, seed: int) -> None:
-        """Train the full model and the members; the last ones stay in place until these are ready.
+        """Train the full model and the members; the last ones stay in place until the new ones are ready.
 
-        An estimator with a method `scaled_by_all_samples` is shown all of them first, labeled or not.
+        An estimator with a method `scaled_by_all_samples` first gets all samples, labeled or not.
         """
         unfitted = self.estimator
         if hasattr(unfitted, "scaled_by_all_samples"):
@@ -130,7 +131,7 @@ class SklearnLearner:
         self.resamples_are_equal = bool(training_set.targets.class_counts.max() == 1)
 
     def predict(self, source: Source, *, seed: int) -> Iterator[Prediction]:
-        """Label the source chunk by chunk. The members are what they are, so `seed` changes nothing."""
+        """Label the source chunk by chunk. The members are fixed, so `seed` changes nothing."""
         self._require_models()
         source = as_source("source", source)
         for start, x in self._chunks(source):
@@ -163,7 +164,7 @@ class SklearnLearner:
     def from_bytes(
         self, data: bytes, *, sample_shape: tuple[int, ...], num_classes: int, trusted: Sequence[str] = ()
     ) -> None:
-        """Take the models from a skops file; types beyond scikit-learn's must be named in `trusted`."""
+        """Load the models from a skops file; types other than scikit-learn's must be named in `trusted`."""
         import skops.io
 
         with failing("The content is no skops file of models"):
@@ -183,7 +184,7 @@ class SklearnLearner:
         self.models = models
 
     def _fits(self, models: Any, num_features: int, num_classes: int) -> bool:
-        """Whether these are the full model and the members, as far as classifiers tell what they are for."""
+        """Whether these fit as the full model and the members, as far as classifiers show it."""
         if not isinstance(models, list) or len(models) != self.members + 1:
             return False
         if self.task == "single":
@@ -238,10 +239,10 @@ class SklearnLearner:
 
 
 def expand(training_set: TrainingSet, max_copies: int) -> tuple[Index, Labels, Floats]:
-    """Turn targets (y, g) into rows with one label and a weight each, as ordinary classifiers take them.
+    """Turn targets (y, g) into rows with one label and a weight each, for ordinary classifiers.
 
-    A row with a positive has weight 1. A row with negatives only appears once for each class that is left, if these
-    are at most `max_copies`, with weights that sum to 1.
+    A row with a positive has weight 1. A row with only negatives appears once for each remaining class, if these are at
+    most `max_copies`, with weights that sum to 1.
     """
     learned, targets = training_set.rows, training_set.targets
     parts = []
@@ -277,7 +278,7 @@ def soften(p: Floats, temperature: float, task: Task) -> Floats:
 
 
 def _called(model: Any, x: Any) -> Floats:
-    """Return the probabilities of a classifier, or say that it fails on these samples."""
+    """Return the probabilities of a classifier; an error says that it fails on these samples."""
     with failing(f"The classifier {type(model).__name__} fails on these samples"):
         p = np.asarray(model.predict_proba(x))
     if not np.isfinite(p).all():

@@ -1,11 +1,11 @@
 """What consistency methods share: labeled rows and rows of the pool, weak and strong views, and what a round selected.
 
-They learn the labels, and that two views of one sample of the pool should get one answer. Views of pictures and
-spectrograms are augmented (`TrainingSettings.augment`; the weak ones without RandAugment, jitter, holes and masks). Of
-other samples, views differ by the noise and the dropout of the network itself.
+They learn the labels, and that two views of one sample of the pool should get the same answer. Views of pictures and
+spectrograms are augmented (`TrainingSettings.augment`; the weak ones without RandAugment, jitter, holes and masks).
+Views of other samples differ by the network's own noise and dropout.
 
 Selected labels replace answers: a positive becomes the whole answer, and a negative sets its class to 0. The labeled
-rows stay those that came with a label.
+rows are only those that came with a label.
 """
 
 import math
@@ -42,7 +42,7 @@ _STRONG = {
 """What a weak view leaves out."""
 
 LEAST = 1e-8
-"""The least probability where one is divided by a sum or its logarithm is taken."""
+"""The least value of a probability that is a divisor or the argument of a logarithm."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ConsistencyMethod(Method):
     Args:
         task: "single" or "multi".
         settings: batch sizes, augmentation, label smoothing, memory format.
-        weight: of the part of the loss that needs no labels; None: `usual_weights` has it.
+        weight: of the part of the loss that needs no labels; None: from `usual_weights`.
         ratio: how many rows of the pool there are for each labeled row; `batch_size` rows come from the pool. None:
-            `labeled_batch_size` is the number of labeled rows, or where that is 0, `usual_ratio` decides.
+            `labeled_batch_size` is the number of labeled rows, or if that is 0, `usual_ratio` is used.
         ramp: the share of the round in which the weight rises from 0; 0: it is the same from the start.
     """
 
@@ -69,7 +69,7 @@ class ConsistencyMethod(Method):
     _weight: float = field(init=False, compare=False, repr=False)
 
     usual_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
-    """For samples that are augmented, as published, and for others, where docs/methods.md tells how it was chosen."""
+    """For samples that are augmented (as published), and for others (docs/methods.md says how it was chosen)."""
 
     usual_ratio: ClassVar[int] = 1
 
@@ -92,7 +92,7 @@ class ConsistencyMethod(Method):
         object.__setattr__(self, "_strong", None if augment is None else Augment(augment))
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
-        """Return the rows that came with a label, and all others; where there are no others, all rows."""
+        """Return the rows that came with a label, and all others, or all rows if there are no others."""
         rows = np.arange(len(training_set.y))
         return self._streams(rows[: training_set.num_labeled], rows[training_set.num_labeled :])
 
@@ -119,13 +119,13 @@ class ConsistencyMethod(Method):
         round_number: int,
         num_unlabeled: int,
     ) -> tuple[int, int]:
-        """Return the epochs over the labeled rows, begun ones counted, and the rows that a round takes in all."""
+        """Return the epochs over the labeled rows, unfinished ones counted, and all rows that a round takes."""
         streams = self._streams(np.arange(num_labeled), np.arange(num_unlabeled))
         steps, first = num_steps(streams, self.settings, round_number), streams[0]
         return math.ceil(steps * first.size / len(first.rows)), steps * sum(stream.size for stream in streams)
 
     def weak(self, batch: Batch, name: str) -> Tensor:
-        """Return a weak view of the samples; views of other names are other draws."""
+        """Return a weak view of the samples; views with other names have other draws."""
         return batch.view(self._weak, name)
 
     def strong(self, batch: Batch, name: str) -> Tensor:
@@ -133,7 +133,7 @@ class ConsistencyMethod(Method):
         return batch.view(self._strong, name)
 
     def check_mixable(self, x: Tensor) -> None:
-        """Refuse samples that cannot be mixed: a mean of two codes of words stands for nothing."""
+        """Refuse samples that cannot be mixed: a mean of two word codes has no meaning."""
         if not x.is_floating_point():
             pictures = "set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
             remedy = f'give float32, such as x / 255, or {pictures}; for codes of words choose "mean-teacher"'
@@ -154,7 +154,7 @@ class ConsistencyMethod(Method):
         Args:
             logits: shape (N, C).
             y: labels, or mixtures of labels, shape (N, C).
-            g: which entries are known, shape (N, C); for multi-label.
+            g: which entries are known, shape (N, C); only for multi-label.
         """
         y, g = y.to(logits.dtype), g.to(logits.dtype)
         if self.task == "single":
@@ -184,7 +184,7 @@ class ConsistencyMethod(Method):
 def without_negatives(q: Tensor, pool: Batch) -> Tensor:
     """Return probabilities (N, C) of a softmax with the selected negatives at 0; the rest sums to 1."""
     negative = pool.g & ~pool.y
-    negative = negative & ~negative.all(dim=1, keepdim=True)  # where nothing would be left, the answer stays
+    negative = negative & ~negative.all(dim=1, keepdim=True)  # if nothing would be left, the answer is not changed
     left = q.clamp(min=LEAST).masked_fill(negative, 0.0)
     return left / left.sum(dim=1, keepdim=True)
 
@@ -208,9 +208,10 @@ def linear_ramp(progress: Tensor, share: float) -> Tensor:
 
 
 def averaging_share(state: Mapping[str, Tensor], momentum: float) -> Tensor:
-    """Return how far the moving averages go towards a batch's values, and count the batch in `state["batches"]`.
+    """Return how far the moving averages move towards a batch's values, and count the batch in `state["batches"]`.
 
-    At first an average is the mean of all batches so far: a short round would not get away from where it began.
+    At first an average is the mean of all batches so far: otherwise it would stay near its initial value in a short
+    round.
 
     >>> state = {"batches": torch.tensor(0.0)}
     >>> [round(averaging_share(state, 0.7).item(), 4) for _ in range(5)]

@@ -15,16 +15,16 @@ from surelabel.methods.consistency import ConsistencyMethod, without_negatives
 
 @dataclass(frozen=True)
 class Matching(ConsistencyMethod):
-    """The base of FixMatch and the methods that judge its labels otherwise (`judge`).
+    """The base of FixMatch and of methods that weight its labels differently (`judge`).
 
         q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w r(t) mean_u m(q) CE(argmax q, p(A(u)))
 
     a is a weak view and A a strong one; q has no gradient. Labels with m(q) = 0 count in the mean. A selected positive
     is the label, with m = 1; selected negatives are taken out of q before it is judged. Published without the ramp r:
-    thresholds that begin low let every label in, from which 2^20 steps recover, but not a few hundred.
+    thresholds that start low let every label in, from which 2^20 steps recover, but not a few hundred.
 
-    Where samples are not augmented, the strong view is the network's own noise and dropout, and q is the answer of the
-    teacher, the average of the weights (`ema_decay`), which has neither.
+    If samples are not augmented, the strong view has only the network's own noise and dropout, and q is the answer of
+    the teacher, the average of the weights (`ema_decay`), which has neither.
 
     Args:
         task: "single"; there is no version for several labels.
@@ -51,7 +51,7 @@ class Matching(ConsistencyMethod):
         raise NotImplementedError
 
     def judged(self, q: Tensor, pool: Batch) -> Tensor:
-        """Return how much each label counts, m (N,), where the answers of all processes are judged together."""
+        """Return how much each label counts, m (N,), with the answers of all processes judged together."""
         return own(self.judge(gathered(q), pool._replace(rows=gathered(pool.rows))))
 
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
@@ -102,5 +102,5 @@ class FixMatch(Matching):
         require_number("threshold", self.threshold, 0, 1)
 
     def judge(self, q: Tensor, pool: Batch) -> Tensor:
-        """Return 1 for sure labels and 0 for others."""
+        """Return 1 for confident labels and 0 for others."""
         return (q.amax(dim=1) >= self.threshold).to(q.dtype)

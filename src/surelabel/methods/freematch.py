@@ -26,7 +26,7 @@ class FreeMatch(Matching):
         L = mean_x CE + w r(t) (mean_u m CE + f sum_c a_c log b_c),   a = norm(p~ / h~),   b = norm(p- / h-)
 
     p- and h- are the mean of the answers to the strong views with m = 1, and the histogram of their largest classes;
-    norm divides by the sum, a class that is in no histogram counts 0, and where no view has m = 1 the last sum is 0.
+    norm divides by the sum, a class that is in no histogram counts 0, and if no view has m = 1 the last sum is 0.
 
     Args:
         task: "single"; there is no version for several labels.
@@ -52,7 +52,7 @@ class FreeMatch(Matching):
         return {"threshold": alike[0], "mean": alike, "histogram": alike, "batches": torch.tensor(0.0)}
 
     def judge(self, q: Tensor, pool: Batch) -> Tensor:
-        """Return 1 for labels that are sure for their class, and 0 for others."""
+        """Return 1 for labels that are confident enough for their class, and 0 for others."""
         top, label = q.max(dim=1)
         new = {"threshold": top.mean(), "mean": q.mean(dim=0), "histogram": shares(label, torch.ones_like(top), q)}
         moved = averaging_share(pool.state, self.momentum)

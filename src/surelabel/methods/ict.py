@@ -20,7 +20,7 @@ class ICT(ConsistencyMethod):
 
     m(a, b) = l a + (1 - l) b, with l from Beta(alpha, alpha) for each row; x* and u* are the next rows of the batch,
     and p' is the answer of the teacher, the average of the weights (`ema_decay`). Probabilities are mixed, as in the
-    paper; the published code mixes logits. Multi-label: an entry of x is learned where it is known of x* too.
+    paper; the published code mixes logits. Multi-label: an entry of x is learned if it is known for x* too.
 
     Args:
         task: "single" or "multi".

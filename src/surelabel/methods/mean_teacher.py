@@ -16,7 +16,7 @@ class MeanTeacher(PiModel):
         L = mean_x CE(y, p(a(x))) + w r(t) mean_z (1/C) sum_c (p_c(a(z)) - p'_c(a'(z)))^2
 
     p' is the answer of the teacher, the average of the network's weights over the steps (`ema_decay`), without gradient
-    and, other than published, without dropout.
+    and, unlike the published method, without dropout.
 
     Args:
         task: "single" or "multi".

@@ -23,8 +23,8 @@ class MixMatch(ConsistencyMethod):
     pool: m(v) = l v + (1 - l) v* with l = max(k, 1 - k), k from Beta(alpha, alpha) for each row. Guesses have no
     gradient. The weight rises linearly, published over the first 64th of 2^20 steps.
 
-    Multi-label: guesses are not sharpened, as in the appendix of the UPS paper, and an entry is learned where it is
-    known of both rows.
+    Multi-label: guesses are not sharpened, as in the appendix of the UPS paper, and an entry is learned if it is known
+    for both rows.
 
     Args:
         task: "single" or "multi".
@@ -85,7 +85,7 @@ class MixMatch(ConsistencyMethod):
 
 
 def mixed(values: Tensor, other: Tensor, share: Tensor) -> Tensor:
-    """Return each row's share of itself and the rest of another row.
+    """Return each row mixed with another row, by the row's own share.
 
     >>> mixed(torch.tensor([[0.0], [8.0]]), torch.tensor([1, 0]), torch.tensor([0.75, 0.5]))
     tensor([[2.],

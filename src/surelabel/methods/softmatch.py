@@ -14,7 +14,7 @@ from surelabel.methods.fixmatch import Matching
 
 @dataclass(frozen=True)
 class SoftMatch(Matching):
-    """Every label counts, the less the further its confidence is below the mean.
+    """Every label counts, but less the further its confidence is below the mean.
 
     p~ is a moving average of the mean of q over the batches; q~ = norm(q / p~) is q aligned to equal classes, and only
     its maximum c is used: the label is that of q. v and s^2 are moving averages of the mean and the variance of c. All

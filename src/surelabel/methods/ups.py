@@ -1,4 +1,4 @@
-"""UPS as a method of the engine: labels and positives in proportion, negatives on top, and the learning rule."""
+"""UPS as a method of the engine: labels and positives in proportion, added negatives, and the learning rule."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -22,19 +22,19 @@ from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
 _NO_LABEL = -100
-"""Stands for the label of a row that has negatives only."""
+"""The label of a row that has only negatives."""
 
 
 def batch_sizes(
     num_labeled: int, num_positive: int, num_negative: int | None, settings: TrainingSettings
 ) -> tuple[int, int, int]:
-    """Return how many samples a mini-batch has: with a label, labeled ones drawn apart, with negative labels only.
+    """Return how many samples a mini-batch has: with a label, labeled ones drawn separately, with only negative labels.
 
-    Where labeled ones are drawn apart, the first number counts pseudo-labeled ones alone.
+    If labeled ones are drawn separately, the first number counts only pseudo-labeled ones.
 
-    Were the negatives within `batch_size`, they would push the labels out of a round of a given number of steps. Their
-    proportion is rounded up to a power of two, so that the rounds of a run, compiled for a shape, have few shapes.
-    Multi-label: negatives are not drawn separately, and `num_negative` is None.
+    Negatives within `batch_size` would crowd out the labels in a round with a fixed number of steps. Their number is
+    rounded up to a power of two, so that a run's rounds have few shapes to compile for. Multi-label: negatives are not
+    drawn separately, and `num_negative` is None.
 
     >>> together = TrainingSettings(batch_size=32)
     >>> batch_sizes(60, 40, 50, together), batch_sizes(60, 40, 900, together)
@@ -46,7 +46,7 @@ def batch_sizes(
     with_label = num_labeled + num_positive
     labeled = settings.labeled_batch_size if num_positive else 0
     fixed = None if num_negative is None else settings.negative_batch_size
-    # Rounds without pseudo-labels, or without negatives, have batches of the shape that the others have.
+    # Rounds without pseudo-labels, or without negatives, have batches of the same shape as other rounds.
     first = settings.batch_size + settings.labeled_batch_size - labeled + (0 if num_negative else fixed or 0)
     first = min(first, num_positive if labeled else with_label)
     if not num_negative:
@@ -84,18 +84,18 @@ class UPSMethod(Method):
             raise InvalidInputError("Mixup and label_smoothing are for single-label data; set them to 0.")
 
     def for_round(self, training_set: TrainingSet, shared: bool) -> "UPSMethod":
-        """Return the method without the negative part where no sample needs it, which saves half the loss's time.
+        """Return the method without the negative part if no sample needs it, which saves half the loss's time.
 
-        A shared step would have to be made again in the round that needs it.
+        Not for shared steps, which would have to be made again in a later round that needs it.
         """
         if shared or (training_set.kind == NEGATIVE).any():
             return self
         return replace(self, negative_weight=0.0)
 
     def samples_in_step(self, max_rounds: int) -> int:
-        """Return how many samples a step takes at most: without a number, there are as many negatives as labels.
+        """Return the most samples of a step: without `negative_batch_size`, as many negatives as labels.
 
-        A run without rounds has no negatives to add, but fills the places that have a number. Multi-label:
+        A run without rounds has no negatives to add, but fills a fixed `negative_batch_size` with labels. Multi-label:
         negatives are learned together with the positives.
         """
         fixed = self.settings.negative_batch_size
@@ -112,15 +112,15 @@ class UPSMethod(Method):
         round_number: int,
         num_unlabeled: int = 0,
     ) -> tuple[int, int]:
-        """Return the epochs over the first stream, begun ones counted, and the samples that a round takes in all."""
+        """Return the epochs over the first stream, unfinished ones counted, and all samples that a round takes."""
         streams = self._streams(*(np.arange(number or 0) for number in (num_labeled, num_positive, num_negative)))
         steps, first = num_steps(streams, self.settings, round_number), streams[0]
         return math.ceil(steps * first.size / len(first.rows)), steps * sum(stream.size for stream in streams)
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
-        """Return the samples with a label, or those with a pseudo-label and the labeled ones apart, then negatives."""
+        """Return the samples with a label, or pseudo-labeled and labeled ones separately, then negatives."""
         rows, kind = training_set.rows, training_set.kind
-        # Multi-label: all that was selected is learned by one loss.
+        # Multi-label: all selected labels are learned by one loss.
         only_negative = (kind == NEGATIVE) & (self.task == "single")
         if self.negative_weight == 0:
             rows, kind, only_negative = (part[~only_negative] for part in (rows, kind, only_negative))
@@ -160,7 +160,7 @@ class UPSMethod(Method):
         has_label = positive.any(dim=1)
         labels = torch.where(has_label, targets.argmax(dim=1), _NO_LABEL)
         loss = cross_entropy(logits, labels, ignore_index=_NO_LABEL, reduction="sum", label_smoothing=smoothing)
-        # Each stream has rows of one sort, so that several processes have equal counts of them.
+        # Each stream has rows of one kind, so that several processes have equal counts of them.
         loss = loss / has_label.sum().clamp(min=1)
         if self.negative_weight:
             loss = loss + self.negative_weight * negative_cross_entropy(logits, g & ~has_label[:, None])

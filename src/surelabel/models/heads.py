@@ -1,6 +1,6 @@
-"""Small networks on the features of several backbones, one for each: it sees the features of its backbone alone.
+"""Small networks on the features of several backbones, one for each, which sees only its backbone's features.
 
-Trained apart, as the members of a deep ensemble are, their mean is p, and their spread, the spread over backbones, u.
+They are trained separately, like the members of a deep ensemble: p is their mean, and u their spread.
 """
 
 import math
@@ -20,7 +20,7 @@ class Head(TableNetwork):
 
     Args:
         start: the first column it sees.
-        stop: the first column behind those.
+        stop: one more than the last column it sees.
         num_classes: C.
         options: those of `TableNetwork`.
 
@@ -34,7 +34,7 @@ class Head(TableNetwork):
 
     def __init__(self, start: int, stop: int, num_classes: int, **options: Any) -> None:
         super().__init__(stop - start, num_classes, **options)
-        # A buffer: networks of one shape may take over each other's state, and are then on other columns.
+        # A buffer: networks of the same shape may take over each other's state, and then see other columns.
         self.register_buffer("columns", torch.arange(start, stop))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Head(TableNetwork):
 def heads(
     sample_shape: tuple[int, ...], num_classes: int, *, widths: Sequence[int], one_scale: bool = False, **options: Any
 ) -> nn.ModuleList:
-    """Return a `Head` for each backbone; as a list, which tells the learner to train them as members of an ensemble.
+    """Return a `Head` for each backbone, as a list, which the learner trains as members of an ensemble.
 
     Args:
         sample_shape: of the features of all backbones, side by side.

@@ -15,16 +15,16 @@ from surelabel.models.image import PictureNetwork, draw_weights
 
 
 class PooledNetwork(PictureNetwork):
-    """Logits from pictures of any size; what it costs grows with the pixels.
+    """Logits from pictures of any size; the cost grows with the number of pixels.
 
     Args:
         sample_shape: (channels, height, width) of a picture, at least 5 x 5 pixels.
         num_classes: C, the number of logits.
         width: channels of the first convolution.
-        rows: that are left of a picture's height before the linear layers: one forgets where something is.
-        columns: that are left of its width.
-        stride: of the first convolution; 2 costs a quarter, and sees half of what is small.
-        dropout: the rate before each linear layer. These layers alone are random in MC passes.
+        rows: how many are left of a picture's height before the linear layers; with 1, vertical positions are lost.
+        columns: how many are left of its width.
+        stride: of the first convolution; 2 takes a quarter of the time, but loses small details.
+        dropout: the rate before each linear layer. Only these layers are random in MC passes.
 
     Example:
         >>> import torch

@@ -19,7 +19,7 @@ from surelabel.models.dropout import Dropout
 
 
 def looked_at(num_features: int) -> int:
-    """Return the most rows to find nearest neighbors for: fewer for wide tables, where noise costs more."""
+    """Return the most rows for which nearest neighbors are found: fewer for wide tables, where noise costs more."""
     return 1024 if num_features <= 128 else 128
 
 

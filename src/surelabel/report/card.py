@@ -1,6 +1,6 @@
 """A model card in Markdown, from a run folder alone: data, settings, scores, calibration, limits.
 
-Every number stands beside the file of the run that it comes from; what the run does not know is said to be unknown.
+Every number has the file of the run that it comes from next to it; what the run does not know is marked as unknown.
 """
 
 import json
@@ -17,7 +17,7 @@ from surelabel.runs import RunFolder
 from surelabel.runs.layout import ENVIRONMENT, FOLDS, HISTORY, POOL, RUN, SPLIT, VALIDATION, round_file
 
 _MOST_CLASSES = 50
-"""Classes that are named one by one."""
+"""The most classes that are listed individually."""
 
 
 def model_card(run: RunFolder, file: str, description: Mapping[str, Any]) -> str:
@@ -26,7 +26,7 @@ def model_card(run: RunFolder, file: str, description: Mapping[str, Any]) -> str
     Args:
         run: with a finished round.
         file: the name of the exported file.
-        description: of that file, as `surelabel.runs.export` gives it.
+        description: of that file, from `surelabel.runs.export`.
     """
     name = run.settings.name or run.path.name
     parts = [

@@ -1,4 +1,4 @@
-"""Labels by class: what the first selection takes of each, and how the last network of a multi-label run fares."""
+"""Labels per class: how many the first selection has of each, and the accuracy of a multi-label run's last network."""
 
 import math
 from typing import NamedTuple
@@ -12,8 +12,8 @@ class Positives(NamedTuple):
     """Positive labels of one selection.
 
     Attributes:
-        counts: of each class, C numbers.
-        accuracy: the share that is right, where the truth is known; None where it is not known of any.
+        counts: per class, C numbers.
+        accuracy: the share of right ones among those with known truth; None if no truth is known.
     """
 
     counts: tuple[int, ...]
@@ -26,7 +26,7 @@ class Positives(NamedTuple):
 
     @property
     def imbalance(self) -> float | None:
-        """Largest over smallest class; infinite where a class has none, None of nothing.
+        """Largest over smallest class; infinite if a class has none, None if there are none at all.
 
         Example:
             >>> Positives((6, 3), None).imbalance
@@ -60,16 +60,16 @@ def first_selection_table(row: Row) -> TextTable:
 
 
 def share(right: Mask) -> float | None:
-    """Return the share of True; None of nothing."""
+    """Return the share of True; None for an empty array."""
     return float(right.mean()) if len(right) else None
 
 
 def class_reports(run: RunFolder) -> list[tuple[float | None, ...]]:
-    """Return what a finished multi-label run says of each class, None for what is not known.
+    """Return the figures of a finished multi-label run per class, None where unknown.
 
     These are the average precision on the test set, else on the validation set, and the same over eleven points; then,
-    of the labels that the last network learned from, how many positive ones there are, the share of them that is right,
-    and the same of negative ones.
+    for the labels that the last network learned from, the number of positives and their accuracy, and the same for
+    negatives.
     """
     last, truth = run.records()[-1], run.truth
     selection = run.pool(last.round - 1).selection if last.round else None

@@ -1,4 +1,4 @@
-"""How a run's models compare, and which of them is kept, in words and in a table."""
+"""How a run's models compare, and which of them is kept, as text and as a table."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from surelabel.runs.comparison import CANDIDATES, Candidate, Comparison, Judged,
 
 
 class ComparedRun(NamedTuple):
-    """What a report says of a run whose models were compared."""
+    """What a report says about a run whose models were compared."""
 
     name: str
     table: TextTable
@@ -19,7 +19,7 @@ class ComparedRun(NamedTuple):
 
 
 def compared_runs(rows: Sequence[Row]) -> list[ComparedRun]:
-    """Return what a report says of each run whose models were compared."""
+    """Return what a report says about each run whose models were compared."""
     found = []
     for name, run, _ in _compared(rows):
         table = comparison_table(run)
@@ -36,7 +36,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]
 
 
 def side_by_side(rows: Sequence[Row]) -> TextTable | None:
-    """Return the scores of several runs' models, a line for each run; None of fewer than two."""
+    """Return the scores of several runs' models, a line for each run; None for fewer than two runs."""
     lines, header = list[list[str]](), ["linear model of the labels", "round 0, the labels alone", "self-training"]
     for name, run, comparison in _compared(rows):
         multi, judged = run.settings.config.task == "multi", comparison.judged()
@@ -54,7 +54,7 @@ def _with_interval(found: Interval, multi: bool) -> str:
 
 
 def judged_models(run: RunFolder) -> dict[str, Judged]:
-    """Return what each model says of held-out samples, by its name: all that were compared, else the first and last."""
+    """Return each model's labels of held-out samples, by its name: all compared models, else the first and last."""
     comparison = run.finished_comparison()
     if comparison is not None and (judged := comparison.judged()):
         return {run.model_name(name): found for name, found in judged.items()}
@@ -65,7 +65,7 @@ def judged_models(run: RunFolder) -> dict[str, Judged]:
 
 
 def candidate_name(candidate: Candidate, last_round: int) -> str:
-    """Return what a table calls a model that is compared."""
+    """Return a compared model's name in tables."""
     names = {
         "linear": "linear model of the labels",
         "first": "round 0, the labels alone",
@@ -75,7 +75,7 @@ def candidate_name(candidate: Candidate, last_round: int) -> str:
 
 
 def comparison_table(run: RunFolder) -> TextTable | None:
-    """Return the score of each model that was compared, with its interval; None where none was."""
+    """Return the score of each compared model, with its interval; None if there are none."""
     comparison = run.finished_comparison()
     if comparison is None or not (judged := comparison.judged()):
         return None
@@ -95,7 +95,7 @@ def _figure(value: float, multi: bool) -> str:
 
 
 def comparison_lines(run: RunFolder) -> list[str]:
-    """Say which model is kept and whether self-training helped; nothing where models were not to be compared."""
+    """Return lines on which model is kept and whether self-training helped; none for runs without a comparison."""
     comparison = run.finished_comparison()
     if comparison is None:
         return []

@@ -1,9 +1,8 @@
 """Panels as vector graphics, and pictures: matplotlib without pyplot, text as text.
 
-Names of classes, runs and data may be anything: no text is read as mathematics, and `literal` makes a name fit to be
-shown.
+Names of classes, runs and data may be any text: none is read as mathematics, and `literal` makes a name printable.
 
-On a page a panel is an inline SVG with the page's own ink, in light and in dark; as a file it is an SVG or a PDF.
+On a page a panel is an inline SVG in the page's own colors, light or dark; as a file it is an SVG or a PDF.
 """
 
 import base64
@@ -28,16 +27,16 @@ from surelabel.report.tables import Statistic
 from surelabel.runs.files import write_file
 
 INK = "#010203"
-"""Drawn with this, turned into `currentColor`: axes and text follow the page's color scheme."""
+"""This color becomes `currentColor`, so that axes and text follow the page's color scheme."""
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c")
-"""Okabe and Ito's palette: told apart also by color-blind readers, on white and on dark gray."""
+"""Okabe and Ito's palette, which color-blind readers can distinguish, on white and on dark gray."""
 RIGHT, WRONG = COLORS[0], COLORS[4]
 FORMATS = ("svg", "pdf")
 """The kinds of files that a panel can be saved as."""
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
-    "pdf.fonttype": 42,  # fonts that can be searched and edited, which journals ask for
+    "pdf.fonttype": 42,  # searchable and editable fonts, as journals require
     "font.family": "sans-serif",
     "font.size": 10,
     "text.parse_math": False,
@@ -50,14 +49,14 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "lines.linewidth": 1.8,
-    "image.composite_image": False,  # pictures side by side stay pictures of their own
+    "image.composite_image": False,  # pictures side by side stay separate
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
 
 
 def literal(name: str, length: int = 40) -> str:
-    r"""Return a name as a panel can show it: on one line, nothing invisible in it, the middle of a long one left out.
+    r"""Return a name for a panel: on one line, without invisible characters, shortened in the middle.
 
     Example:
         >>> literal("cost $5\nto $6"), literal("x" * 50, 7)
@@ -68,7 +67,7 @@ def literal(name: str, length: int = 40) -> str:
 
 
 class Panel:
-    """One pair of axes, to be drawn on inside the block, and a vector graphic after it.
+    """One pair of axes, to be drawn on inside the block; afterwards a vector graphic.
 
     Example:
         >>> with panel("a line") as drawn:
@@ -86,11 +85,11 @@ class Panel:
         return _inline(self._rendered("svg", transparent=True).decode(), self.label)
 
     def save(self, path: Path) -> None:
-        """Write the panel as a file of its own, `.svg` or `.pdf`; one that exists is replaced."""
+        """Write the panel as a separate file, `.svg` or `.pdf`; an existing one is replaced."""
         write_file(path, self.file(path.suffix[1:]))
 
     def file(self, form: str) -> bytes:
-        """Return the panel as a file of its own on a white ground, "svg" or "pdf"."""
+        """Return the panel as a separate file with a white background, "svg" or "pdf"."""
         return self._rendered(form)
 
     def _rendered(self, form: str, **options: Any) -> bytes:
@@ -102,7 +101,7 @@ class Panel:
 
 @contextmanager
 def panel(label: str, width: float = 4.6, height: float = 3.2) -> Iterator[Panel]:
-    """Open a panel to draw on; `label` names it for those who cannot see it, and its ids on the page."""
+    """Open a panel to draw on; `label` is its name for screen readers, and for its ids on the page."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -114,7 +113,7 @@ def panel(label: str, width: float = 4.6, height: float = 3.2) -> Iterator[Panel
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A sample as a small picture, and what is to be known of it.
+    """A sample as a small picture with a caption.
 
     Attributes:
         pixels: uint8, (H, W) or (H, W, 3).
@@ -126,7 +125,7 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The picture as a PNG inside an address (data:image/png)."""
+        """The picture as a PNG in a data address (data:image/png)."""
         from PIL import Image
 
         stream = io.BytesIO()
@@ -136,11 +135,11 @@ class Picture:
 
 @contextmanager
 def _style(label: str) -> Iterator[None]:
-    """Hold our style for a block only, whatever the user's own settings are."""
+    """Use our style within a block, whatever the user's own settings are."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # The text stays text: a reader's browser has the letters that matplotlib's font lacks.
+        # Text stays text: the reader's browser has the letters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", r"(?s)Glyph \d+ .*missing from|Matplotlib currently does not support")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({**_STYLE, "svg.hashsalt": label})
@@ -148,7 +147,7 @@ def _style(label: str) -> Iterator[None]:
 
 
 def _inline(svg: str, label: str) -> str:
-    """Leave out what an SVG inside HTML does not need: prolog, metadata, namespaces, size; make its ids unique."""
+    """Remove what an SVG inside HTML does not need (prolog, metadata, namespaces, size), and make its ids unique."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     prefix = re.sub(r"[^a-z0-9]+", "-", label.lower())
     opening = f'<svg role="img" aria-label="{html.escape(label)}" '
@@ -159,7 +158,7 @@ def _inline(svg: str, label: str) -> str:
         renamed = renamed.replace("url(#", f"url(#{prefix}-").replace('xlink:href="#', f'href="#{prefix}-')
         return renamed.replace(INK, "currentColor")
 
-    # Tags alone: a class may be called id="1".
+    # Only in tags: a class may be called id="1".
     return re.sub(r"<[^>]*>", own, svg)
 
 
@@ -175,7 +174,7 @@ def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str, marke
         ylabel: what y is.
         marker: matplotlib's name of a mark for each point; "": only the lines.
     """
-    height = 3.2 + 0.2 * max(0, len(lines) // 2 - 2)  # for the names of many lines, two in a row
+    height = 3.2 + 0.2 * max(0, len(lines) // 2 - 2)  # for many lines, two names per row
     with panel(f"{ylabel} over {xlabel}", height=height) as drawn:
         marks: list[Any] = []
         styles = [(color, line) for line in ("-", "--", ":") for color in COLORS]
@@ -235,7 +234,7 @@ def histogram(
     Args:
         values: confidences or uncertainties, shape (N,); infinite ones are counted, but not drawn.
         right: the label is the true one, shape (N,).
-        label: what the values are.
+        label: the name of the values.
         marks: thresholds to draw as lines, by their names; infinite ones are left out.
     """
     from matplotlib.ticker import LogFormatter
@@ -254,7 +253,7 @@ def histogram(
             axes.axvline(value, color=INK, linestyle=style, linewidth=1.2, label=f"{name} ({value:.3g})")
         axes.locator_params(axis="x", nbins=6)
         axes.set_yscale("log")
-        # matplotlib's own ticks are mathematics.
+        # matplotlib's own tick labels are mathematical text.
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         axes.set(xlabel=label, ylabel="labels")
@@ -264,7 +263,7 @@ def histogram(
 
 
 def reliability(confidence: npt.NDArray[Any], right: npt.NDArray[np.bool_], label: str) -> Panel:
-    """Draw the share of right labels in ten bins of the confidence; a bar's shade says how many labels it holds."""
+    """Draw the share of right labels in ten bins of the confidence; a bar's shade shows how many labels it has."""
     bins = reliability_bins(confidence, right, bins=10)
     error = calibration_error(confidence, right)
     with panel(f"reliability of {label}") as drawn:
@@ -315,7 +314,7 @@ def gallery(pictures: Sequence[Picture], label: str, columns: int = 6) -> Panel:
 
 
 def _legend_above(axes: Any, marks: Sequence[Any]) -> None:
-    """Put the labels of what is drawn above the axes, also those that begin with _, which matplotlib leaves out."""
+    """Put the legend above the axes, including labels that begin with _, which matplotlib leaves out."""
     unnamed = ["-"] * len(marks)
     legend = axes.figure.legend(marks, unnamed, loc="outside upper center", ncols=max(1, min(2, len(marks))))
     for text, mark in zip(legend.get_texts(), marks, strict=True):

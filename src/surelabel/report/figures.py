@@ -1,7 +1,7 @@
 """The figures of a report, from run folders alone.
 
-A figure that cannot be drawn says why instead. Labels are judged on the pool. Where the pool's true labels are not
-known, `validation` judges them on the validation set.
+A figure that cannot be drawn gives the reason instead. Labels are judged on the pool, or with `validation` on the
+validation set, if the pool's true labels are not known.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class ReportFigure:
         panels: what is drawn.
         pictures: small pictures.
         tables: numbers.
-        note: one line: why nothing is drawn, what is missing, or what the thresholds make of it.
+        note: one line: why nothing is drawn, what is missing, or what the thresholds select.
     """
 
     title: str
@@ -46,7 +46,7 @@ class ReportFigure:
 
     @property
     def not_drawn(self) -> bool:
-        """Whether the note says why there is nothing to see."""
+        """Whether nothing is drawn, so that the note gives the reason."""
         return self.note.startswith(NOT_DRAWN)
 
 
@@ -112,7 +112,7 @@ def uncertainty_grid(labels: JudgedLabels) -> npt.NDArray[np.float64]:
 
 
 def ece_by_uncertainty(labels: JudgedLabels, grid: npt.NDArray[np.float64]) -> list[float]:
-    """Return eq. 6 over the samples with u <= t for each t of the grid; NaN where there is none."""
+    """Return eq. 6 over the samples with u <= t for each t of the grid; NaN if there are none."""
     assert labels.uncertainty is not None
     errors = []
     for t in grid:
@@ -139,10 +139,10 @@ def distributions_figure(row: Row, validation: bool = False) -> ReportFigure:
 def distribution_panels(row: Row) -> dict[str, Panel]:
     """Return the panels of figure 3 by the paper's letters: a and b the validation set, c and d the pool.
 
-    The labels are the first network's; those panels are left out for which the truth or the uncertainty is not known.
+    The labels are the first network's; panels without known truth or uncertainty are left out.
     """
     config = row.runs[0].settings.config
-    # In multi-label data, the confidence is that of the label, which may be "absent": no threshold is on it.
+    # In multi-label data, the confidence is that of the label, which may be "absent", so no threshold applies to it.
     single = config.task == "single"
     tau, kappa = ({"τ_p": config.tau_p}, {"κ_p": config.kappa_p}) if single else ({}, {})
     panels = {}
@@ -173,7 +173,7 @@ def reliability_figure(row: Row, validation: bool = False) -> ReportFigure:
 
 
 def kept_calibration_figure(row: Row) -> ReportFigure | None:
-    """Draw accuracy over confidence of the models that are kept, by held-out labels; None where none were compared."""
+    """Draw accuracy over confidence of the kept models, from held-out labels; None if none were compared."""
     found = [kept_judged(run) for run in row.runs if run.finished_comparison() is not None]
     parts = [judge(labels, truth, labels.positive_before) for _, labels, truth, _ in filter(None, found)]
     if len(parts) < len(row.runs):
@@ -191,7 +191,7 @@ def kept_calibration_figure(row: Row) -> ReportFigure | None:
 
 
 def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
-    """Draw the share of wrong labels among the most certain share of them, ranked by u and by 1 - confidence."""
+    """Draw the share of wrong labels over the share that is kept, ranked by u and by 1 - confidence."""
     title = "Risk and coverage"
     if problem := not_judged(row, validation):
         return ReportFigure(title, note=problem)
@@ -214,7 +214,7 @@ def risk_coverage_figure(row: Row, validation: bool = False) -> ReportFigure:
 
 
 def first_selection_figure(row: Row) -> ReportFigure:
-    """Draw what the first network selects of each class, whether or not a round has learned from it."""
+    """Draw what the first network selects per class, whether or not a round has learned from it."""
     title = "Classes of the first selection"
     if not all(run.has_pool for run in row.runs):
         return ReportFigure(title, note=NO_ROUND)
@@ -231,7 +231,7 @@ def first_selection_figure(row: Row) -> ReportFigure:
 
 
 def classes_figure(row: Row) -> ReportFigure:
-    """Show each class of multi-label runs: its score, and what the last network learned of it."""
+    """Show each class of multi-label runs: its score, and the labels that the last network learned from."""
     table, without = classes_table(row), left_out(row)
     caption = (
         "Average precision of the last network, and the labels that it learned from. A class of which positives alone "
@@ -242,7 +242,7 @@ def classes_figure(row: Row) -> ReportFigure:
 
 
 def judged_on(row: Row, validation: bool) -> str:
-    """Return the end of a caption that says which samples are judged, where they are not the pool's."""
+    """Return the end of a caption that says which samples are judged, if they are not the pool's."""
     if not validation:
         return ""
     number = sum(len(run.validation(0)) for run in row.runs)
@@ -251,7 +251,7 @@ def judged_on(row: Row, validation: bool) -> str:
 
 
 def not_judged(row: Row, validation: bool) -> str:
-    """Return why labels cannot be judged by their uncertainty; empty where they can."""
+    """Return why labels cannot be judged by their uncertainty; "" if they can."""
     if not (validation or row.has_truth):
         return NO_TRUTH
     return "" if row.has_uncertainty else NO_UNCERTAINTY

@@ -1,9 +1,9 @@
-"""What held-out labels say of a run: how often the labels that it selects are right, and whether its rounds helped.
+"""What held-out labels show about a run: how often its selected labels are right, and whether its rounds helped.
 
-Both are about labels as `surelabel label` gives them: by the model that is kept, the run's thresholds and no balancing.
-They are judged by what the models were compared by, the validation set or cross-validation. Without a comparison it is
-the pool's true labels where the run knows them, else its validation set; a run with none of these is not checked.
-Samples are counted, as the labels of one sample are not independent of each other.
+Both are about the labels of `surelabel label`: from the kept model, with the run's thresholds and no balancing. They
+are judged on the samples on which the models were compared, the validation set or cross-validation. Without a
+comparison, they are judged on the pool if the run knows its true labels, else on the validation set; a run with none of
+these is not checked. Samples are counted, because the labels of one sample are not independent.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ NOT_CHECKED = (
     "--validation 0.2' holds some out."
 )
 FEWEST_OF_CLASS = 10
-"""Of fewer selected labels than this nothing is said of a class."""
+"""A class with fewer selected labels than this is not reported."""
 
 
 class Checked(NamedTuple):
-    """Samples with selected labels whose truth is known, and how many of these have no wrong one.
+    """Samples with selected labels and known truth, and how many of these have no wrong label.
 
     Example:
         >>> Checked(35, 40).text(" are right")
@@ -42,19 +42,19 @@ class Checked(NamedTuple):
     number: int
 
     def text(self, verb: str = "") -> str:
-        """Return the share and what it is of, with its interval; the verb stands behind the share."""
+        """Return the share, its total and its interval; the verb comes after the share."""
         share, low, high = (100 * value for value in share_interval(self.right, self.number))
         return f"{share:.1f} %{verb} ({self.right:,} of {self.number:,}; 95 % interval {low:.1f} to {high:.1f} %)"
 
 
 class CheckedLabels(NamedTuple):
-    """The selected labels of a set whose truth is known: the positive ones, and the classes that are ruled out.
+    """The selected labels of a set with known truth: the positive ones, and the ruled-out classes.
 
     Attributes:
         judged_by: the set.
         positive: selected labels.
         negative: classes that are ruled out.
-        classes: selected labels of each class.
+        classes: selected labels per class.
     """
 
     judged_by: str
@@ -64,7 +64,7 @@ class CheckedLabels(NamedTuple):
 
 
 def check_selected(run: RunFolder) -> CheckedLabels | None:
-    """Return how many of the labels that the kept model selects are right; None where no true label is known."""
+    """Return how many of the kept model's selected labels are right; None if no true label is known."""
     found = kept_judged(run)
     if found is None:
         return None
@@ -76,7 +76,7 @@ def check_selected(run: RunFolder) -> CheckedLabels | None:
 
 
 def _negatives_by_sample(labels: PoolLabels, truth: Codes) -> Checked:
-    """Return how many samples have negatives, and how many of them no wrong one."""
+    """Return how many samples have negatives, and how many of them have no wrong one."""
     if truth.ndim == 2:
         negative = labels.negative[:] & (truth >= 0)
         number, wrong = negative.any(axis=1).sum(), (negative & (truth == 1)).any(axis=1).sum()
@@ -88,7 +88,7 @@ def _negatives_by_sample(labels: PoolLabels, truth: Codes) -> Checked:
 
 
 def kept_judged(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:
-    """Return a set whose truth is known, its labels by the kept model, their truth, and whether to look at classes."""
+    """Return a set with known truth, the kept model's labels of it, the truth, and whether to report classes."""
     comparison = run.comparison()
     judged = {} if comparison is None else comparison.judged()
     if comparison is not None and comparison.kept in judged:
@@ -102,7 +102,7 @@ def kept_judged(run: RunFolder) -> tuple[str, PoolLabels, Codes, bool] | None:
 
 
 def reselected(labels: PoolLabels, promise: Thresholds | None) -> PoolLabels:
-    """Return labels with those selected that pass the thresholds of a promise, where there is one."""
+    """Return labels with those selected that pass the thresholds of a promise, if there is one."""
     if promise is None or promise.tau_p is None or promise.kappa_p is None:
         return labels
     chosen = labels.confidence >= rounded_to(labels.confidence, promise.tau_p)
@@ -112,7 +112,7 @@ def reselected(labels: PoolLabels, promise: Thresholds | None) -> PoolLabels:
 
 
 def _of_classes(labels: PoolLabels, chosen: Any, truth: Any, num_classes: int) -> tuple[Checked, ...]:
-    """Return of each class how many labels are selected, and how many of these are right."""
+    """Return how many labels are selected per class, and how many of these are right."""
     of_class = labels.label[chosen] if truth.ndim == 1 else np.nonzero(chosen)[1]
     right = (labels.label == truth)[chosen]
     numbers, rights = (np.bincount(part, minlength=num_classes) for part in (of_class, of_class[right]))
@@ -126,7 +126,7 @@ def by_sample(rows: npt.NDArray[Any], wrong: npt.NDArray[np.bool_]) -> Checked:
 
 
 def selected_lines(run: RunFolder) -> list[str]:
-    """Say how often selected labels are right, as far as that is known."""
+    """Return lines on how often selected labels are right, as far as known."""
     found = check_selected(run)
     if found is None:
         return [NOT_CHECKED]
@@ -144,7 +144,7 @@ def selected_lines(run: RunFolder) -> list[str]:
 
 
 def class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:
-    """Say how often the selected labels of each class are right, where there are enough of them."""
+    """Return a line on how often the selected labels of each class are right, for classes with enough of them."""
     enough = [
         f"{name} {part.text()}"
         for name, part in zip(classes, found.classes, strict=False)
@@ -154,7 +154,7 @@ def class_lines(found: CheckedLabels, classes: Sequence[str]) -> list[str]:
 
 
 def promise_lines(run: RunFolder) -> list[str]:
-    """Say what thresholds were chosen for the labels, and what is promised; nothing where none were asked for."""
+    """Return lines on the thresholds chosen for the labels, and the promise; none if it was not asked for."""
     comparison = run.comparison()
     promise = None if comparison is None else comparison.promise
     if promise is None:
@@ -165,10 +165,10 @@ def promise_lines(run: RunFolder) -> list[str]:
 
 
 class RoundsChange(NamedTuple):
-    """How the validation set fares in the last round and in round 0.
+    """The results on the validation set in the last round and in round 0.
 
     Attributes:
-        worse: says that it fares worse, by its score or else by its labels; "" where it does not.
+        worse: a sentence if the last round is worse, by its score or else by its labels; else "".
         text: the figures.
     """
 
@@ -177,7 +177,7 @@ class RoundsChange(NamedTuple):
 
 
 def rounds_change(run: RunFolder) -> RoundsChange | None:
-    """Return how the validation set fares in the last round and in round 0; None without rounds or its score."""
+    """Return the results on the validation set in the last round and in round 0; None without rounds or a score."""
     records = run.records()
     first, last = records[0].validation_score, records[-1].validation_score
     if first is None or last is None or len(records) < 2:
@@ -190,8 +190,8 @@ def rounds_change(run: RunFolder) -> RoundsChange | None:
 def labels_change(run: RunFolder) -> tuple[bool, str]:
     """Return whether the validation set's labels are worse in the last round than in round 0, and by how much.
 
-    The score is of one plain pass, and a run keeps nothing else of that. The labels of each sample, which it keeps, are
-    by the stochastic passes that `surelabel label` makes too.
+    The score is from one plain pass, of which a run keeps nothing else. The labels of each sample, which it does keep,
+    are from the stochastic passes, as in `surelabel label`.
     """
     before, after, truth = run.validation(0), run.validation(), run.validation_truth
     assert truth is not None
@@ -218,7 +218,7 @@ def labels_change(run: RunFolder) -> tuple[bool, str]:
 
 
 def checked_table(rows: Sequence[Row]) -> TextTable:
-    """Return how often the selected labels of each run are right; no line where no run has labels to check by."""
+    """Return how often the selected labels of each run are right; no lines if no run has labels to check with."""
     lines, any_checked = [], False
     for of, run in [(row, run) for row in rows for run in row.runs]:
         name, checked = of.name if len(of.runs) == 1 else f"{of.name}, {run.path.name}", check_selected(run)

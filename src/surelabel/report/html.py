@@ -1,4 +1,4 @@
-"""One self-contained HTML file from run folders alone: no script, no font, no picture from elsewhere."""
+"""One self-contained HTML file from run folders alone: no scripts, and no fonts or pictures from elsewhere."""
 
 import json
 import os
@@ -29,8 +29,8 @@ def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], title:
     """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
 
     Args:
-        runs: finished or not, with at least one finished round each. Pictures are left out of a run that you have not
-            signed, if its data are made by a function that is not ours; open it with `trust_code=True` to call it.
+        runs: finished or not, with at least one finished round each. If you have not signed a run and a function that
+            is not ours makes its data, its pictures are left out; open it with `trust_code=True` to call the function.
         path: the HTML file; one that exists is replaced.
         title: the page's heading.
     """
@@ -80,7 +80,7 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
 
 
 def summary_table(rows: Sequence[Row], with_first: bool = False) -> TextTable:
-    """Return mean ± standard deviation of each row; columns that no row has a number for are left out.
+    """Return mean ± standard deviation of each row; columns without any number are left out.
 
     Args:
         rows: a line for each.
@@ -120,9 +120,9 @@ def _score_name(rows: Sequence[Row]) -> str:
 
 
 def _not_helped(rows: Sequence[Row]) -> list[str]:
-    """Say of each score that is no higher after the last round than after round 0 that self-training did not help.
+    """Return a note that self-training did not help for each score that is not higher than in round 0.
 
-    A comparison of the models by the validation set has said so already.
+    Not if a comparison of the models on the validation set has already said so.
     """
     lines = []
     for row in rows:
@@ -173,7 +173,7 @@ def _figures(main: Row) -> list[ReportFigure]:
 
 
 def _own(main: Row) -> list[ReportFigure]:
-    """Return the sections on people's own files, not on data that a function makes: the kept model and its samples."""
+    """Return the sections for users' own files, not for data made by a function: the kept model and its samples."""
     if isinstance(main.runs[0].settings.data, FunctionData | None):
         return []
     calibration = figures.kept_calibration_figure(main)
@@ -181,9 +181,9 @@ def _own(main: Row) -> list[ReportFigure]:
 
 
 def _commands(runs: Sequence[RunFolder]) -> list[str]:
-    """Return the `surelabel` commands that made the runs, in their order, each once; runs from Python have none."""
+    """Return the `surelabel` commands that made the runs, in order, each once; runs from Python have none."""
     words = [entry["command"] for run in runs for entry in run.environment if entry["command"]]
-    # `python -m surelabel` goes by the name of its file.
+    # `python -m surelabel` has the name of its file.
     ours = [rest for first, *rest in words if Path(first.removesuffix("/__main__.py")).name == "surelabel"]
     return list(dict.fromkeys(shlex.join(["surelabel", *rest]) for rest in ours))
 
@@ -196,7 +196,7 @@ def _settings(row: Row) -> dict[str, Any]:
 
 
 def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
-    """The distinct environments, but for the time and the command line."""
+    """The distinct environments, ignoring the time and the command line."""
     distinct: dict[str, dict[str, str]] = {}
     for run in runs:
         for entry in run.environment:
@@ -207,5 +207,5 @@ def _environments(runs: Sequence[RunFolder]) -> list[dict[str, str]]:
 
 
 def _visible_lines(value: Any) -> Any:
-    """Text that is shown, such as names, without what cannot be seen; the page's own markup as it is."""
+    """Shown text, such as names, without invisible characters; the page's own markup is not changed."""
     return "\n".join(map(visible, value.split("\n"))) if type(value) is str else value

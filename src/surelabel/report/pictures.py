@@ -1,4 +1,4 @@
-"""Appendix figure 4: pictures that are wrong at a confidence above 0.9, and that only their uncertainty keeps out.
+"""Appendix figure 4: pictures that are wrong at a confidence above 0.9, and excluded only by their uncertainty.
 
 A video clip is shown by four of its frames. In a multi-label run, a class that a sample does not have is the wrong
 label; the caption names the classes that it has. The pictures are read from the run's data.
@@ -21,7 +21,7 @@ from surelabel.runs import RunFolder
 
 Pixels = npt.NDArray[np.uint8]
 Shown = tuple[RunFolder, int, str]
-"""A run, the sample's place in its pool, and what is said of it."""
+"""A run, the sample's index in its pool, and its caption."""
 
 CONFIDENT = 0.9
 LIMIT = 12
@@ -30,10 +30,10 @@ SHOWN_SIDE, LARGEST_SHOWN_SIDE = 96, 256
 
 
 def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> ReportFigure:
-    """Show up to `limit` samples of the pool that are confident, wrong and kept out by their uncertainty.
+    """Show up to `limit` samples of the pool that are confident, wrong and excluded by their uncertainty.
 
     Args:
-        row: the first rounds of its runs are looked at first.
+        row: its runs, of which the first rounds come first.
         limit: how many pictures.
         validation: show samples of the validation set instead.
     """
@@ -47,7 +47,7 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
     try:
         pixels_of = functools.cache(functools.partial(_reader, validation=validation))
         pictures = [Picture(pixels_of(run)(place), caption) for run, place, caption in shown]
-    except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
+    except Exception as error:  # the user's function may fail in any way, and the rest of the report is still useful
         reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
         return ReportFigure(title, note=f"{NOT_DRAWN}the run's data cannot be read. {reason}")
     caption = (
@@ -58,10 +58,10 @@ def pictures_figure(row: Row, limit: int = LIMIT, validation: bool = False) -> R
 
 
 def _reader(run: RunFolder, validation: bool) -> Callable[[int], Pixels]:
-    """Return what gives a sample of the pool, or of the validation set, as pixels, by its place."""
+    """Return a function from the index of a sample of the pool, or of the validation set, to its pixels."""
     data, (labels, _) = run.data(), labels_and_truth(run, 0, validation)
     source = as_source("samples", data.validation[0] if validation and data.validation else data.unlabeled)
-    # Partly labeled samples come first in the pool; what is unknown of them is not judged.
+    # Partly labeled samples come first in the pool; their unknown entries are not judged.
     first = len(labels.ids) - len(source)
     return lambda place: to_pixels(np.asarray(source[np.array([place - first])])[0])
 
@@ -90,14 +90,14 @@ def _shown(row: Row, limit: int, validation: bool) -> list[Shown]:
 
 
 def _found(run: RunFolder, network: int, validation: bool) -> Iterator[Shown]:
-    """Yield the network's samples that are confident, wrong and kept out, the most confident first."""
+    """Yield the network's samples that are confident, wrong and excluded, the most confident first."""
     (labels, truth), classes = labels_and_truth(run, network, validation), run.settings.classes
     assert labels.uncertainty is not None
     multi = labels.label.ndim == 2
     wrong = (labels.label == 1) & (truth == 0) if multi else (truth >= 0) & (labels.label != truth)
     kept_out = wrong & (labels.confidence > CONFIDENT) & (labels.uncertainty > run.settings.config.kappa_p)
     entries = np.argwhere(kept_out)[np.argsort(-labels.confidence[kept_out], kind="stable")]
-    # A sample is shown once, by the class that it is most confidently taken for.
+    # A sample is shown once, with its most confident class.
     best: dict[int, tuple[int, ...]] = {}
     for entry in entries.tolist():
         best.setdefault(entry[0], tuple(entry))
@@ -108,7 +108,7 @@ def _found(run: RunFolder, network: int, validation: bool) -> Iterator[Shown]:
 
 
 def _names(truth: Any, classes: Sequence[str]) -> str:
-    """Return the true class, or all that a sample has, of an index or of (C,) entries.
+    """Return the true class, given an index, or all true classes, given (C,) entries.
 
     >>> _names(1, ["cat", "dog"]), _names(np.array([1, 1]), ["cat", "dog"]), _names(np.array([0, -1]), ["cat", "dog"])
     ('dog', 'cat + dog', 'none')
@@ -121,8 +121,8 @@ def _names(truth: Any, classes: Sequence[str]) -> str:
 def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
     """Return a sample (H, W), (1, H, W) or (3, H, W) as pixels; uint8 as it is, else from black to white.
 
-    What is small is enlarged, what is large made smaller. Of a clip (channels, T, H, W), four frames are shown, two
-    above two, from its beginning to its end.
+    Small pictures are enlarged, and large ones reduced. For a clip (channels, T, H, W), four frames are shown in a
+    square, from its beginning to its end.
     """
     from PIL import Image
 
@@ -136,7 +136,7 @@ def to_pixels(sample: npt.NDArray[Any]) -> Pixels:
         pixels = np.block([[first, second], [third, last]])
     if pixels.ndim == 3:
         pixels = pixels[0] if pixels.shape[0] == 1 else np.moveaxis(pixels, 0, -1)
-    # By a whole number, so that small pixels stay squares.
+    # By an integer factor, so that small pixels stay square.
     scale = max(1, SHOWN_SIDE // max(pixels.shape[:2]))
     image = Image.fromarray(np.ascontiguousarray(pixels.repeat(scale, axis=0).repeat(scale, axis=1)))
     image.thumbnail((LARGEST_SHOWN_SIDE, LARGEST_SHOWN_SIDE))

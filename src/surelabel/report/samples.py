@@ -1,7 +1,7 @@
-"""The samples themselves: which labels the kept model is surest of, which it selects barely, which it leaves out.
+"""The samples themselves: the kept model's most confident labels, those barely selected, and those left out.
 
-And what it selects of each class, and which of the given labels it doubts. They are of the model that `surelabel label`
-uses, with its thresholds; a linear model labels the pool anew, as the run keeps labels by the networks alone.
+Also the labels selected per class, and the given labels that held-out models contradict. All are from the model and
+thresholds of `surelabel label`; a linear model labels the pool again, because the run keeps only the networks' labels.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ Rows = npt.NDArray[np.int64]
 
 
 def samples_figures(row: Row) -> list[ReportFigure]:
-    """Show the classes and samples of a row's first run: surest and least sure of those selected, and those left out.
+    """Show classes and samples of a row's first run: the most and least confident selected ones, and those left out.
 
-    Where the data are not what the run has learned from, that is said in their place.
+    If the data are not those that the run learned from, a note says so instead.
     """
     run, data, labels = row.runs[0], None, None
     if not run.has_pool:
         return []
-    run.pool()  # a damaged table of the run's is an error, and no reason to leave samples out
+    run.pool()  # a damaged table of the run is an error, not a reason to leave samples out
     try:
         data = run.data()
         problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))
@@ -49,7 +49,7 @@ def samples_figures(row: Row) -> list[ReportFigure]:
             if len(rows)
         ]
         figures = show_samples(run, [*chosen, *doubts(run, data)])
-    except Exception as error:  # a function of the user's may fail in any way, and the report has more to say
+    except Exception as error:  # the user's function may fail in any way, and the rest of the report is still useful
         reason = error if isinstance(error, SurelabelError) else f"{type(error).__name__}: {error}"
         figures = [ReportFigure("Samples", note=f"The samples are left out: the run's data cannot be read. {reason}")]
     by_class = [] if run.settings.config.task == "multi" else [classes_figure(run, data, labels)]
@@ -57,7 +57,7 @@ def samples_figures(row: Row) -> list[ReportFigure]:
 
 
 def _kept_labels(run: RunFolder, problem: Any) -> PoolLabels:
-    """Return the pool as the kept model labels it, with what passes the thresholds of `surelabel label` selected."""
+    """Return the pool as labeled by the kept model, selected by the thresholds of `surelabel label`."""
     if run.kept == "linear":
         return without_known(run.label(run.learner(), problem.pool), problem.known)
     comparison = run.comparison()
@@ -91,7 +91,7 @@ def _captions(run: RunFolder) -> Mapping[str, str]:
 
 
 def chosen_samples(labels: PoolLabels, limit: int = LIMIT) -> dict[str, Rows]:
-    """Return which rows of the pool to show, by the title of their section.
+    """Return the rows of the pool to show, by section title.
 
     In multi-label data a sample's confidence is that of its least certain class, |2 p - 1|.
     """
@@ -113,7 +113,7 @@ def chosen_samples(labels: PoolLabels, limit: int = LIMIT) -> dict[str, Rows]:
 
 
 def in_turn(rows: Rows, classes: npt.NDArray[Any]) -> Rows:
-    """Return rows in an order that takes one of each class in turn, and those of a class as they came.
+    """Return rows in an order that takes one of each class in turn, and keeps the order within a class.
 
     >>> in_turn(np.array([7, 8, 9, 5]), np.array([0, 0, 1, 1])).tolist()
     [7, 9, 8, 5]
@@ -144,9 +144,9 @@ def classes_figure(run: RunFolder, data: RunData | None, labels: PoolLabels | No
 
 
 def doubts(run: RunFolder, data: RunData) -> list[Chosen]:
-    """Choose given labels that models which had not learned from them contradict, the most confident one first.
+    """Choose given labels that are contradicted by models that had not learned from them, the most confident first.
 
-    They come from the comparison of models; nothing where there was none, or no contradiction.
+    They come from the comparison of models; none without a comparison or a contradiction.
     """
     comparison = run.comparison()
     judged = {} if comparison is None else comparison.judged()
@@ -176,7 +176,7 @@ def doubts(run: RunFolder, data: RunData) -> list[Chosen]:
 
 
 def _said(labels: PoolLabels, classes: Any) -> Any:
-    """Return what says something of a row of the pool: "cat 0.98, u 0.01"."""
+    """Return a function that describes a row of the pool: "cat 0.98, u 0.01"."""
 
     def said(row: int) -> str:
         if labels.label.ndim == 2:

@@ -1,4 +1,4 @@
-"""How a report shows samples: pictures, clips and spectrograms as pictures, rows of a table by what its file says."""
+"""How a report shows samples: pictures, clips and spectrograms as pictures, rows of a table by their cells."""
 
 import io
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from surelabel.report.tables import TextTable
 from surelabel.runs import RunFolder
 
 _MOST_COLUMNS, _MOST_LETTERS = 6, 240
-"""Columns of a table, and letters of a cell, that are shown."""
+"""The most columns of a table, and letters of a cell, that are shown."""
 
 
 class Chosen(NamedTuple):
@@ -32,9 +32,9 @@ class Chosen(NamedTuple):
         title: the heading.
         caption: what they are.
         path: the file or folder that has them; None: they are in the shards of a pool.
-        samples: where they are among others.
-        rows: their places there.
-        said: what is said of each.
+        samples: the source that contains them.
+        rows: their positions in it.
+        said: the text for each.
     """
 
     title: str
@@ -65,7 +65,7 @@ def show_samples(run: RunFolder, chosen: Sequence[Chosen]) -> list[ReportFigure]
 
 
 def _as_rows(chosen: Sequence[Chosen], names: Sequence[str], id_column: str | None) -> list[ReportFigure]:
-    """Show rows by the cells of the file, each file read once."""
+    """Show rows by the cells of the file; each file is read once."""
     columns, more = list(names[:_MOST_COLUMNS]), len(names) - _MOST_COLUMNS
     wanted: dict[Path | None, list[str]] = {}
     for one in chosen:
@@ -78,7 +78,7 @@ def _as_rows(chosen: Sequence[Chosen], names: Sequence[str], id_column: str | No
 
 
 def _as_numbers(one: Chosen, names: Sequence[str] = ()) -> ReportFigure:
-    """Show arrays, whose file has no names or words, and rows of shards, by their first numbers."""
+    """Show arrays, whose files have no names or words, and rows of shards, by their first numbers."""
     rows = [np.asarray(one.samples[np.array([row])]).ravel() for row in one.rows.tolist()]
     columns = list(names or [f"x[{place}]" for place in range(rows[0].size)])[:_MOST_COLUMNS]
     return _table(one, columns, [[f"{value:.4g}" for value in row[: len(columns)].tolist()] for row in rows])
@@ -107,7 +107,7 @@ def _from_samples(one: Chosen) -> list[Pixels]:
 
 
 def _from_files(one: Chosen, data: Any) -> list[Pixels]:
-    """Return pictures that a backbone has made features of."""
+    """Return the pictures of samples that are features of a backbone."""
     assert one.path is not None
     if isinstance(data, PackedData):
         packed = open_packed(one.path, data.labels[0] if data.labels else None, data.id_column)

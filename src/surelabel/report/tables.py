@@ -88,7 +88,7 @@ class TextTable(NamedTuple):
         return "\n".join([lines[0], "|" + "---|" * len(self.header), *lines[1:]])
 
     def without_empty(self) -> "TextTable":
-        """Return the table without the columns that have only dashes; without lines where nothing is left."""
+        """Return the table without columns that have only dashes, or without lines if nothing is left."""
         kept = [at for at, cells in enumerate(zip(*self.lines, strict=True)) if at == 0 or set(cells) != {"–"}]
         lines = [[line[at] for at in kept] for line in self.lines]
         return TextTable([self.header[at] for at in kept], lines if len(kept) > 1 else [])
@@ -113,7 +113,7 @@ class JudgedLabels(NamedTuple):
 
 
 def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
-    """Return one row per name, in the order in which the names first come; a nameless run is its folder's name."""
+    """Return one row per name, in order of first appearance; a run without a name has its folder's name."""
     if not runs:
         raise InvalidInputError("'runs' is empty; give at least one run folder.")
     groups: dict[str, list[RunFolder]] = {}
@@ -125,12 +125,12 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
 
 
 def main_row(rows: Sequence[Row]) -> Row:
-    """Return the row that is looked at closely: of those with rounds the last one with uncertainties."""
+    """Return the row for detailed figures: of those with rounds, the last one with uncertainties."""
     return max(rows, key=lambda row: (row.num_rounds > 1, row.has_uncertainty, rows.index(row)))
 
 
 def variant_of(run: RunFolder) -> Variant:
-    """Say which variant of the method (table 5) a run is, by its settings and not by its name."""
+    """Return which variant of the method (table 5) a run is, judged by its settings, not by its name."""
     config = run.settings.config
     if config.max_rounds == 0:
         return "supervised"
@@ -142,9 +142,9 @@ def variant_of(run: RunFolder) -> Variant:
 
 
 def all_but_seed(settings: RunSettings, *others: str) -> str:
-    """Return all settings as text but for the name, the seed and what follows from it, and these of the config.
+    """Return all settings as text, except the name, the seed, what follows from it, and these settings of the config.
 
-    Code and weights in files go by their names, so that runs of another copy of a repository have the same.
+    Code and weights in files are given by name, so that they are the same in another copy of a repository.
     """
     values = portable_settings(settings.to_json())
     for name in ("name", "fingerprint", "keep_models", "checkpoint_minutes"):
@@ -158,7 +158,7 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
 
 
 def statistic(values: Sequence[float | None]) -> Statistic | None:
-    """Return mean and standard deviation of the values that are there; None when none is.
+    """Return mean and standard deviation of the values that are not None; None if all are.
 
     Example:
         >>> statistic([1.0, None, 3.0])
@@ -188,7 +188,7 @@ def number_text(values: Sequence[float | None], spec: str = ",.0f") -> str:
 
 
 def by_round(row: Row, name: str) -> list[Statistic | None]:
-    """Return a number of the records, round by round, over the rounds that every run has finished."""
+    """Return a number of the records, round by round, for the rounds that every run has finished."""
     histories = [run.records() for run in row.runs]
     return [statistic([getattr(history[round], name) for history in histories]) for round in range(row.num_rounds)]
 
@@ -197,7 +197,7 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
     """Return the labels that a round's network gives the pool (or the validation set), where the truth is known.
 
     Args:
-        row: its runs are put one after the other.
+        row: its runs are concatenated.
         network: the round; -1 is each run's last.
         validation: judge the validation set instead.
     """
@@ -205,7 +205,7 @@ def judged_labels(row: Row, network: int, validation: bool = False) -> JudgedLab
 
 
 def join_judged(parts: Sequence[JudgedLabels]) -> JudgedLabels:
-    """Put the labels of several runs one after the other."""
+    """Concatenate the labels of several runs."""
     together: Any = zip(*parts, strict=True)
     joined: Any = (None if any(part is None for part in of) else np.concatenate(of) for of in together)
     return JudgedLabels(*joined)
@@ -235,5 +235,5 @@ def judge(labels: PoolLabels, truth: Codes, selected: Mask) -> JudgedLabels:
 
 
 def in_markdown(text: str) -> str:
-    """Return text that Markdown shows as it is, dollars too, which GitHub takes for mathematics."""
+    """Return text that Markdown shows unchanged, even dollars, which GitHub reads as mathematics."""
     return re.sub(r"[\\|<$*`\[]", r"\\\g<0>", visible(" ".join(text.split())))

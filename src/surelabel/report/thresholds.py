@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """How many labels a pair of thresholds selects, and the share of them that is right (None of none)."""
+    """How many labels a pair of thresholds selects, and the share of right ones (None if none are selected)."""
 
     number: int
     accuracy: float | None
@@ -55,7 +55,7 @@ def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
 
 
 def pool_labels(run: RunFolder, round: int = 0) -> HeldOutLabels | None:
-    """Return the labels that a round's network gives the run's pool, none of them called wrong; None without a pool."""
+    """Return the labels that a round's network gives the run's pool, none marked as wrong; None without a pool."""
     if not run.has_pool:
         return None
     labels = run.pool(round)
@@ -106,7 +106,7 @@ def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pa
     """Write an SVG file: right and wrong labels over confidence and over uncertainty (appendix, figure 3 a and b).
 
     Args:
-        path: one that exists is replaced.
+        path: an existing file is replaced.
         labels: what to draw; for multi-label data the positive ones.
         marks: thresholds to draw as lines, by their names.
     """
@@ -122,7 +122,7 @@ def draw_distributions(path: Path, labels: HeldOutLabels, marks: Mapping[str, Pa
 
 
 def side_by_side(panels: Sequence[str]) -> str:
-    """Return one SVG file's text with the panels in a row, black on what lies beneath.
+    """Return one SVG file's text with the panels in a row, black on a transparent background.
 
     Example:
         >>> side_by_side(['<svg viewBox="0 0 30 20"></svg>']).splitlines()[1]
@@ -192,7 +192,7 @@ def _read_csv(path: Path) -> Any:
 
 
 def _read_parquet(path: Path) -> Any:
-    """Return the columns that are needed. Text stays as the file keeps it, each distinct value once."""
+    """Return the needed columns. Text stays as it is stored, each distinct value once."""
     from pyarrow.parquet import ParquetFile, read_metadata
 
     metadata = read_metadata(path)
@@ -237,7 +237,7 @@ def _differ(labels: Any, truth: Any) -> npt.NDArray[np.bool_]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # Distinct values are compared, and then their places: long texts are never written out for each row.
+    # Distinct values are compared, then their indices, so that long texts are never repeated for each row.
     columns = [column.dictionary_encode().combine_chunks() for column in (labels, truth)]
     kinds = [column.dictionary.type for column in columns]
     numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)

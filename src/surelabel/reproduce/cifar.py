@@ -1,4 +1,4 @@
-"""Complete recipes for CIFAR: the paper's, a fast one that departs from it, and our own, UPS with consistency."""
+"""Complete recipes for CIFAR: the paper's, a fast one that differs from it, and our own, UPS with consistency."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ NETWORKS: dict[str, tuple[str, dict[str, JSONScalar]]] = {
     ),
     "shake-shake": ("surelabel.models.shake_shake:shake_shake", {}),
 }
-"""Where each network is made, and what is peculiar to the published one."""
+"""The factory of each network, and the peculiarities of the published one."""
 
 
 def paper_recipe(
@@ -28,16 +28,16 @@ def paper_recipe(
     network: Network = "cnn13",
     num_validation: int = 0,
 ) -> RunSettings:
-    """Return the complete settings of UPS as the paper and, where it is silent, its published code have them.
+    """Return the complete settings of UPS as in the paper or, where it is silent, its published code.
 
     At most 20 rounds of 1024 epochs: 35 hours at the published code's speed. `fast_recipe` trains in minutes.
 
     Args:
         dataset: what is learned from; None: CIFAR-10.
         labels: labeled pictures in all.
-        seed: draws the split, and all that is random in the run.
+        seed: draws the split, and everything random in the run.
         network: "cnn13", "wrn-28-2" or "shake-shake", with the published peculiarities.
-        num_validation: labels on top, whose scores are recorded.
+        num_validation: additional labels, whose scores are recorded.
 
     Example:
         >>> settings = paper_recipe(CIFAR10, labels=4000)
@@ -63,14 +63,14 @@ def fast_recipe(
 ) -> RunSettings:
     """Return the complete settings of UPS by a recipe that trains well in few epochs.
 
-    docs/recipes.md says what each part gives. The network has no weight norm and standard BatchNorm.
+    docs/recipes.md says what each part gains. The network has no weight norm and standard BatchNorm.
 
     Args:
         dataset: as for `paper_recipe`, and so are the others.
         labels: labeled pictures in all.
-        seed: draws the split, and all that is random in the run.
+        seed: draws the split, and everything random in the run.
         network: "cnn13", "wrn-28-2" or "shake-shake".
-        num_validation: labels on top, whose scores are recorded.
+        num_validation: additional labels, whose scores are recorded.
 
     Example:
         >>> fast = fast_recipe()
@@ -87,14 +87,14 @@ def fast_recipe(
         decay_all=False,
         batch_size=512,
         negative_batch_size=128,
-        epochs=1024,  # steps count; this stays so that older runs are found
+        epochs=1024,  # `steps` is used; this stays so that older runs are found
         steps=3000,
         round_growth=1.5,
         augment=augment,
         precision="bfloat16",
         channels_last=True,
     )
-    # The last round is the longest. It must run even where the number selected hardly changes.
+    # The last round is the longest. It must run even if the number selected hardly changes.
     config = UPSConfig(seed=seed, max_rounds=6, tolerance=None)
     return dataset.ups(
         config, NETWORKS[network][0], {"dropout": 0.15}, training, labels=labels, num_validation=num_validation
@@ -110,14 +110,15 @@ def best_recipe(
 ) -> RunSettings:
     """Return the complete settings of UPS with consistency: `teacher-match`, and a round of UPS after it.
 
-    The network has no dropout, so passes differ by flip and crop. docs/methods.md has the trials that chose the rest.
+    The network has no dropout, so passes differ by flip and crop. docs/methods.md has the trials behind the other
+    choices.
 
     Args:
         dataset: as for `paper_recipe`, and so are the others.
         labels: labeled pictures in all.
-        seed: draws the split, and all that is random in the run.
+        seed: draws the split, and everything random in the run.
         network: "cnn13", "wrn-28-2" or "shake-shake".
-        num_validation: labels on top, whose scores are recorded.
+        num_validation: additional labels, whose scores are recorded.
 
     Example:
         >>> best = best_recipe()

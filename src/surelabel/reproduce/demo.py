@@ -1,4 +1,4 @@
-"""The demo as a whole: its runs, their table and the report; nothing that exists is touched."""
+"""The whole demo: its runs, their table and the report; existing files are not changed."""
 
 import itertools
 import os
@@ -19,7 +19,7 @@ TITLE = f"surelabel demo: handwritten digits, {LABELS_PER_CLASS} labels per clas
 
 
 class DemoResult(NamedTuple):
-    """What the demo has made."""
+    """The result of the demo."""
 
     folder: Path
     table: TextTable
@@ -39,7 +39,7 @@ def run_demo(
     """Run every row of the table with every seed, and write the report.
 
     Args:
-        out: the folder for the runs; where it is in use, a new one beside it with a number: `out-2`.
+        out: the folder for the runs; if it is in use, a new one with a number: `out-2`.
         seeds: a run of each row for each.
         variants: the rows.
         workers: how many processes share the runs.
@@ -47,11 +47,12 @@ def run_demo(
         results: append a row for each run to this CSV file (`results/runs.csv`).
     """
     if results is not None:
-        read_rows(results)  # refused before anything is trained, if rows cannot be appended
+        read_rows(results)  # raises before anything is trained, if rows cannot be appended
     folder = free_folder(Path(out))
     jobs = demo_jobs(folder, seeds, variants)
     folder.mkdir(parents=True, exist_ok=True)
-    # Supervised first: every other row begins with its network. Then the longest, so that no worker waits at the end.
+    # Supervised first, because every other row begins with its network. Then the longest, so that no worker is idle at
+    # the end.
     first = [job for job in jobs if job.settings.config.max_rounds == 0]
     try:
         run_jobs(first + [job for job in reversed(jobs) if job not in first], workers, progress)

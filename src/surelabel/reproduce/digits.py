@@ -1,7 +1,7 @@
-"""The demo's runs: handwritten digits as pictures, four labels of each, the rest a pool whose truth is known.
+"""The demo's runs: handwritten digits as pictures, four labels of each, and the rest as a pool with known truth.
 
 A seed draws a quarter of scikit-learn's digits as the test set, and which of the others are labeled. The settings were
-chosen on other data, docs/demo.md says how.
+chosen on other data (docs/demo.md).
 """
 
 import contextlib
@@ -30,7 +30,7 @@ SEEDS = (0, 1, 2)
 LABELS_PER_CLASS = 4
 NUM_TEST = 450
 SHARED = ".shared"
-"""The folder, beside the runs, of the networks that all rows begin with; removed when they are done."""
+"""The folder, next to the runs, of the networks that all rows begin with; removed when they are done."""
 
 
 def digits(seed: int = 0, labels_per_class: int = LABELS_PER_CLASS, num_validation: int = 0) -> RunData:
@@ -99,8 +99,8 @@ class Job(NamedTuple):
 
     Attributes:
         folder: a new one.
-        settings: that name their learner and data.
-        shared: a folder of what jobs have in common (`surelabel.runs.start`); None: each makes all of its own.
+        settings: which name their learner and data.
+        shared: a folder for fits that jobs have in common (`surelabel.runs.start`); None: nothing is shared.
     """
 
     folder: Path
@@ -129,7 +129,7 @@ def run_jobs(jobs: Sequence[Job], workers: int = 2, progress: Progress | None = 
     """
     workers = min(workers, len(jobs)) if min(workers, len(jobs)) > 1 else 0
     if workers:
-        user_key()  # where there can be none, this process says so, once for all workers
+        user_key()  # if it cannot be created, this process warns once for all workers
     with contextlib.closing(call_in_workers(_make, [(job, workers > 0) for job in jobs], workers)) as made:
         for done, (job, _) in enumerate(zip(jobs, made, strict=True), start=1):
             if progress is not None:
@@ -141,7 +141,7 @@ def _make(job: Job, is_worker: bool) -> None:
 
     if is_worker:
         warnings.simplefilter("ignore", UnsignedRunWarning)
-    # One thread, here as in a worker: the same sums, so the same networks.
+    # One thread, as in a worker: the same sums, and so the same networks.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""What an experiment is made of: data sets with their recipes, cells with the paper's numbers, tables of such cells.
+"""The parts of an experiment: data sets with their recipes, cells with the paper's numbers, tables of cells.
 
 `--set split=2` sets an argument of the recipe or of the function that makes the data; what can be set is checked here.
 """
@@ -30,17 +30,17 @@ Labels: TypeAlias = int | float
 """How much is labeled: a number of samples or, as a float, a share of them; 0.2 is 20 %."""
 
 PLACES = ("folder", "cache")
-"""Arguments of data sets that say where files lie, and not what is learned from."""
+"""Arguments of data sets that say where files are, and do not change the data."""
 
 Paper: TypeAlias = tuple[float, float | None] | None
 """The paper's mean and standard deviation, None where it gives none."""
 
 Arguments: TypeAlias = Mapping[str, JSONScalar]
-"""What is set of a data set's recipe or of its function, by name."""
+"""Arguments for a data set's recipe or its function, by name."""
 
 RecipeName = Literal["paper", "fast", "best"]
 RECIPES: tuple[RecipeName, ...] = ("fast", "paper")
-"""Those of the paper's rows; "best" is that of our own, which no other row can be made by."""
+"""The recipes of the paper's rows; "best" is only for our own row."""
 
 Metric = Literal["error", "accuracy", "mAP", "validation error"]
 ELEVEN = "mAP, 11 points"
@@ -52,13 +52,13 @@ class DataSet:
     """A data set and the recipes that learn from it.
 
     Attributes:
-        name: what a table calls it.
+        name: in tables.
         function: reference to the function that makes a run's data.
         mean: of the channels over the training samples, of values in 0 to 1.
         std: their standard deviation.
-        paper: `(data set, labels, seed, **more)`: the complete settings of UPS as the paper has them; more is
-            `num_validation`, a `network` where the data set has several, and what else can be set of the recipe.
-        fast: the same by the fast recipe.
+        paper: `(data set, labels, seed, **more)`: the complete settings of UPS as in the paper; `more` is
+            `num_validation`, a `network` if the data set has several, and other arguments of the recipe.
+        fast: the same for the fast recipe.
         best: the settings of UPS with consistency; None: there are none.
     """
 
@@ -80,7 +80,7 @@ class DataSet:
             model: reference to the network.
             parameters: what the network is made with.
             training: how it is trained; the augmentation's mean and std are the data set's.
-            arguments: of the function that makes the data, but for the seed.
+            arguments: of the function that makes the data, except the seed.
         """
         assert training.augment is not None
         training = training.replace(augment=training.augment.replace(mean=self.mean, std=self.std))
@@ -101,11 +101,11 @@ class Entry:
         dataset: what is learned from.
         labels: how many of its training samples are labeled, or what share of them.
         paper: what the paper reports.
-        variant: makes the row of UPS's settings; None: another method, which is not run.
-        network: what learns; None: the data set's own.
-        num_validation: labels on top.
-        metric: what its figures are; None: those of the experiment.
-        recipe: by which it is made, whichever is asked for; None: that one.
+        variant: makes the row from UPS's settings; None: another method, which is not run.
+        network: its name; None: the data set's own.
+        num_validation: additional labels for validation.
+        metric: of its figures; None: that of the experiment.
+        recipe: its only recipe, whichever is asked for; None: the one asked for.
     """
 
     row: str
@@ -124,12 +124,12 @@ class Entry:
         return f"{self.dataset.name}-{labels_text(self.labels)}"
 
     def base(self, seed: int, recipe: RecipeName, arguments: Arguments | None = None) -> RunSettings:
-        """Return the complete settings of UPS that the row is made of.
+        """Return the complete settings of UPS from which the row is made.
 
         Args:
-            seed: draws the split, and all that is random in the run.
+            seed: draws the split, and everything random in the run.
             recipe: which is asked for.
-            arguments: what is set of the data set; what has this value anyway, or is not `settable` here, is left out.
+            arguments: for the data set; those that equal the default or are not `settable` here are ignored.
         """
         more: dict[str, Any] = {"network": self.network, "num_validation": self.num_validation}
         of_recipe = {name: value for name, value in more.items() if value}
@@ -144,9 +144,10 @@ class Entry:
         return settings.replace(data=settings.data.replace(arguments={**settings.data.arguments, **of_data}))
 
     def settable(self) -> dict[str, inspect.Parameter]:
-        """Return what can be set of the data set: arguments of the function that makes its data, and of its recipe.
+        """Return the settable arguments: those of the data set's function, and of its recipe.
 
-        What the experiment or the recipe sets itself is not among them: seed, labels, network, validation samples.
+        Arguments that the experiment or the recipe sets itself are not among them: seed, labels, network, validation
+        samples.
 
         Example:
             >>> from surelabel.reproduce.ucf101 import UCF101
@@ -162,7 +163,7 @@ class Entry:
         return free | {name: parameter for name, parameter in of_recipe if name not in set_here}
 
     def defaults(self) -> dict[str, Any]:
-        """Return what holds where settings leave it out: arguments of the data's function and of the network's.
+        """Return the defaults that settings leave out: arguments of the data's function and of the network's.
 
         Example:
             >>> from surelabel.reproduce.cifar import CIFAR10
@@ -200,7 +201,7 @@ class Entry:
         return self.variant(base).replace(name=self.row)
 
     def sets_length(self) -> bool:
-        """Whether the row has rounds or steps of its own, not the recipe's; to have no rounds does not count.
+        """Whether the row sets its own rounds or steps, other than no rounds.
 
         Example:
             >>> from surelabel.reproduce.cifar import CIFAR10
@@ -217,11 +218,11 @@ class Experiment:
     """A table or figure.
 
     Attributes:
-        name: what the command line calls it.
+        name: on the command line.
         title: what it shows.
         entries: its cells.
-        metric: what the figures are, in percent and on the test set, where an entry has no metric of its own;
-            "validation error": what a recipe is chosen by.
+        metric: of figures in percent on the test set, unless an entry has its own; "validation error" is for choosing
+            recipes.
         equal_minutes: its rows can only be compared at equal minutes, so that it needs a budget.
     """
 
@@ -233,7 +234,7 @@ class Experiment:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What our figures are, of all entries.
+        """The metrics of our figures, over all entries.
 
         Example:
             >>> from surelabel.reproduce.paper import experiment
@@ -243,7 +244,7 @@ class Experiment:
         return tuple(dict.fromkeys(metric for entry in self.entries for metric in self.metrics_of(entry)))
 
     def metrics_of(self, entry: Entry) -> tuple[str, ...]:
-        """Return what an entry's figures are: its metric, else the experiment's; of mean average precisions both."""
+        """Return an entry's metrics: its own, else the experiment's; for mean average precision, both versions."""
         metric = entry.metric or self.metric
         return ("mAP", ELEVEN) if metric == "mAP" else (metric,)
 
@@ -256,7 +257,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def metric_text(metric: str) -> str:
-    """Return a metric with the samples that it is of.
+    """Return a metric with the name of its samples.
 
     Example:
         >>> metric_text("error"), metric_text("validation error")
@@ -290,7 +291,7 @@ def table(
 
 
 def labels_text(labels: Labels) -> str:
-    """Return how much is labeled as a table says it.
+    """Return how much is labeled, as in tables.
 
     Example:
         >>> labels_text(500), labels_text(0.2)
@@ -300,7 +301,7 @@ def labels_text(labels: Labels) -> str:
 
 
 def parse_labels(text: str) -> Labels:
-    """Return what `labels_text` has said, with or without the space.
+    """Return the value for a text of `labels_text`, with or without the space.
 
     Example:
         >>> parse_labels("500"), parse_labels("20%")
@@ -323,7 +324,7 @@ def slug(text: str) -> str:
 
 
 def parse_arguments(texts: Sequence[str]) -> dict[str, JSONScalar]:
-    """Return what each "NAME=VALUE" sets: JSON where the value is a number, true, false, null or quoted, else text.
+    """Return the value of each "NAME=VALUE": JSON if it is a number, true, false, null or quoted, else text.
 
     Example:
         >>> parse_arguments(["split=2", "groups=true", "on_error=skip"])
@@ -335,14 +336,14 @@ def parse_arguments(texts: Sequence[str]) -> dict[str, JSONScalar]:
         if not (equals and name.isidentifier()) or name in found:
             raise InvalidInputError(f"Set an argument once, by NAME=VALUE, such as split=2; got {text!r}.")
         with contextlib.suppress(ValueError):
-            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are no JSON
+            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are not JSON
             value = value if isinstance(parsed, dict | list) else parsed
         found[name] = value
     return found
 
 
 def check_arguments(entries: Sequence[Entry], arguments: Arguments) -> None:
-    """Refuse what cannot be set, of one of these entries or at all.
+    """Refuse arguments that cannot be set, for one of these entries or at all.
 
     Example:
         >>> from surelabel.reproduce.voc2007 import VOC2007
@@ -358,7 +359,7 @@ def check_arguments(entries: Sequence[Entry], arguments: Arguments) -> None:
             try:
                 if not isinstance(kind, str) and kind is not inspect.Parameter.empty:
                     TypeAdapter(kind).validate_python(value, strict=True)
-            except PydanticUserError:  # a kind that pydantic knows nothing of
+            except PydanticUserError:  # a type that pydantic does not know
                 continue
             except ValidationError as error:
                 problem = error.errors()[0]["msg"]

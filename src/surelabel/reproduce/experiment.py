@@ -1,8 +1,8 @@
-"""The paper's experiments, run again: every row of a table with every seed, beside the figure that the paper reports.
+"""The paper's experiments, run again: every row of a table with every seed, next to the paper's figure.
 
-A run is a folder and goes on from its last finished round. Rounds that rows share (those with the same network and
-training begin with the same round 0) are trained once. What the minutes allow is planned once and kept, so that a run
-that is resumed, or another seed, follows the same plan.
+A run is a folder and continues from its last finished round. Rounds that rows share (with the same network and
+training, they have the same round 0) are trained once. The plan for a budget of minutes is made once and kept, so that
+a resumed run, or another seed, follows the same plan.
 """
 
 import logging
@@ -29,13 +29,13 @@ from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
 
 SHARED = ".shared"
-"""The folder, beside the runs, of the networks that rows share. It may be removed when nothing is to be resumed."""
+"""The folder, next to the runs, of the networks that rows share. It may be removed if no run will be resumed."""
 
 _logger = logging.getLogger("surelabel")
 
 
 def chosen(experiment: Experiment, options: Options) -> list[Entry]:
-    """Return the entries that are to be run; refuse names and numbers that the experiment has not.
+    """Return the entries to run; refuse names and numbers that the experiment does not have.
 
     Example:
         >>> from surelabel.reproduce.paper import experiment
@@ -63,7 +63,7 @@ def chosen(experiment: Experiment, options: Options) -> list[Entry]:
 
 
 def _is_of(entry: Entry, recipe: RecipeName) -> bool:
-    """Whether a row is run where a recipe is asked for: by the fast one, those of the best recipe are too."""
+    """Whether a recipe includes a row: the fast one also includes those of the best recipe."""
     return recipe == "fast" or entry.recipe == (None if recipe == "paper" else recipe)
 
 
@@ -75,13 +75,13 @@ def reproduce(
     progress: Progress | None = None,
     results: str | os.PathLike[str] | None = None,
 ) -> list[Result]:
-    """Run the chosen rows of an experiment, or go on with them; return all of its cells.
+    """Run or continue the chosen rows of an experiment; return all of its cells.
 
     Args:
         experiment: a table or figure of the paper.
-        out: the folder of the runs; another experiment may share it, and with it the runs and rounds that are equal.
+        out: the folder of the runs; several experiments may share it, and then share equal runs and rounds.
         options: which rows, seeds and recipe.
-        progress: called with what is done now, rounds done, rounds in all.
+        progress: called with the current work, rounds done, rounds in all.
         results: append a row for each finished run to this CSV file, unless it is there already.
     """
     folder, entries = Path(out), check_request(experiment, options, results)
@@ -97,7 +97,7 @@ def reproduce(
     name, before, done = "", 0, 0
 
     def tell(what: str = "", step: int = 0, steps: int = 0) -> None:
-        """Count rounds over all runs; steps inside a round are part of the text."""
+        """Report progress by rounds of all runs; steps within a round are part of the text."""
         if progress is not None:
             more = f", {what} {step}/{steps}" if what else ""
             progress(f"{name}, round {done}{more}", before + done, total)
@@ -127,13 +127,13 @@ def reproduce(
 def check_request(
     experiment: Experiment, options: Options, results: str | os.PathLike[str] | None = None
 ) -> list[Entry]:
-    """Return the chosen entries; refuse what cannot be run as asked and is known before data are loaded.
+    """Return the chosen entries; refuse, before data are loaded, what cannot be run as asked.
 
     Args:
         experiment: as for `reproduce`, and so are `options` and `results`.
-        options: rows, data, labels, seeds and minutes; arguments that every chosen data set must take, and weights that
-            every chosen network must.
-        results: a file that must be one of results, if it is there.
+        options: rows, data, labels, seeds and minutes; every chosen data set must take its arguments, and every chosen
+            network its weights.
+        results: a results file, if it exists.
 
     Example:
         >>> from surelabel.reproduce.paper import experiment
@@ -161,13 +161,13 @@ def check_request(
         plans = Plans(None, options)
         for entry in entries:
             settings = plans.whole(entry, options.recipe)
-            settings.network.build(settings.config.task)  # refuses parameters that the network has not
+            settings.network.build(settings.config.task)  # refuses parameters that the network does not have
             check_uncertainties(settings)
     return entries
 
 
 def _names_network(options: Options) -> bool:
-    """Whether the user has named files that what is trained is made of."""
+    """Whether the user has named files that the trained model depends on."""
     return options.pretrained is not None or options.uncertainty is not None
 
 
@@ -180,9 +180,9 @@ def _is_done(folder: Path, entry: Entry, plans: Plans) -> bool:
 
 
 def _check_data(experiment: Experiment, entries: Sequence[Entry], options: Options) -> None:
-    """Refuse what would end the work hours later: data that are not there or have no such score, weights that differ.
+    """Refuse early what would fail hours later: missing data, a score that they do not have, weights that do not fit.
 
-    Data and networks are looked at once each, whatever the number of labels.
+    Data and networks are checked once each, whatever the number of labels.
     """
     plans = Plans(None, options)
     loaded: dict[tuple[str, int], RunData] = {}
@@ -241,10 +241,10 @@ def _record(
 def _record_first_selections(
     results: str | os.PathLike[str], experiment: Experiment, cells: Sequence[Result], budget: float | None
 ) -> None:
-    """Append what the first selections of networks are, where a run labels the same network in one plain pass too.
+    """Append the first selections of networks that another run also labels in one plain pass.
 
-    Rows that select alike from the same network have one first selection, which one of them stands for: that which is
-    recorded already, when more of them are run, else the first.
+    Rows with the same selection from the same network have the same first selection, which is recorded for only one of
+    them: the one already recorded, if any, else the first.
     """
     alike: dict[tuple[object, ...], list[tuple[Entry, NetworkPair]]] = {}
     for cell in cells:

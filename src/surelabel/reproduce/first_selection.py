@@ -1,11 +1,11 @@
-"""The first selection: what round 0's network selects, beside the paper's numbers and beside confidence alone.
+"""The first selection: what round 0's network selects, compared with the paper's numbers and with confidence alone.
 
 "Confidence" is one deterministic pass, "confidence (Cal.)" the mean of the stochastic passes. Both are of the same
 network as UPS, so they need a pair of runs.
 
-At equal counts, confidence gets as many labels of each class as UPS selects, its most confident ones. What is left is
-how well each of them ranks labels. The interval is a paired bootstrap over the pool: samples are drawn with
-replacement, and the accuracies of the fixed selections are computed anew.
+At equal counts, confidence selects its most confident labels of each class, as many as UPS selects. The remaining
+difference is how well each of them ranks labels. The interval is a paired bootstrap over the pool: samples are drawn
+with replacement, and the accuracies of the fixed selections are recomputed.
 """
 
 import itertools
@@ -55,16 +55,16 @@ PAPER: dict[str, Any] = {
     # Section 4.4: CIFAR-10 with 1000 labels, after 10 rounds.
     "pool_use": (93.12, 90.29, 3371, 2988, 6.57),
 }
-"""What the paper says of selections."""
+"""What the paper says about selections."""
 
 USE_ROUND = 10
 
 _DATA = "surelabel.data.sets:"
 _LABELS = {"cifar10": 1000, "cifar100": 4000}
-"""How many labels the functions in `surelabel.data.sets` give where a run does not say."""
+"""The default numbers of labels of the functions in `surelabel.data.sets`."""
 
 _PAPER_NETWORK = ("surelabel.models.cnn13:cnn13", "mc-dropout")
-"""The network of the paper's selections, and what its uncertainties come from."""
+"""The network of the paper's selections, and its estimator of uncertainty."""
 
 
 class NetworkPair(NamedTuple):
@@ -80,9 +80,10 @@ class NetworkPair(NamedTuple):
 
 
 def find_pairs(runs: Sequence[RunFolder], others: Sequence[RunFolder]) -> list[NetworkPair]:
-    """Return, for each run that selects by uncertainty, the pair with the first other that labels its network plainly.
+    """Return, for each run that selects by uncertainty, the pair with the first run that labels its network plainly.
 
-    Runs that have no such other, are multi-label or have an unknown truth are left out.
+    A plain label comes from one deterministic pass. Runs without a partner, multi-label runs and those with unknown
+    truth are left out.
     """
     pairs = []
     for run in runs:
@@ -97,7 +98,7 @@ def find_pairs(runs: Sequence[RunFolder], others: Sequence[RunFolder]) -> list[N
 
 
 def selection_figures(run: RunFolder, by_class: bool = True) -> Iterator[Figure]:
-    """Yield how many labels round 0's network selects, of each class too, and the share that is right."""
+    """Yield how many labels round 0's network selects, in total and per class, and the share that is right."""
     in_paper = paper_counts(run)
     for stage, positives in first_selection(run).items():
         yield Figure(f"first selection, positives {stage} balancing", positives.number)
@@ -176,7 +177,7 @@ def most_confident(
 
 
 def difference_at_equal_counts(pair: NetworkPair, other: str, *, balanced: bool = False) -> Interval | None:
-    """Return how much more of UPS's first positives are right than of as many by confidence; None without positives.
+    """Return the accuracy of UPS's first positives minus that of as many by confidence; None without positives.
 
     Args:
         pair: of one network.
@@ -206,7 +207,7 @@ def bootstrap_difference(
     Args:
         ups: which samples UPS selects (N,).
         ups_right: where its labels are right (N,).
-        other: which samples the other selects (N,).
+        other: which samples the other method selects (N,).
         other_right: where its labels are right (N,).
         seed: draws the resamples.
         resamples: how many.
@@ -237,7 +238,7 @@ def has_paper_thresholds(run: RunFolder) -> bool:
 
 
 def paper_selection(run: RunFolder) -> tuple[str, int]:
-    """Return data set and number of labels where the paper's numbers of selections are of runs like this one.
+    """Return data set and number of labels if the paper has numbers on selections for runs like this one.
 
     Their network is CNN-13, its passes are MC-dropout's, and the thresholds 0.7 and 0.05; ("", 0) for other runs.
     """
@@ -247,17 +248,17 @@ def paper_selection(run: RunFolder) -> tuple[str, int]:
 
 
 def paper_counts(run: RunFolder) -> dict[str, int]:
-    """Return the positives of each class in the paper's first selection, by its name; empty where it has no such."""
+    """Return the positives per class in the paper's first selection, by class name; empty if it has none."""
     name, labels = paper_selection(run)
     counts = PAPER["class_counts"].get(labels) if name == "cifar10" else None
     return {} if counts is None else dict(zip(CIFAR10_CLASSES, counts, strict=True))
 
 
 def _first_network(run: RunFolder) -> tuple[Any, ...] | None:
-    """Return what tells round 0's network from others, as far as the folder does.
+    """Return what distinguishes round 0's network from others, as far as the folder shows.
 
-    None where there is nothing to compare: for multi-label runs, for an unknown truth, and where code in a file would
-    have to be asked.
+    None if there is nothing to compare: for multi-label runs, for an unknown truth, and if code in a file would have to
+    run.
     """
     settings, learner = run.settings, run.settings.learner
     if settings.config.task != "single" or run.truth is None:

@@ -3,13 +3,12 @@
     surelabel reproduce method-trials --budget 1.5
     surelabel reproduce methods --labels 1000 --budget 4
 
-A method alone trains one network for all of the minutes (`TRIED`). Pseudo-labeling and UPS have rounds, by the recipe,
-and so has our own row, `UPS + consistency`, by `best_recipe`.
-Each uses the views that it defines: a weak one is flip and crop, a strong one is the recipe's whole augmentation, and
-so are those of the rows without a method.
+A method alone trains one network for the whole time (`TRIED`). Pseudo-labeling and UPS train in rounds, by the recipe,
+and so does our own row, `UPS + consistency`, by `best_recipe`. Each uses the views that it defines: a weak view is flip
+and crop, a strong one is the recipe's whole augmentation, which rows without a method use too.
 
-`method-trials` has the settings that are chosen from, two of each. They are judged by 10,000 training pictures that are
-held out; the test pictures are not loaded. `methods` has the first setting of each, scored once on the test pictures.
+`method-trials` compares two settings of each on 10,000 held-out training pictures; the test pictures are not loaded.
+`methods` has the first setting of each, scored once on the test pictures.
 
 Published figures are of CNN-13 and the same number of labels, all from the paper of UPS: its table 5 for the rows
 without a method (its own runs), table 1 for the others (which cites them).
@@ -27,21 +26,21 @@ from surelabel.reproduce.variants import Variant
 from surelabel.settings import RunSettings
 
 HELD_OUT = 10_000
-"""Training pictures by which settings are chosen."""
+"""Held-out training pictures on which settings are chosen."""
 
 
 @dataclass(frozen=True)
 class Alone:
-    """A method alone, without rounds, in a few minutes on a GPU: the row that it makes of UPS's settings.
+    """A method alone, without rounds, in a few minutes on a GPU: makes its row from UPS's settings.
 
-    Network, augmentation and precision are the recipe's. A step trains some 512 views.
+    Network, augmentation and precision are the recipe's. A step trains about 512 views.
 
     Attributes:
         method: its name.
         labeled: labeled pictures in a batch.
         unlabeled: pictures of the pool in a batch.
         rate: the highest learning rate; it rises for a twentieth of the steps, and then falls to 0.
-        average: the decay of the averaged weights, which are tested, and teach where the method has a teacher.
+        average: the decay of the averaged weights, which are tested, and are the teacher if the method has one.
         dropout: of the network.
         parameters: the method's own.
 
@@ -80,12 +79,12 @@ class Alone:
 
 
 def supervised_at(rate: float) -> Variant:
-    """Return the variant that learns from the labels alone, by the recipe with another learning rate."""
+    """Return the variant that learns only from the labels, by the recipe with another learning rate."""
     return lambda ups: variants.supervised(ups.with_training(learning_rate=rate))
 
 
 OURS = "UPS + consistency"
-"""Our own row; it is made by the best recipe, and the others by the fast one."""
+"""Our own row, made by the best recipe; the others are made by the fast one."""
 
 TRIED: dict[str, dict[str, Variant]] = {
     "Supervised": {"as in the recipe": variants.supervised, "rate 0.2": supervised_at(0.2)},
@@ -103,7 +102,7 @@ TRIED: dict[str, dict[str, Variant]] = {
         "rate 0.1": Alone("ict", labeled=128, unlabeled=384, rate=0.1),
     },
     # Both views of each picture of the pool are mixed. Published runs are long enough for a weight of 75; in short ones
-    # it can win over the labels, and all answers are then alike.
+    # it can outweigh the labels, and all answers become alike.
     "MixMatch": {
         "weight 75": Alone("mixmatch", labeled=128, unlabeled=192, rate=0.2, parameters={"weight": 75.0}),
         "weight 15": Alone("mixmatch", labeled=128, unlabeled=192, rate=0.2, parameters={"weight": 15.0}),
@@ -126,7 +125,7 @@ TRIED: dict[str, dict[str, Variant]] = {
     },
     OURS: {"one round": variants.full_ups, "no round": variants.one_network},
 }
-"""The two settings of each row, by what differs between them; the first one is that of `methods`."""
+"""The two settings of each row, named by their difference; the first one is used in `methods`."""
 
 
 def first(row: str) -> Variant:

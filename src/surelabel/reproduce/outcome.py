@@ -1,4 +1,4 @@
-"""What a folder holds of an experiment: the finished runs of every cell, in a table beside the paper's numbers."""
+"""The results of an experiment in a folder: the finished runs of every cell, in a table with the paper's numbers."""
 
 import functools
 import hashlib
@@ -33,14 +33,15 @@ BOTH_MEANS = f"The paper does not say whether its figures are uninterpolated (mA
 
 
 class Result(NamedTuple):
-    """A cell of the table: an entry and its runs, none where it was not run.
+    """A cell of the table: an entry and its runs, none if it was not run.
 
     Attributes:
         entry: what the paper has there.
         runs: one for each seed.
-        cut: what was run in place of the recipe's rounds.
+        cut: what was run instead of the recipe's rounds.
         differences: settings that are not the paper recipe's, "learning_rate 0.8 (paper 0.03)".
-        asked_for: the runs have the recipe, length and machine of the options; else there are none that have.
+        asked_for: whether the runs have the recipe, length and machine of the options; if not, there are none that
+            have.
     """
 
     entry: Entry
@@ -64,10 +65,10 @@ def percent(run: RunFolder, metric: str) -> float:
 
 
 def collect(experiment: Experiment, out: str | os.PathLike[str], options: Options) -> list[Result]:
-    """Return all cells of an experiment with the finished runs that a folder has of them, chosen or not, of any seed.
+    """Return all cells of an experiment with their finished runs in a folder, chosen or not, of any seed.
 
-    Where a cell has runs of several lengths, recipes or machines, those of the options count, else the longest. A
-    folder that cannot be read, or is no run of an experiment, is left out with a warning.
+    If a cell has runs of several lengths, recipes or machines, those of the options are used, else the longest. A
+    folder that cannot be read, or is not a run of an experiment, is left out with a warning.
     """
     plans = Plans(Path(out) / PLANS, options)
     finished = functools.cache(_finished)
@@ -83,7 +84,7 @@ def _finished(folder: Path) -> list[RunFolder]:
             if run.finished:
                 _comparable(run.settings)
                 found.append(run)
-        except (RunError, InvalidInputError) as error:  # other rows can be shown and run all the same
+        except (RunError, InvalidInputError) as error:  # other rows can still be shown and run
             _logger.warning("The run in '%s' is left out: %s", path.parent, error)
     return found
 
@@ -102,7 +103,7 @@ def _result_of(entry: Entry, finished: Sequence[RunFolder], plans: Plans) -> Res
     now = plans.settings(entry, 0) if plans.knows(entry) else None
     asked_for = None if now is None else (settings_hash(now), *code_of(now.pinned()))
     found = groups[asked_for] if asked_for in groups else max(groups.values(), key=lambda runs: _minutes(runs).mean)
-    # Another table may have made them, and called them otherwise.
+    # Another table may have made them under another name.
     runs = [run.called(entry.row) for run in found]
     if asked_for in groups:
         runs = [run.asked_for(plans.settings(entry, run.settings.config.seed).pinned()) for run in runs]
@@ -119,9 +120,9 @@ def _minutes(runs: Sequence[RunFolder]) -> Statistic:
 
 
 def _comparable(settings: RunSettings) -> RunSettings:
-    """Return the settings without what follows from the data, where they lie, the seed and the machine.
+    """Return the settings without what follows from the data, their place, the seed and the machine.
 
-    They are taken as they are, with the content hashes that they hold: a run may name any file, and none is opened.
+    Content hashes are taken from the settings: a run may name any file, and none is opened.
     """
     settings = RunSettings.model_validate_json(json.dumps(portable_settings(settings.to_json())))
     data = settings.data
@@ -136,7 +137,7 @@ def _comparable(settings: RunSettings) -> RunSettings:
 
 
 def _kind(settings: RunSettings, with_length: bool) -> str:
-    """Return as text what makes a run one of a row, whatever its machine's precision, files' content, maybe length."""
+    """Return as text what makes a run belong to a row, apart from precision, files' content and perhaps length."""
     settings = _comparable(settings).with_training(precision="float32")
     settings = settings.replace(learner=settings.network.replace(uncertainty_hash=None))
     if not with_length:
@@ -146,7 +147,7 @@ def _kind(settings: RunSettings, with_length: bool) -> str:
 
 
 def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
-    """Return the folder of a run: one of the same settings, whatever a table calls it, or a new one.
+    """Return the folder of a run: an existing one with the same settings, under any name, or a new one.
 
     The number at the end is the seed, the letters before it a hash of all other settings.
     """
@@ -157,16 +158,16 @@ def place_of(out: Path, entry: Entry, settings: RunSettings) -> Path:
 
 
 def code_of(settings: RunSettings) -> tuple[str, ...]:
-    """Return the content hashes of the files with a run's data function, network and layers, where it names files."""
+    """Return the content hashes of the files with a run's data function, network and layers, if it names files."""
     data, learner = settings.data, settings.network
     function = data.sha256 if isinstance(data, FunctionData) else None
     return tuple(found for found in (function, learner.model_hash, *learner.layer_hashes) if found is not None)
 
 
 def settings_hash(settings: RunSettings) -> str:
-    """Return eight letters that stand for all settings but the seed, the same as in earlier versions."""
+    """Return eight letters, a hash of all settings except the seed, the same as in earlier versions."""
     if isinstance(settings.data, FunctionData):
-        # Not by replace, which would name it as it is called now.
+        # Not by replace, which would use the current names.
         first = settings.data.model_copy(update={"function": first_name(settings.data.function)})
         settings = settings.model_copy(update={"data": first})
     return hashlib.sha256(all_but_seed(settings).encode()).hexdigest()[:8]
@@ -178,7 +179,7 @@ def differences(run: Settings, recipe: Settings, defaults: Mapping[str, object] 
     Args:
         run: those of a run.
         recipe: those of the paper's recipe.
-        defaults: what holds where settings leave it out, by its full name.
+        defaults: the values that settings leave out, by full name.
 
     Example:
         >>> from surelabel.reproduce.cifar import fast_recipe, paper_recipe
@@ -207,7 +208,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 def outcome_table(experiment: Experiment, cells: Sequence[Result]) -> TextTable:
     """Return the table: row, data, labels, the paper's number, ours by each metric, the number of seeds.
 
-    Columns of metrics that are not an entry's are empty.
+    Columns of metrics that an entry does not have are empty.
 
     Example:
         >>> from surelabel.reproduce.paper import experiment
@@ -233,7 +234,7 @@ def outcome_table(experiment: Experiment, cells: Sequence[Result]) -> TextTable:
 
 
 def scores_text(experiment: Experiment) -> str:
-    """Return what the table's figures are.
+    """Return a description of the table's figures.
 
     Example:
         >>> from surelabel.reproduce.paper import experiment
@@ -244,7 +245,7 @@ def scores_text(experiment: Experiment) -> str:
 
 
 def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
-    """Return what a reader of the table must know: whose figures are not what was asked for, and what is left out."""
+    """Return notes for readers of the table: figures that are not as asked for, and what is left out."""
     lines = [BOTH_MEANS] if ELEVEN in experiment.metrics else []
     if any(cell.runs and not cell.asked_for for cell in cells):
         lines.append(OTHERS)
@@ -256,10 +257,10 @@ def notes(experiment: Experiment, cells: Sequence[Result]) -> list[str]:
 
 
 def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os.PathLike[str]) -> list[Path]:
-    """Write the table, the settings that differ from the paper's and the figures that the runs allow; return the files.
+    """Write the table, the settings that differ from the paper's and all possible figures; return the files.
 
-    Figures are drawn for each data set and number of labels apart, `out/table5-cifar10-1000/figure-1-a.svg`, and where
-    there are several data sets, figure 1 a of all of them together.
+    Figures are drawn separately for each data set and number of labels, `out/table5-cifar10-1000/figure-1-a.svg`, and
+    with several data sets also figure 1 a for all of them together.
     """
     what = scores_text(experiment)
     parts = [
@@ -275,7 +276,7 @@ def write_outcome(experiment: Experiment, cells: Sequence[Result], out: str | os
 
 
 def _about(cell: Result) -> str:
-    """Say what a cell's runs are: how long they took, and where they are not the paper's."""
+    """Describe a cell's runs: how long they took, and how they differ from the paper's."""
     what = f"{cell.entry.row}, {cell.entry.dataset.name}, {labels_text(cell.entry.labels)} labeled"
     planned = f" {cell.cut}." if cell.cut else ""
     different = "; ".join(cell.differences) or "as in the paper"

@@ -1,8 +1,8 @@
 """The paper's experiments: every row of its tables and every curve of its figures, one recipe each.
 
-The paper's own numbers stand beside the rows, from its tables as numbered there. Rows of other methods have no recipe
-and are not run. Our own row, `UPS + consistency`, is in the tables of CIFAR, without a figure of the paper. Errors,
-accuracies and mean average precisions are in percent.
+The rows have the paper's own numbers, from its tables as numbered there. Rows of other methods have no recipe and are
+not run. Our own row, `UPS + consistency`, is in the tables of CIFAR, without a figure of the paper. Errors, accuracies
+and mean average precisions are in percent.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from surelabel.settings import RunSettings
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of this name, or one of your own by its reference, "file.py:NAME".
+    """Return the experiment of this name, or your own by its reference, "file.py:NAME".
 
     Example:
         >>> [entry.row for entry in experiment("table5").entries if entry.labels == 1000][-2:]
@@ -44,10 +44,10 @@ def experiment(name: str) -> Experiment:
 SUPERVISED, PLAIN = ("Supervised", variants.supervised), ("UPS, no selection", variants.pseudo_labeling)
 CONFIDENCE, UPS = ("UPS, no UA", variants.confidence_based), ("UPS", variants.full_ups)
 ALL_LABELS = "Supervised, all labels"
-"""Nothing is left to be labeled. The paper's appendix has its numbers."""
+"""With all labels, no pool is left. The numbers are from the paper's appendix."""
 
 FIRST = (SUPERVISED, ("Supervised, one pass", variants.one_network))
-"""The first selection is made by round 0's network: by the mean of its passes, and by one deterministic pass."""
+"""The first selection is made by round 0's network: from the mean of its passes, and from one deterministic pass."""
 
 _FEW_AND_MANY = ((CIFAR10, 1000), (CIFAR10, 4000))
 

@@ -1,6 +1,6 @@
-"""The paper's figures 1 to 4, each panel a vector graphic of its own, from run folders.
+"""The paper's figures 1 to 4 from run folders, each panel as a separate vector graphic.
 
-A panel that cannot be drawn says why instead.
+A panel that cannot be drawn gives the reason instead.
 """
 
 import itertools
@@ -30,15 +30,15 @@ COMPARED: tuple[tables.Variant, ...] = ("no selection", "no UA", "UPS")
 """The variants that figure 1 (b) and (c) compare: Pseudo-labeling, Confidence-based, UPS."""
 INDEX = "figures.md"
 MOST_CLASSES = 20
-"""Of more classes than this, single ones are not listed."""
+"""With more classes than this, they are not listed individually."""
 
 
 def figure_1_a(groups: Mapping[str, Sequence[RunFolder]]) -> ReportFigure:
     """Return figure 1 a with a curve for each data set: the ECE of the first network's labels with u <= t.
 
     Args:
-        groups: the runs of each data set by its name; those of UPS count, else the last ones with uncertainties. In
-            multi-label runs every entry is a label, and its confidence max(p, 1 - p).
+        groups: the runs of each data set by its name; those of UPS are used, else the last ones with uncertainties. In
+            multi-label runs every entry is a label with confidence max(p, 1 - p).
     """
     lines, problems = {}, {}
     for name, runs in groups.items():
@@ -63,7 +63,7 @@ def figure_1_by_round(rows: Sequence[Row]) -> dict[str, ReportFigure]:
     """Return figure 1 b, the accuracy of the selected positives by round, and c, their number.
 
     Args:
-        rows: of each variant the first one counts, of UPS `close_row`; which it is, its settings say.
+        rows: the first one of each variant is used, and `close_row` for UPS; the variant is judged by the settings.
     """
     found = {tables.variant_of(row.runs[0]): row for row in reversed(rows)}
     if "UPS" in found:
@@ -78,7 +78,7 @@ def figure_1_by_round(rows: Sequence[Row]) -> dict[str, ReportFigure]:
 
 
 def _by_round(title: str, rows: Sequence[Row], name: str, label: str, note: str) -> ReportFigure:
-    """One line a row over the rounds that learn from pseudo-labels."""
+    """One line per row over the rounds that learn from pseudo-labels."""
     lines = {row.name: tables.by_round(row, name)[1:] for row in rows}
     if not any(lines.values()):
         return ReportFigure(title, note=figures.NO_ROUND if rows else f"Not drawn. {note}")
@@ -92,7 +92,7 @@ def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> Rep
     """Return figure 2: the test error over kappa_p, on a logarithmic axis; or over tau_p."""
     symbol, logarithmic = SYMBOLS[threshold], threshold == "kappa_p"
     title, sweep = f"Figure 2, {symbol}", threshold_sweep(runs, threshold)
-    # A logarithmic axis has no place for 0, and no axis for infinity.
+    # A logarithmic axis cannot show 0, and no axis can show infinity.
     found = {value: sweep[value] for value in sweep if math.isfinite(value) and (value > 0 or not logarithmic)}
     if len(found) < 2:
         needed = f"finished runs with a test score and at least two values of {threshold}, else the same"
@@ -105,9 +105,9 @@ def figure_2(runs: Sequence[RunFolder], threshold: Threshold = "kappa_p") -> Rep
 
 
 def threshold_sweep(runs: Sequence[RunFolder], threshold: Threshold) -> dict[float, Statistic]:
-    """Return the test error (%) for each value of a threshold, of finished runs that differ else in the seed alone.
+    """Return the test error (%) for each value of a threshold, from finished runs that else differ only in the seed.
 
-    Where there are several such groups of runs, the one with the most values counts.
+    If there are several such groups of runs, the one with the most values is used.
     """
     groups: dict[str, dict[float, list[float | None]]] = {}
     for run in runs:
@@ -137,12 +137,12 @@ def figure_3(row: Row) -> dict[str, ReportFigure]:
 
 
 def validation_choice(row: Row) -> str:
-    """Say how many of the validation set the runs' thresholds select, and how many are right; "" for multi-label runs.
+    """Return how many validation samples the runs' thresholds select, and how many are right; "" for multi-label runs.
 
-    The paper's choice follows on CIFAR-10; how many labels its network had is not said.
+    On CIFAR-10 the paper's choice follows; the paper does not say how many labels its network had.
     """
     config, choice = row.runs[0].settings.config, first.PAPER["validation_choice"]
-    if config.task == "multi":  # whose figure 3 has no thresholds either
+    if config.task == "multi":  # figure 3 has no thresholds for them either
         return ""
     held_out = [validation_labels(run) for run in row.runs]
     found = [select_from(labels, Pair(config.tau_p, config.kappa_p)) for labels in held_out]
@@ -159,7 +159,7 @@ def validation_choice(row: Row) -> str:
 
 
 def figure_4(row: Row, limit: int = LIMIT) -> ReportFigure:
-    """Return figure 4 as one panel: pictures that are confident and wrong, and kept out by their uncertainty.
+    """Return figure 4 as one panel: pictures that are confident and wrong, and excluded by their uncertainty.
 
     Args:
         row: runs on pictures.
@@ -193,7 +193,7 @@ def _seed(run: RunFolder) -> str:
 
 
 def classes_figure(row: Row) -> ReportFigure:
-    """Return the first selection, class by class unless they are many, beside the paper's where it has them."""
+    """Return the first selection, per class unless there are many, next to the paper's if it has it."""
     figure = figures.first_selection_figure(row)
     by_class = len(row.runs[0].settings.classes) <= MOST_CLASSES
     table = figures_table({_seed(run): first.selection_figures(run, by_class) for run in row.runs})
@@ -230,7 +230,7 @@ def first_labels_figure(row: Row, runs: Sequence[RunFolder]) -> ReportFigure:
 
 
 def pool_use_figure(row: Row) -> ReportFigure:
-    """Say how much of the pool is used after ten rounds, or after the last one."""
+    """Return how much of the pool is used after ten rounds, or after the last one."""
     title = "Use of the pool"
     if problem := _not_single(row) or (figures.NO_ROUND if row.num_rounds < 2 else ""):
         return ReportFigure(title, note=problem)
@@ -248,11 +248,11 @@ def _not_single(row: Row) -> str:
 def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
     """Return every figure by the name of its file, "figure-1-a", with a panel or the reason why there is none.
 
-    Two have tables in place of a panel: "first-labels" and "pool-use". Runs of several data sets, or numbers of labels,
-    have figure 1 a alone, with a curve for each.
+    Two have tables instead of a panel: "first-labels" and "pool-use". Runs on several data sets, or numbers of labels,
+    have only figure 1 a, with a curve for each.
 
     Args:
-        runs: of one experiment; runs of one name are seeds of one row, and `close_row` is looked at closely.
+        runs: of one experiment; runs of one name are seeds of one row, and `close_row` is shown in detail.
     """
     groups = _by_data(runs)
     for group in groups.values():
@@ -278,11 +278,11 @@ def paper_figures(runs: Sequence[RunFolder]) -> dict[str, ReportFigure]:
 def write_figures(
     runs: Sequence[RunFolder], folder: str | os.PathLike[str], formats: Sequence[str] = ("svg",)
 ) -> list[Path]:
-    """Write every figure that the runs allow, and `figures.md` with captions, tables, and why the others are not drawn.
+    """Write every possible figure, and `figures.md` with captions, tables, and why the others are not drawn.
 
     Args:
         runs: as in `paper_figures`.
-        folder: made if it is not there; files of the same names are replaced.
+        folder: made if it does not exist; files of the same names are replaced.
         formats: "svg", "pdf" or both.
 
     Returns:
@@ -309,7 +309,7 @@ def write_figures(
 
 
 def _by_data(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """Return the runs that have a pool by what they learned from; those without a round are left to be refused."""
+    """Return the runs that have a pool by their data; those without a round are kept, to be refused later."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
         if run.has_pool or not run.num_rounds:
@@ -318,7 +318,7 @@ def _by_data(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
 
 
 def close_row(rows: Sequence[Row]) -> Row:
-    """Return the row that is looked at closely: UPS, by the paper's thresholds if one is, else the last that has u."""
+    """Return the row for detailed figures: UPS, if possible with the paper's thresholds, else the last that has u."""
     ups = [row for row in rows if tables.variant_of(row.runs[0]) == "UPS"]
     if ups:
         return next((row for row in ups if first.has_paper_thresholds(row.runs[0])), ups[0])
@@ -330,7 +330,7 @@ def _is_multi(run: RunFolder) -> bool:
 
 
 def _data_name(run: RunFolder) -> str:
-    """Say what a run learned from and how much of it was labeled, "cifar10, 1000 labeled"; "" where no function is."""
+    """Return a run's data and number of labels, "cifar10, 1000 labeled"; "" if no function makes its data."""
     data = run.settings.data
     if not isinstance(data, FunctionData):
         return ""
@@ -339,7 +339,7 @@ def _data_name(run: RunFolder) -> str:
 
 
 def _check_one_experiment(row: Row) -> None:
-    """Refuse a row of runs that are not seeds of one experiment: their mean would mean nothing."""
+    """Refuse a row of runs that are not seeds of one experiment: their mean would have no meaning."""
     if len({tables.all_but_seed(run.settings) for run in row.runs}) > 1:
         folders = ", ".join(f"'{run.path}'" for run in row.runs)
         raise InvalidInputError(

@@ -1,15 +1,15 @@
-"""The settings of an experiment's runs: the recipe, cut to the minutes where there is a limit.
+"""The settings of an experiment's runs: the recipe, cut to a number of minutes if there is a limit.
 
-The network's speed is measured on this machine. Then rounds and steps are set so that they fill the minutes. A run of R
-rounds after round 0, each `growth` times as long as the one before it, takes
+The network's speed is measured on this machine. Then rounds and steps are chosen to fill the minutes. A run of R rounds
+after round 0, each `growth` times as long as the one before it, takes
 
     (1 + growth + ... + growth^R) · steps · batch / training speed + (R + 1) · pool / labeling speed
 
-R is as large as the recipe allows. But while there is more than one round, round 0 gets no fewer samples than the
-recipe's own has, or three million where that is less.
+R is as large as the recipe allows, but with more than one round, round 0 gets at least as many samples as in the
+recipe, or three million if that is less.
 
-The plan is kept in a file, so that a resumed run, or another seed, follows the same plan. So is the speed, for plans of
-other minutes on the same machine.
+The plan is kept in a file, so that a resumed run, or another seed, follows the same plan. The speed is kept too, for
+other budgets on the same machine.
 """
 
 import functools
@@ -37,10 +37,10 @@ from surelabel.runs.files import read_json, write_json
 from surelabel.settings import RunSettings
 
 LEAST_SAMPLES = 3_000_000
-"""Samples that round 0 is trained on at least, before there are two more; fewer where the recipe's own has fewer."""
+"""The least number of samples of round 0 if there is more than one further round; fewer if the recipe has fewer."""
 
 MARGIN = 0.93
-"""Of the minutes that are planned for; the rest is for reading data, compiling, judging and writing."""
+"""The share of the minutes that is planned for; the rest is for reading data, compiling, scoring and writing."""
 
 _MOST_MINUTES = 1_000_000
 
@@ -49,17 +49,17 @@ class Options(NamedTuple):
     """How an experiment is run.
 
     Attributes:
-        seeds: a run of each row for each; a seed also draws the split.
-        recipe: "fast"; "paper", without the rows of another recipe; or "best", these alone.
+        seeds: each row is run with each of them; a seed also draws the split.
+        recipe: "fast"; "paper", without the rows of the best recipe; or "best", only these.
         minutes: for each run; None: the whole recipe.
         device: None: the GPU if there is one.
-        rows: names of the rows to be run; empty: all.
-        labels: numbers or shares of labels to be run; empty: all.
+        rows: names of the rows to run; empty: all.
+        labels: numbers or shares of labels to run; empty: all.
         pretrained: a file of weights that the networks begin with; None: random ones. 3-D ResNet-18 then has
             torchvision's stem and shortcuts.
-        datasets: names of the data sets to be run; empty: all.
-        arguments: what is set of the data sets, see `Entry.settable`; None: nothing.
-        rounds: how many follow round 0 at most; None: as many as the recipe has.
+        datasets: names of the data sets to run; empty: all.
+        arguments: for the data sets, see `Entry.settable`; None: none.
+        rounds: the most rounds after round 0; None: as many as the recipe has.
         uncertainty: the estimator of p and u, "deep-ensemble" or "file.py:Class", of rows that do not name their own;
             None: the recipe's.
     """
@@ -78,18 +78,18 @@ class Options(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Samples a second, of training and of labeling with all passes."""
+    """Samples per second, in training and in labeling with all passes."""
 
     training: float
     labeling: float
 
 
 class Cut(NamedTuple):
-    """The rounds and steps that fit into the minutes, in place of a recipe's own.
+    """The rounds and steps that fit into the minutes, instead of a recipe's own.
 
     Attributes:
         max_rounds: rounds after round 0.
-        steps: of round 0; further ones have more where the recipe lets them grow.
+        steps: of round 0; later rounds have more if the recipe lets them grow.
     """
 
     max_rounds: int
@@ -102,7 +102,7 @@ class Cut(NamedTuple):
 
 
 class Plans:
-    """The settings of every run, as the minutes allow; what was planned is kept in a file.
+    """The settings of every run within the minutes; plans are kept in a file.
 
     Args:
         path: of the file; None: there is none, for settings without a limit.
@@ -114,7 +114,7 @@ class Plans:
         self._kept: dict[str, Any] = {}
         if options.minutes is not None and path is not None and path.exists():
             self._kept = read_json(path)
-        self._speeds = {  # plans of the first version do not say of what and where
+        self._speeds = {  # plans of the first version do not name the run and the machine
             (plan["network"], plan["machine"]): Speed(plan["training"], plan["labeling"])
             for plan in self._kept.values()
             if "machine" in plan
@@ -127,11 +127,11 @@ class Plans:
         return _pinned(entry.of(base if cut is None else cut.apply(base)))
 
     def whole(self, entry: Entry, recipe: RecipeName, seed: int = 0) -> RunSettings:
-        """Return the complete settings of a run by this recipe, with all of its own rounds."""
+        """Return the complete settings of a run by this recipe, with all of the recipe's rounds."""
         return _pinned(entry.of(self._base(entry, seed, self.options._replace(recipe=recipe, rounds=None))))
 
     def knows(self, entry: Entry) -> bool:
-        """Whether the settings of an entry follow without measuring anything."""
+        """Whether the settings of an entry are known without measuring a speed."""
         return self.options.minutes is None or self._plan_key(self._timed(entry)) in self._kept
 
     def _base(self, entry: Entry, seed: int, options: Options) -> RunSettings:
@@ -153,10 +153,10 @@ class Plans:
         return base.replace(learner=learner)
 
     def _timed(self, entry: Entry) -> RunSettings:
-        """Return the settings whose speed and rounds count for an entry.
+        """Return the settings that determine an entry's speed and rounds.
 
-        Rows that train the same networks get the same rounds, however they label: they share round 0. A row without
-        rounds has one network for all of the minutes.
+        Rows that train the same networks get the same rounds, however they label, because they share round 0. A row
+        without rounds trains one network for the whole time.
         """
         base = self._base(entry, 0, self.options)
         row = entry.of(base)
@@ -212,11 +212,11 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
     least = LEAST_SAMPLES if own_steps is None else min(LEAST_SAMPLES, own_steps * batch)
 
     def seconds_of_sample(rounds: int) -> float:
-        """Return the seconds of all rounds together for each sample that round 0 is trained on."""
+        """Return the seconds of all rounds together per training sample of round 0."""
         return sample_seconds * sum(learner.training.round_growth**number for number in range(rounds + 1))
 
     def samples(rounds: int) -> float:
-        """Return those that round 0 can be trained on."""
+        """Return how many samples round 0 can be trained on."""
         return (60 * minutes * MARGIN - (rounds + 1) * label_seconds) / seconds_of_sample(rounds)
 
     while rounds > 1 and samples(rounds) < least:
@@ -229,7 +229,7 @@ def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) 
 
 
 def cut_text(cut: RunSettings, whole: RunSettings) -> str:
-    """Return what is run in place of a recipe's rounds; "" where they are the same.
+    """Return what is run instead of a recipe's rounds; "" if they are the same.
 
     Example:
         >>> from surelabel.learners.settings import TorchLearnerSettings
@@ -242,15 +242,15 @@ def cut_text(cut: RunSettings, whole: RunSettings) -> str:
 
 
 def check_minutes(minutes: float) -> None:
-    """Refuse what is no length of time, or two years of it."""
+    """Refuse minutes that are not a positive number, or are more than about two years."""
     if not 0 < minutes <= _MOST_MINUTES:
         raise InvalidInputError(f"The budget must be above 0 and at most {_MOST_MINUTES:,} minutes; got {minutes:g}.")
 
 
 def measure(settings: RunSettings, data: RunData) -> Speed:
-    """Return the speed of a run's network on this machine, compiled and warm; what it trains is thrown away.
+    """Return the speed of a run's network on this machine, compiled and warm; the trained network is discarded.
 
-    Where all samples are labeled there is no pool, and they are labeled again: other rows share what is planned here.
+    If all samples are labeled, there is no pool, and they are labeled again, because other rows share this plan.
     """
     network = settings.network
     learner = network.build(data.task)
@@ -284,7 +284,7 @@ def machine(settings: RunSettings) -> str:
 
 
 def batch_of(settings: RunSettings) -> int:
-    """Return how many samples a step sees at most."""
+    """Return the most samples that a step sees."""
     learner = settings.network
     return learner.make_method()(settings.config.task, learner.training).samples_in_step(settings.config.max_rounds)
 
@@ -298,7 +298,7 @@ def _length(settings: RunSettings) -> str:
 
 
 def _pinned(settings: RunSettings) -> RunSettings:
-    """Return the settings with the content hash of an estimator in a file: another one makes another run."""
+    """Return the settings with the content hash of an estimator in a file: a changed one makes another run."""
     return settings.replace(learner=settings.network.pinned())
 
 
@@ -309,7 +309,7 @@ def _on_gpu(device: str | None) -> bool:
 
 
 def _key(settings: RunSettings, *length: float) -> str:
-    """Return letters that stand for a network, its data, and how long it is trained."""
+    """Return a hash of a network, its data, and how long it is trained."""
     assert settings.learner is not None
     assert isinstance(settings.data, FunctionData)
     learner, function = (portable(part.model_dump(mode="json")) for part in (settings.learner, settings.data))

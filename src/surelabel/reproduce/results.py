@@ -1,4 +1,4 @@
-"""Finished runs as rows of `results/runs.csv`: a row for each number, with all that explains it."""
+"""Finished runs as rows of `results/runs.csv`: a row for each number, with everything that explains it."""
 
 import csv
 import hashlib
@@ -37,7 +37,7 @@ COLUMNS = (
     "commit",
     "settings",
 )
-"""The columns of `results/runs.csv`, one row a finished run."""
+"""The columns of `results/runs.csv`."""
 
 
 def append_rows(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -65,7 +65,7 @@ def read_rows(path: str | os.PathLike[str]) -> list[dict[str, str]]:
 
 
 class Figure(NamedTuple):
-    """A number that was found of a run, and the paper's where it has one."""
+    """A number from a run, and the paper's if it has one."""
 
     metric: str
     value: float
@@ -82,16 +82,16 @@ def record_runs(
     labels: str | None = None,
     budget: float | None = None,
 ) -> None:
-    """Append a row for each number but those that are there already; the settings go into a JSON file beside.
+    """Append a row for each number that is not there yet; the settings go into a JSON file in the same folder.
 
     Args:
         path: the CSV file, `results/runs.csv`.
-        found: finished runs with a test score, and what was found of each; runs of one name differ in their seeds only.
-        experiment: what they are part of, "demo".
-        dataset: what they learned from.
+        found: finished runs with a test score, and the numbers of each; runs of one name differ only in their seeds.
+        experiment: its name, such as "demo".
+        dataset: its name.
         num_labels: how many labeled samples.
-        labels: the same as the table says it; None: the number.
-        budget: the minutes that each run was planned for, kept beside its settings; None: there was no limit.
+        labels: the same as text in the table; None: the number.
+        budget: the minutes planned for each run, kept with its settings; None: there was no limit.
     """
     path, planned = Path(path), {} if budget is None else {"budget": budget}
     name, text = settings_file(experiment, {run.settings.name: _without_seed(run) | planned for run, _ in found})
@@ -109,15 +109,15 @@ def record_runs(
 
 
 def _told_by(line: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return as text what tells a row from others, whatever its value."""
+    """Return as text what distinguishes a row from others, apart from its value."""
     same = ("experiment", "row", "dataset", "labels", "split_hash", "seed", "settings", "commit", "metric")
     return tuple("" if line[name] is None else str(line[name]) for name in same)
 
 
 def settings_file(experiment: str, settings: dict[str, Any]) -> tuple[str, bytes]:
-    """Return the name and the content of a JSON file of settings; an estimator among them stands there as its repr."""
+    """Return the name and the content of a JSON file of settings; an estimator in them is given by its repr."""
     text = (json.dumps(settings, indent=2, sort_keys=True, default=repr) + "\n").encode()
-    # Named by its content: other settings later get a file of their own, and old rows keep theirs.
+    # Named by its content: changed settings get another file, and old rows keep theirs.
     return f"{slug(experiment)}-{hashlib.sha256(text).hexdigest()[:8]}.json", text
 
 
@@ -130,7 +130,7 @@ def _without_seed(run: RunFolder) -> dict[str, Any]:
 
 
 def _about(run: RunFolder, num_labels: int) -> dict[str, Any]:
-    """Return what is the same for all numbers of a run."""
+    """Return the cells that are the same for all numbers of a run."""
     records, environment, split = run.records(), run.environment[-1], run.split()
     seen = [samples_seen(record, num_labels, run) for record in records]
     return {
@@ -149,7 +149,7 @@ def _about(run: RunFolder, num_labels: int) -> dict[str, Any]:
 
 
 def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[int, int]:
-    """Return how many epochs a round's network was trained, and over how many samples in all; 0 where not a network."""
+    """Return how many epochs a round's network was trained, and the total number of samples; 0 without a network."""
     learner = run.settings.learner
     if not isinstance(learner, TorchLearnerSettings):
         return 0, 0
@@ -163,8 +163,8 @@ def samples_seen(record: RoundRecord, num_labels: int, run: RunFolder) -> tuple[
     if record.round == 0:  # in which nothing is selected yet
         num_positive, num_negative = 0, 0
     elif task == "multi":
-        # Positives are counted by entries, and all samples are drawn alike. A partly labeled sample that has an entry
-        # selected too counts twice.
+        # Positives are counted by entries, and all samples are drawn in the same way. A partly labeled sample with a
+        # selected entry counts twice.
         num_positive = round(record.positive_share * num_unlabeled) + num_negative
     selected = num_positive, num_negative if task == "single" else None
     method = learner.make_method()(task, learner.training)

@@ -1,4 +1,4 @@
-"""Two complete recipes for UCF-101, clips of actions: the paper's, and a fast one that departs from it."""
+"""Two complete recipes for UCF-101, clips of actions: the paper's, and a fast one that differs from it."""
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.base.settings import JSONScalar
@@ -8,14 +8,14 @@ from surelabel.reproduce.entries import DataSet
 from surelabel.settings import RunSettings, UPSConfig
 
 WINDOW, SIDE = 16, 112
-"""Frames that the network is shown, and their height and width."""
+"""The number of input frames, and their height and width."""
 CLIPS = AugmentSettings(side=SIDE, window=WINDOW, passages=ClipSettings().passages)
 """The paper's augmentation: a random crop and temporal jitter."""
 
 MODEL = "surelabel.models.resnet3d:resnet3d18"
 PARAMETERS: dict[str, JSONScalar] = {"dropout": 0.3, "stem": "paper", "shortcut": "padded"}
 TORCHVISION = {"stem": "torchvision", "shortcut": "projection"}
-"""What the network has in place of the paper's where it begins with a checkpoint: torchvision's fit no other."""
+"""The network's stem and shortcuts for pretrained weights: torchvision's fit only these."""
 
 
 def paper_recipe(
@@ -26,7 +26,7 @@ def paper_recipe(
     num_validation: float = 0.0,
     test_windows: int = 1,
 ) -> RunSettings:
-    """Return the complete settings of UPS as the paper has them for UCF-101; where it is silent, as for CIFAR.
+    """Return the complete settings of UPS for UCF-101 as in the paper; where it is silent, as for CIFAR.
 
     3-D ResNet-18 of Hara et al. from random weights with one dropout of 0.3 behind the global pool, 16 frames of
     112 x 112; random crop and temporal jitter, and no other augmentation; tau_p 0.7, no balance.
@@ -34,8 +34,8 @@ def paper_recipe(
     Args:
         dataset: what is learned from; None: UCF-101, split 1.
         labels: the share of the training clips that is labeled.
-        seed: draws the split, and all that is random in the run.
-        num_validation: the share of the training clips whose scores are recorded; their labels come on top.
+        seed: draws the split, and everything random in the run.
+        num_validation: the share of the training clips whose scores are recorded; their labels are additional.
         test_windows: how many windows of a clip a test averages; 1: the middle one.
 
     Example:
@@ -66,7 +66,7 @@ def fast_recipe(
     Args:
         dataset: as for `paper_recipe`, and so are the others but the last three.
         labels: the share of the training clips that is labeled.
-        seed: draws the split, and all that is random in the run.
+        seed: draws the split, and everything random in the run.
         num_validation: the share of the training clips whose scores are recorded.
         test_windows: how many windows of a clip a test averages.
         steps: of each round.
@@ -87,7 +87,7 @@ def fast_recipe(
         decay_all=False,
         batch_size=batch_size,
         negative_batch_size=max(1, batch_size // 4),
-        epochs=1024,  # steps count; this stays so that older runs are found
+        epochs=1024,  # `steps` is used; this stays so that older runs are found
         steps=steps,
         augment=augment,
         precision="bfloat16",

@@ -9,7 +9,7 @@
 | UPS, no negatives | eq. 5, balanced | none | stochastic |
 | UPS | eq. 5, balanced | eq. 5 | stochastic |
 
-And what the paper changes elsewhere: class balance, temperature, Mixup, augmentation, the estimator, one threshold.
+Also the paper's other changes: class balance, temperature, Mixup, augmentation, the estimator, one threshold.
 """
 
 import math
@@ -36,9 +36,9 @@ def supervised(ups: RunSettings) -> RunSettings:
 def pseudo_labeling(ups: RunSettings) -> RunSettings:
     """Every pseudo-label is learned from: no thresholds, no balance, no negatives ("UPS, no selection").
 
-    In multi-label data every entry is one: present from gamma on, absent below. A network that learned from
-    the present ones alone would find every class everywhere. As many are selected in every round, so the rounds do not
-    end by that.
+    In multi-label data every entry is a label: present if p is at least gamma, else absent. A network that learned only
+    from present classes would find every class everywhere. Every round selects the same number, so this number does not
+    end the rounds.
 
     Example:
         >>> pseudo_labeling(RunSettings()).config.tau_p
@@ -67,7 +67,7 @@ def confidence_based(ups: RunSettings) -> RunSettings:
 
 
 def one_network(ups: RunSettings) -> RunSettings:
-    """Round 0 alone, labeled by one pass: nothing is selected, so nothing asks for uncertainties.
+    """Round 0 alone, labeled by one pass: nothing is selected, so no uncertainties are needed.
 
     Example:
         >>> one_network(RunSettings()).config.max_rounds
@@ -146,7 +146,7 @@ def without_augmentation(ups: RunSettings) -> RunSettings:
 
 
 WITH_RATES = ("mc-spatial-dropout", "mc-dropblock")
-"""Estimators that put layers with the paper's rates in the place of the network's dropout, whatever its rate is."""
+"""Estimators that replace the network's dropout by layers with the paper's rates, whatever its own rate."""
 
 
 def with_estimator(ups: RunSettings, uncertainty: str) -> RunSettings:
@@ -184,7 +184,7 @@ def with_threshold(ups: RunSettings, name: str, value: float) -> RunSettings:
 
 
 def _one_pass(ups: RunSettings) -> TorchLearnerSettings | SklearnLearnerSettings | None:
-    """One deterministic pass of a network, as nothing asks for uncertainties; other learners stay as they are."""
+    """One deterministic pass of a network, as no uncertainties are needed; other learners are not changed."""
     if isinstance(ups.learner, TorchLearnerSettings):
         return ups.learner.replace(uncertainty="none", uncertainty_parameters={})
     return ups.learner

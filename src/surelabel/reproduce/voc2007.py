@@ -1,4 +1,4 @@
-"""Two complete recipes for VOC2007, which is multi-label: the paper's, and a fast one that departs from it."""
+"""Two complete recipes for VOC2007, which is multi-label: the paper's, and a fast one that differs from it."""
 
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.sets import VOC2007_PICTURES
@@ -8,13 +8,13 @@ from surelabel.settings import RunSettings, UPSConfig
 
 MODEL = "surelabel.models.resnet:resnet50"
 ALL_PICTURES = VOC2007_PICTURES["trainval"]
-"""With so many labels nothing is left to be labeled: the fully supervised network."""
+"""With this many labels, no pool is left: the fully supervised network."""
 
 
 def paper_recipe(
     dataset: DataSet | None = None, labels: int = 500, seed: int = 0, *, num_validation: int = 0, side: int = 224
 ) -> RunSettings:
-    """Return the complete settings of UPS as the paper has them for VOC2007; where it is silent, as for CIFAR.
+    """Return the complete settings of UPS for VOC2007 as in the paper; where it is silent, as for CIFAR.
 
     ResNet-50 from random weights with one dropout of 0.3 behind the global pool; gamma 0.5, tau_p 0.5, tau_n 0.05,
     kappa_p 0.05, kappa_n 0.005; ten passes, negatives at temperature 2; the first round is balanced.
@@ -22,8 +22,8 @@ def paper_recipe(
     Args:
         dataset: what is learned from; None: VOC2007.
         labels: labeled pictures in all.
-        seed: draws the split, and all that is random in the run.
-        num_validation: labels on top, whose scores are recorded.
+        seed: draws the split, and everything random in the run.
+        num_validation: additional labels, whose scores are recorded.
         side: pictures are side x side; shifts and holes keep the proportion that they have on CIFAR.
 
     Example:
@@ -54,8 +54,8 @@ def fast_recipe(
     Args:
         dataset: as for `paper_recipe`, and so are the others but the last.
         labels: labeled pictures in all.
-        seed: draws the split, and all that is random in the run.
-        num_validation: labels on top, whose scores are recorded.
+        seed: draws the split, and everything random in the run.
+        num_validation: additional labels, whose scores are recorded.
         side: pictures are side x side.
         steps: of each round.
 
@@ -74,7 +74,7 @@ def fast_recipe(
         decay_all=False,
         batch_size=128,
         labeled_batch_size=128,  # so that many pseudo-labels do not crowd out the few labels
-        epochs=1024,  # steps count; this stays so that older runs are found
+        epochs=1024,  # `steps` is used; this stays so that older runs are found
         steps=steps,
         augment=augment,
         precision="bfloat16",

@@ -20,7 +20,7 @@ from surelabel.runs.tables import ids_column
 from surelabel.settings import RunSettings
 
 _ROWS = 256
-"""How many rows of an array in memory a fingerprint looks at."""
+"""How many rows of an array in memory go into a fingerprint."""
 
 
 def complete(settings: RunSettings, data: RunData) -> RunSettings:
@@ -53,7 +53,7 @@ def complete(settings: RunSettings, data: RunData) -> RunSettings:
 
 
 def check_uncertainties(settings: RunSettings) -> None:
-    """Refuse thresholds on uncertainties that the learner does not estimate: before training, not after."""
+    """Before training, refuse thresholds on uncertainties that the learner does not estimate."""
     config, learner = settings.config, settings.learner
     without = isinstance(learner, TorchLearnerSettings) and learner.uncertainty == "none"
     if without and min(config.kappa_p, config.kappa_n) < math.inf:
@@ -78,7 +78,7 @@ def fingerprint(data: RunData) -> str:
 
 
 def check_same_data(run: RunFolder, data: RunData) -> None:
-    """Refuse to go on with data that are not those the run began with."""
+    """Refuse to continue with data other than those the run began with."""
     if fingerprint(data) != run.settings.fingerprint:
         remedy = "Give the same samples, ids and labels, in the same order, or start another run in another folder"
         raise RunError(f"The data are not those that the run in '{run.path}' began with. {remedy}.")
@@ -87,8 +87,8 @@ def check_same_data(run: RunFolder, data: RunData) -> None:
 def split_of(data: RunData) -> dict[str, Any]:
     """Return the ids of the labeled and of the validation samples, numbers and text as they are, and their hash.
 
-    Where ids are counted in each part, as of arrays without any, they do not tell samples apart: the hash is then that
-    of the data. Ids that the tables could not hold are refused, those of the pool too.
+    If ids are only positions within each part, as for arrays without ids, they do not identify samples: the hash is
+    then that of the data. Ids that the tables could not hold are refused, in the pool too.
     """
     validation = None if data.validation is None else data.validation[0]
     parts = {"labeled": data.labeled[0], "validation": validation, "unlabeled": data.unlabeled}
@@ -102,7 +102,7 @@ def split_of(data: RunData) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> int | float | str:
-    """Return an id as JSON can hold it; dates and bytes, which Parquet can hold too, as text."""
+    """Return an id in a form for JSON; dates and bytes, which Parquet can hold too, become text."""
     number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     return value if number else str(value)
 

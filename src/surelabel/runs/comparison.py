@@ -1,14 +1,14 @@
-"""Which model a run keeps: a linear one, that of round 0 or that of the last round, judged by held-out labels.
+"""Which model a run keeps, judged on held-out labels: a linear model, that of round 0 or that of the last round.
 
-All are judged by the same held-out samples: those of the validation set, or the labels themselves, each by models that
-have not learned from it. The last round's model is kept unless another one is clearly better: by more than the standard
-error of the difference. With one label a sample, of which b are right by one candidate alone and c by the other alone,
-the difference is (b - c) / n, and it is clear if (b - c)² > b + c.
+All are judged on the same held-out samples: the validation set, or in cross-validation the labeled samples, each by
+models that have not learned from it. The last round's model is kept unless another is clearly better, by more than the
+standard error of the difference. With one label per sample, if only one candidate is right about b of n samples and
+only the other about c, the difference is (b - c) / n, and it is clear if (b - c)² > b + c.
 
-Why not the simplest within one standard error, as is often done? With five labels per class nearly everything is within
-it, so the linear model was kept although networks were better; docs/trust.md has the figures.
+The common rule, to keep the simplest model within one standard error, is not used: with five labels per class nearly
+every model is within it, and the linear model was kept although networks were better (docs/trust.md).
 
-A label counts as `surelabel label` gives it: by the stochastic passes, the run's thresholds and no balancing.
+The labels are those of `surelabel label`: from the stochastic passes, with the run's thresholds and no balancing.
 """
 
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
 """The simplest first."""
 
 FEWEST = 20
-"""Of fewer samples than this a bootstrap says little."""
+"""With fewer samples than this, a bootstrap is not informative."""
 
 
 class Judged(NamedTuple):
-    """What a candidate says of held-out samples, and their truth: (N,), or (N, C) with -1 where unknown."""
+    """A candidate's labels of held-out samples, and their truth: (N,), or (N, C) with -1 where unknown."""
 
     labels: PoolLabels
     truth: Codes
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
     def score(self) -> Interval:
         """The share of right labels, or the mean average precision, with its 95 % interval.
 
-        Of fewer than `FEWEST` samples with several labels each there is none: it is all from 0 to 1.
+        With fewer than `FEWEST` multi-label samples, no interval can be computed: it is 0 to 1.
         """
         labels, truth = self
         if truth.ndim == 1:
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
 
 
 def choose(judged: Mapping[Candidate, Judged]) -> Candidate:
-    """Return the last candidate, which learned from most, or the best of those that are clearly better."""
+    """Return the last candidate, which learned from the most samples, or the best of those that are clearly better."""
     last = next(name for name in reversed(CANDIDATES) if name in judged)
     better = [name for name in CANDIDATES if name in judged and is_clear(judged[name], judged[last])]
     return max(better, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)), default=last)
@@ -74,13 +74,13 @@ def is_clear(better: Judged, other: Judged) -> bool:
         gained, lost = int((wrong & right).sum()), int((~wrong & ~right).sum())
         return gained > lost and (gained - lost) ** 2 > gained + lost
     change = map_change(other.labels.confidence, better.labels.confidence, truth == 1, truth >= 0)
-    # Of a normal distribution the interval has 3.92 standard errors.
+    # A normal distribution's 95 % interval is 3.92 standard errors wide.
     return change.mean > (change.high - change.low) / 3.92
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run's comparison as its folder has it.
+    """A run's comparison, as stored in its folder.
 
     Attributes:
         path: the run's folder.
@@ -94,7 +94,7 @@ class Comparison:
 
     @classmethod
     def read(cls, path: Path, settings: RunSettings, last_round: int) -> "Comparison | None":
-        """Return the comparison in a run's folder; None where there is none of this last round."""
+        """Return the comparison in a run's folder; None if there is none for the last round."""
         if settings.comparison is None or not (path / layout.COMPARISON).exists():
             return None
         found = cls(path, settings, layout.read_document(path, layout.COMPARISON))
@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def kept(self) -> Candidate | None:
-        """Which model is kept; None: it is not chosen yet."""
+        """Which model is kept; None if it is not chosen yet."""
         kept: Candidate | None = self.content["kept"]
         return kept
 
@@ -116,14 +116,14 @@ class Comparison:
 
     @property
     def judge(self) -> str:
-        """Return what the models are judged by, "cross-validation (5 folds)"."""
+        """Return what the models are judged on, such as "cross-validation (5 folds)"."""
         by_folds = self.content["judged_by"] == "cross-validation"
         folds = "1 fold" if self.num_folds == 1 else f"{self.num_folds} folds"
         return f"cross-validation ({folds})" if by_folds else "validation set"
 
     @property
     def promise(self) -> Thresholds | None:
-        """The thresholds that were chosen for the kept model's labels; None where none were to be chosen."""
+        """The thresholds that were chosen for the kept model's labels; None if not asked for."""
         values = self.content["promise"]
         if values is None:
             return None
@@ -131,7 +131,7 @@ class Comparison:
         return Thresholds(**{**values, "kappa_p": np.inf if infinite else values["kappa_p"]})
 
     def judged(self) -> dict[Candidate, Judged]:
-        """Return what each candidate that is in all folds says of the held-out samples; nothing without a fold."""
+        """Return the held-out labels of each candidate that is in all folds; empty without a fold."""
         folds = self.content["folds"]
         names = [
             name for name in CANDIDATES if folds and all(_file(k, name) in f["files"] for k, f in enumerate(folds))
@@ -186,7 +186,7 @@ def fold_contents(number: int, labels: Mapping[Candidate, PoolLabels], truth: Co
 
 
 def as_held_out(labels: PoolLabels, truth: Codes, known: npt.NDArray[np.bool_]) -> HeldOutLabels:
-    """Return the positive labels of the known samples, and which of these labels are wrong."""
+    """Return the positive labels of the known samples, and which of them are wrong."""
     wide = (slice(None), None) if labels.label.ndim == 1 else ()
     label = np.ones_like(labels.label, dtype=bool) if labels.label.ndim == 1 else labels.label == 1
     return HeldOutLabels(

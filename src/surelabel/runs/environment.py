@@ -23,7 +23,7 @@ _PACKAGES = ("torch", "numpy", "scikit-learn", "pyarrow", "safetensors", "skops"
 
 
 def describe_environment(learner: Any = None) -> dict[str, Any]:
-    """Return what may explain a number later, ready for JSON.
+    """Return what may later explain a result, ready for JSON.
 
     >>> sorted(describe_environment())[:4]
     ['command', 'commit', 'cores', 'device']
@@ -31,7 +31,7 @@ def describe_environment(learner: Any = None) -> dict[str, Any]:
     return {
         **_machine(),
         "commit": os.environ.get(COMMIT) or _commit(),
-        # A file's name may be bytes that are no text, and JSON holds text alone.
+        # A file's name may be bytes that are not text, and JSON holds only text.
         "command": [os.fsencode(word).decode(errors="replace") for word in sys.argv],
         "device": _device(learner),
         **({"processes": processes} if (processes := processes_of(learner).size) > 1 else {}),
@@ -62,7 +62,7 @@ def _device(learner: Any) -> str:
 
 @functools.cache
 def code_hash() -> str:
-    """Return the SHA-256, in hexadecimal, of this package's source files: what two runs with equal code share."""
+    """Return the hexadecimal SHA-256 of this package's source files, which is equal for runs with the same code."""
     together = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
         together.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes())
@@ -71,12 +71,12 @@ def code_hash() -> str:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the working tree that this package is a part of, with "+" when files in it have changed.
+    """The commit of the working tree that this package is in, with "+" if files other than results have changed.
 
-    But for its results, to which runs themselves add.
+    Results are ignored, because runs themselves append to them.
     """
     try:
-        # An installed package may lie in somebody else's working tree, which does not know it.
+        # An installed package may be inside an unrelated working tree.
         tracked = _git("ls-files", "--error-unmatch", __file__) is not None
         commit = _git("rev-parse", "HEAD") if tracked else None
         changed = commit and _git("status", "--porcelain", "--untracked-files=no", ":/", ":(top,exclude)results")

@@ -1,7 +1,7 @@
-"""A run's model as a file that other programs run: ONNX, or torch.export's .pt2.
+"""A run's model as a file for other programs: ONNX, or torch.export's .pt2.
 
-What was written is run on samples and compared with `predict_proba` before anyone gets it. All of it happens in memory,
-so that a file that differs is never on the disk.
+The file's content is run on samples and compared with `predict_proba`. This happens in memory, so that a file that
+differs is never on the disk.
 """
 
 import contextlib
@@ -30,15 +30,15 @@ from surelabel.runs.reading import RunFolder
 
 ENDINGS = (".onnx", ".pt2")
 TOLERANCE = 1e-4
-"""How far a probability that the file gives may be from that of `predict_proba`."""
+"""How far a probability from the file may be from that of `predict_proba`."""
 SAMPLES = "samples"
 PROBABILITIES = "probabilities"
 _COMPARED = 256
-"""Samples that the file is tried on."""
+"""The most samples that the file is tested on."""
 _ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 Run = Callable[[Tensor], Any]
-"""Samples (N, ...) to p (N, C), by the file."""
+"""Computes p (N, C) from samples (N, ...) with the file."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Export:
 
     Attributes:
         content: the file.
-        description: what goes in and comes out, classes, and how the file was checked; ready for JSON.
-        difference: the largest difference to `predict_proba`.
+        description: inputs, outputs, classes, and how the file was checked; ready for JSON.
+        difference: the largest difference from `predict_proba`.
         number: how many samples it was compared on.
         of: what these samples are.
-        missing: why they are not the run's; None: they are.
+        missing: why they are not the run's samples; None: they are.
     """
 
     content: bytes
@@ -63,7 +63,7 @@ class Export:
 
 
 def check_extra(ending: str) -> None:
-    """Refuse an ONNX file where the packages for it are missing: before a model is loaded."""
+    """Before a model is loaded, refuse an ONNX file if its packages are missing."""
     missing = [name for name in _ONNX if importlib.util.find_spec(name) is None]
     if ending == ".onnx" and missing:
         install = 'pip install "surelabel[onnx]"'
@@ -71,7 +71,7 @@ def check_extra(ending: str) -> None:
 
 
 def export(run: RunFolder, ending: str, trusted: tuple[str, ...] = ()) -> Export:
-    """Return the last model of a run as the bytes of a file, tried on samples.
+    """Return the kept model of a run as the bytes of a file, tested on samples.
 
     Args:
         run: with a learner by reference.
@@ -79,13 +79,13 @@ def export(run: RunFolder, ending: str, trusted: tuple[str, ...] = ()) -> Export
         trusted: types in a skops file that you know to be safe.
 
     Raises:
-        RunError: where the file gives other probabilities than `predict_proba`.
+        RunError: if the file's probabilities differ from those of `predict_proba`.
     """
     check_extra(ending)
     learner = run.learner(trusted=trusted)
     if isinstance(learner, TorchLearner):
         learner.device = torch.device("cpu")
-        # The file computes in float32, whatever a GPU was trained in.
+        # The file computes in float32, whatever the precision of the training.
         learner.training = learner.training.replace(precision="float32")
     module = exported(learner)
     x, missing = _samples(run, learner, module)
@@ -105,7 +105,7 @@ def export(run: RunFolder, ending: str, trusted: tuple[str, ...] = ()) -> Export
 
 
 def describe(run: RunFolder, x: Tensor) -> dict[str, Any]:
-    """Return what a program must know to run the file, ready for JSON."""
+    """Return what a program needs to know to run the file, ready for JSON."""
     settings, multi = run.settings, run.settings.config.task == "multi"
     reading = getattr(settings.data, "reading", None)
     about: dict[str, Any] = {
@@ -135,7 +135,7 @@ def describe(run: RunFolder, x: Tensor) -> dict[str, Any]:
 
 
 def _samples(run: RunFolder, learner: Any, module: nn.Module) -> tuple[Tensor, str | None]:
-    """Return samples to try the file on: the run's own, or made ones and why; (N, ...), as the model takes them."""
+    """Return samples to test the file on, (N, ...): the run's own, or random ones and why."""
     exact = not isinstance(learner, TorchLearner) or is_for_tables(module)
     try:
         data = run.data()
@@ -155,7 +155,7 @@ def _made(run: RunFolder, learner: Any, exact: bool) -> Tensor:
 
 def _program(module: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch")
-    # Two rows: one could be taken for a constant.
+    # Two rows, because a batch size of one could become a constant.
     some = x[:2] if len(x) > 1 else torch.cat([x, x])
     try:
         return torch.export.export(module, (some,), dynamic_shapes=({0: batch},))
@@ -197,7 +197,7 @@ def _write_onnx(module: nn.Module, x: Tensor, about: dict[str, Any]) -> tuple[by
 
 
 def import_onnxruntime() -> Any:
-    """Return onnxruntime, which otherwise keeps a number of the machine in the user's cache and sends what it does."""
+    """Return onnxruntime without its telemetry, which would store a machine id in the user's cache and send data."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
@@ -208,7 +208,7 @@ _WRITERS = {".onnx": _write_onnx, ".pt2": _write_program}
 
 
 def _name_batch(graph: Any) -> None:
-    """Call the free size "batch" wherever it stands; torch calls it s98, or some other number."""
+    """Rename the variable size to "batch"; torch calls it s98 or similar."""
     free = graph.input[0].type.tensor_type.shape.dim[0].dim_param
     for value in (*graph.input, *graph.output, *graph.value_info):
         for size in value.type.tensor_type.shape.dim:
@@ -229,7 +229,7 @@ def _difference(found: Any, expected: Any) -> float:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what torch says to its own developers while it exports."""
+    """Hide torch's messages to its own developers during the export."""
     before = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.filterwarnings("ignore", category=FutureWarning)

@@ -1,7 +1,7 @@
-"""Files that are whole or not there: written under a temporary name, flushed, renamed, with a SHA-256.
+"""Files that are written whole or not at all: under a temporary name, flushed, renamed, with a SHA-256.
 
-So a reader meets the old content or the new one, never a part; and a file that has changed since does not match its
-checksum.
+So a reader sees the old content or the new one, never a part of it; and a file that was changed later does not match
+its checksum.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from surelabel.base.system import flush_folder
 from surelabel.base.text import shown
 from surelabel.errors import DamagedFileError, RunError
 
-# What `temporary_name` makes of a run's files; a user's own files may end in .tmp too.
+# The names that `temporary_name` makes for a run's files; a user's own files may end in .tmp too.
 _TEMPORARY = re.compile(r"\..+\.(bin|json|npz|parquet|safetensors|skops)\.tmp")
 
 RESTORE = "Restore it from a copy, or start the run anew in another folder."
@@ -33,13 +33,13 @@ def checksum(data: bytes) -> str:
 
 
 def write_file(path: Path, data: bytes) -> str:
-    """Put `data` at `path`, whole or not at all, also through a power failure; return its checksum."""
+    """Write `data` to `path`, whole or not at all, even after a power failure; return its checksum."""
     write_files({path: data})
     return checksum(data)
 
 
 def write_files(contents: Mapping[Path, bytes]) -> None:
-    """Put several files in their places, once all of them are on the disk under temporary names."""
+    """Rename several files into their places, once all of them are on the disk under temporary names."""
     path = next(iter(contents))
     try:
         for path, data in contents.items():
@@ -55,7 +55,7 @@ def write_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def write_streams(paths: Sequence[Path], write: Callable[..., object]) -> list[str]:
-    """Put files in their places, once `write`, which takes a stream for each, has written them; return checksums."""
+    """Rename files into their places once `write`, given a stream for each, has written them; return checksums."""
     temporary = [temporary_name(path) for path in paths]
     try:
         with contextlib.ExitStack() as stack:
@@ -97,7 +97,7 @@ def check_plain(path: Path, remedy: str = RESTORE) -> None:
 
 
 def read_file(path: Path, expected: str | None = None, remedy: str = RESTORE) -> bytes:
-    """Return a file's bytes; name it when it is missing or does not match the checksum."""
+    """Return a file's bytes; name it if it is missing or does not match the checksum."""
     check_plain(path, remedy)
     try:
         data = path.read_bytes()
@@ -116,13 +116,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a file that `write_json` wrote, without its checksum; name the file when it differs."""
+    """Return the content of a file that `write_json` wrote, without its checksum; name a file that does not match."""
     try:
         content = json.loads(read_file(path))
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}")
         matches = content.pop("checksum", None) == checksum(_canonical(content))
-        json.dumps(content, ensure_ascii=False).encode()  # a text that could not be written again
+        json.dumps(content, ensure_ascii=False).encode()  # text that could not be written again
     except (ValueError, RecursionError) as error:
         raise damaged(path, f"it is not JSON ({error})") from error
     if not matches:
@@ -143,7 +143,7 @@ def make_folder(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that nothing needs any more."""
+    """Remove a file that is not needed any more."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -166,7 +166,7 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.unlink(missing_ok=True)  # what an interrupted write left, or a link that someone has put there
+    path.unlink(missing_ok=True)  # left by an interrupted write, or a link that someone has put there
     with path.open("xb") as stream:
         stream.write(data)
         stream.flush()

@@ -1,8 +1,8 @@
 """Compares a run's models, fold by fold, and chooses which one is kept.
 
-Where the run has a validation set, that is the one fold: its labels by the rounds are in the folder already. Else the
-labels are divided into folds, and the run is done again without each of them, in memory; the samples whose labels are
-held out join the pool, as if they had never been labeled. A finished fold is on the disk, so an interruption loses one.
+A validation set is the only fold: its labels from each round are already in the folder. Otherwise the labels are
+divided into folds, and the run is repeated in memory without each of them; the samples whose labels are held out join
+the pool, as if they were unlabeled. Finished folds are on the disk, so an interruption loses at most one.
 """
 
 import functools
@@ -35,11 +35,11 @@ from surelabel.runs.writing import canonical_skops, locked_run, tidy
 from surelabel.settings import ComparisonSettings
 
 DELTA = 0.05
-"""The chance that a promise about labels does not hold."""
+"""The probability that a promise about labels does not hold."""
 
 
 class Fold(NamedTuple):
-    """The rows of the labeled samples that a fold learns from, and those that it is judged by."""
+    """The rows of the labeled samples that a fold learns from, and those on which it is judged."""
 
     learned: Index
     held_out: Index
@@ -55,15 +55,15 @@ class Step(NamedTuple):
 def compare(
     run: RunFolder, data: RunData | None = None, *, progress: Progress | None = None, minutes_before: float = 0.0
 ) -> Iterator[Step]:
-    """Go on with a run's comparison until its model is chosen; yield after each fold once that is on the disk.
+    """Continue a run's comparison until its model is chosen; yield after each fold once it is on the disk.
 
-    A run whose settings ask for no comparison, or whose rounds are not done, yields nothing.
+    A run without a comparison in its settings, or with unfinished rounds, yields nothing.
 
     Args:
         run: with its rounds done.
-        data: the run's, where they are loaded already.
+        data: the run's, if they are loaded already.
         progress: called as training and labeling go on.
-        minutes_before: time that counts besides that of the rounds and the folds, such as for reading the data.
+        minutes_before: further time that counts, such as for reading the data.
     """
     settings = run.settings.comparison
     if settings is None or not run.finished:
@@ -81,9 +81,9 @@ def compare(
 
 
 def folds_of(data: RunData, most: int, seed: int) -> list[Fold]:
-    """Divide the labels into folds, stratified by class, of whole groups; fewer, or none, where classes are small.
+    """Divide the labels into stratified folds of whole groups; fewer folds, or none, if classes are small.
 
-    Each class must be left with a label in every fold.
+    In every fold, each class must keep a label to learn from.
     """
     codes = to_numpy(data.labeled[1])
     groups = None if data.groups is None else group_keys(data.groups)[: len(codes)]
@@ -93,7 +93,7 @@ def folds_of(data: RunData, most: int, seed: int) -> list[Fold]:
             continue
         splits = LabeledKFold(number, shuffle=True, random_state=seed_for(seed, "folds"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of classes with fewer groups than folds; what comes of it is checked
+            warnings.simplefilter("ignore")  # about classes with fewer groups than folds; the folds are checked below
             folds = [Fold(*pair) for pair in splits.split(np.zeros(len(codes)), codes, groups)]
         if all(len(fold.held_out) and _can_learn(codes[fold.learned], len(data.classes)) for fold in folds):
             return folds
@@ -120,11 +120,11 @@ class _Clock:
     minutes_before: float
 
     def leaves_work(self, content: dict[str, Any] | None) -> bool:
-        """Whether there is something left to do."""
+        """Whether something is left to do."""
         return content is None or content["kept"] is None or self.allows_fold(content)
 
     def allows_fold(self, content: dict[str, Any]) -> bool:
-        """Whether there is another fold, and the time for it: what the longest before took, or the run itself."""
+        """Whether there is another fold and time for it: as much as the longest fold so far, or else the run, took."""
         if len(content["folds"]) >= content["planned"]:
             return False
         if self.settings.max_minutes is None or content["judged_by"] == "validation set":
@@ -142,7 +142,7 @@ class _Comparing:
     progress: Progress | None
 
     def steps(self, clock: _Clock) -> Iterator[Step]:
-        """Do the folds that are left, then choose."""
+        """Do the remaining folds, then choose."""
         by_validation = self.data.validation is not None
         folds = [] if by_validation else folds_of(self.data, self.settings.folds, self.run.settings.config.seed)
         group = processes()
@@ -159,7 +159,7 @@ class _Comparing:
             started, number = time.monotonic(), len(content["folds"])
             try:
                 labels, truth = group.by_first(self._validation) if by_validation else self._fold(folds[number])
-            except NotStochasticError:  # one label of each class is left, and the estimator is not random itself
+            except NotStochasticError:  # each class has only one label left, and the estimator is not random itself
                 content |= {"planned": 0, "folds": []}
                 break
             parts = fold_contents(number, labels, truth, self.run.settings.classes)
@@ -180,7 +180,7 @@ class _Comparing:
         return {name: write_file(self.run.path / name, data) for name, data in contents.items()}
 
     def _choose(self, content: dict[str, Any]) -> None:
-        """Write which model is kept, and its file first where it is the linear one."""
+        """Write which model is kept, and first its file if it is the linear one."""
         found = Comparison(self.run.path, self.run.settings, content)
         judged = found.judged()
         content["kept"] = choose(judged) if judged else "last"
@@ -195,8 +195,8 @@ class _Comparing:
     def _promise(self, found: Comparison, linear: Any, max_error: float) -> dict[str, Any]:
         """Choose thresholds for the kept model's labels.
 
-        The kept model was chosen by the same labels. So each candidate has its part of delta: with probability
-        1 - delta the promise holds for all of them, and so for whichever is kept.
+        The kept model was chosen on the same labels. So each candidate gets a part of delta: with probability 1 - delta
+        the promise holds for all of them, and so for the kept one.
         """
         judged, kept = found.judged(), found.content["kept"]
         labels, truth = judged[kept]
@@ -219,7 +219,7 @@ class _Comparing:
         return make_problem(self.data.labeled, self.data.unlabeled, config.task, config.num_classes).training_set(None)
 
     def _validation(self) -> tuple[dict[Candidate, PoolLabels], Any]:
-        """Return the validation set's labels by each candidate, and their truth."""
+        """Return each candidate's labels of the validation set, and their truth."""
         assert self.data.validation is not None
         held_out, truth = self.data.validation
         source = as_source("validation", held_out)
@@ -230,7 +230,7 @@ class _Comparing:
         return found, to_numpy(truth)
 
     def _fold(self, fold: Fold) -> tuple[dict[Candidate, PoolLabels], Any]:
-        """Return the labels of held-out samples by models that have not learned from these, and their truth."""
+        """Return labels of held-out samples from models that have not learned from them, and their truth."""
         settings, codes = self.run.settings, to_numpy(self.data.labeled[1])
         labeled, pool = self._sources(fold)
         samples = Subset(labeled, fold.held_out)
@@ -241,21 +241,21 @@ class _Comparing:
         assert settings.learner is not None
         learner = settings.learner.build(self.data.task, self.progress)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the run itself has warned of its settings and labels
+            warnings.simplefilter("ignore")  # the run itself has already warned about its settings and labels
             held_out = problem.held_out("validation", (samples, truth))
             assert held_out is not None
             for record in rounds(learner, problem, config, {"validation": held_out}):
                 assert record.validation is not None
                 found["last" if record.round else "first"] = record.validation
-        if self.run.num_rounds > 1:  # without any pool left, round 0 is the last one
+        if self.run.num_rounds > 1:  # without a pool, round 0 is the last one
             found.setdefault("last", found["first"])
         return found, truth
 
     def _sources(self, fold: Fold) -> tuple[Source, Source | None]:
-        """Return the labeled samples and a fold's pool: that of the run, and the samples that are held out.
+        """Return the labeled samples and the pool of a fold: that of the run, and the held-out samples.
 
-        Where the data name groups, a speaker or a patient, nothing of the groups that are held out is learned from:
-        neither these samples nor others of the pool.
+        If the data have groups, such as speakers or patients, nothing of the held-out groups is learned from: neither
+        these samples nor others of the pool.
         """
         pool = None if self.data.unlabeled is None else as_source("unlabeled", self.data.unlabeled)
         labeled = as_source("labeled", self.data.labeled[0], first_id=0 if pool is None else len(pool))
@@ -264,7 +264,7 @@ class _Comparing:
             if pool is None:
                 return labeled, held_out
             both = Concatenation(pool, held_out)
-            return labeled, Renamed(both, both.ids)  # they are asked for with every chunk
+            return labeled, Renamed(both, both.ids)  # they are needed with every chunk
         keys = group_keys(self.data.groups)
         if pool is None:
             return labeled, None
@@ -272,14 +272,14 @@ class _Comparing:
         return labeled, Subset(pool, others) if len(others) else None
 
     def _linear_labels(self, training_set: TrainingSet, source: Source) -> dict[Candidate, PoolLabels]:
-        """Return the labels by the linear model; nothing where one label of each class leaves no resamples."""
+        """Return the linear model's labels; nothing if there is only one label per class, which allows no resamples."""
         learner = self._fitted_linear(training_set)
         return {} if learner.resamples_are_equal else {"linear": self._labels_by(learner, source)}
 
     def _fitted_linear(self, training_set: TrainingSet) -> Any:
         learner = self.settings.linear.build(self.data.task)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a solver that stops a little early
+            warnings.simplefilter("ignore")  # about a solver that stops a little early
             learner.fit(training_set, seed=seed_for(self.run.settings.config.seed, "linear"))
         return learner
 

@@ -1,6 +1,6 @@
 """The columns of a table of labels, as `surelabel label` writes them.
 
-Several labels a sample have the form that the run's own table has them in.
+Several labels per sample have the form of the run's own table.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ def label_columns(pool: PoolLabels, settings: RunSettings, entries: bool = False
     """Return the columns of the table of labels.
 
     Args:
-        pool: the samples as the run's network labels them.
+        pool: the samples as labeled by the run's network.
         settings: the run's.
-        entries: several labels a sample: whether each sample and class has a row.
+        entries: with several labels per sample, whether each sample and class has a row.
     """
     multi = settings.config.task == "multi"
     if multi and not entries:
@@ -45,11 +45,11 @@ def together(*parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def present_columns(name: str, present: Any, settings: RunSettings) -> dict[str, Any]:
-    """Return the classes that are present: in one column of cells if the run's table has such, else one for each class.
+    """Return the present classes in the form of the run's table: one column of cells, or one column for each class.
 
     Args:
-        name: of the one column.
-        present: whether a class is there, boolean, shape (N, C).
+        name: of the single column.
+        present: whether a class is present, boolean, shape (N, C).
         settings: the run's.
     """
     if marks(settings)[0] is None:
@@ -58,19 +58,19 @@ def present_columns(name: str, present: Any, settings: RunSettings) -> dict[str,
 
 
 def name_cells(marked: Any, settings: RunSettings, *, mark_none: bool = False) -> list[str]:
-    """Return the names of each row's marked classes, shape (N, C), in one cell; `mark_none`: not empty without one."""
+    """Return the names of each row's marked classes, shape (N, C), in one cell; `mark_none`: never empty."""
     rows = ([settings.classes[code] for code in row.nonzero()[0]] for row in marked)
     return [cell(names, settings, mark_none=mark_none) for names in rows]
 
 
 def cell(names: Sequence[str], settings: RunSettings, *, mark_none: bool) -> str:
-    """Return names in a cell; `mark_none`: none of them are a mark, as an empty cell would mean unlabeled."""
+    """Return names in a cell; `mark_none`: if there are none, return a mark, as an empty cell would mean unlabeled."""
     separator, none = marks(settings)
     text = "|".join(name.replace("|", r"\|") for name in names) if separator is None else separator.join(names)
     return text or ((none or separator or "|") if mark_none else "")
 
 
 def marks(settings: RunSettings) -> tuple[str | None, str | None]:
-    """Return what stands between labels in a cell, and the label that means none; None where the run has no such."""
+    """Return the separator of labels in a cell, and the label that means none; None if the run has no separator."""
     data = settings.data
     return getattr(data, "separator", None), getattr(data, "none", None)

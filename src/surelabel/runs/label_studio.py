@@ -1,7 +1,7 @@
-"""Pseudo-labels as Label Studio's tasks, for people to review: JSON with a prediction each, and the labeling XML.
+"""Pseudo-labels as Label Studio tasks, for people to review: JSON with one prediction each, and the labeling XML.
 
-A task is `{"data": {...}, "predictions": [{"model_version", "score", "result": [...]}]}`. The score is the confidence,
-which Label Studio sorts by; the uncertainty, which it has no place for, is in the data, which it can sort by too.
+A task is `{"data": {...}, "predictions": [{"model_version", "score", "result": [...]}]}`. The score is the confidence.
+The uncertainty has no place in a prediction, so it is in the data. Label Studio can sort by both.
 """
 
 import csv
@@ -21,7 +21,7 @@ from surelabel.data.pool import PoolLabels
 from surelabel.errors import DataError
 
 PREFIX = "/data/local-files/?d="
-"""Where Label Studio serves files of its own machine from."""
+"""The address from which Label Studio serves local files."""
 _CHOICES, _OBJECT = "label", "sample"
 _TAGS = {"pictures": "Image", "sounds": "Audio", "video": "Video"}
 _FIELDS = {"Image": "image", "Audio": "audio", "Video": "video", "Text": "text", "Table": "row"}
@@ -68,12 +68,12 @@ def tasks(
     """Return a task for each sample.
 
     Args:
-        pool: the samples as the run's network labels them.
+        pool: the samples as labeled by the run's network.
         classes: their names, C.
-        shown: of each sample what the tag shows: an address, or the cells of its row.
+        shown: what the tag shows for each sample: an address, or the cells of its row.
         tag: of `tag_of`.
-        model_version: which model it was.
-        more: columns that go into the data beside the sample: its id, its round and others, (N,) each.
+        model_version: the name of the model.
+        more: columns that go into the data with the sample: its id, its round and others, (N,) each.
     """
     made = []
     for row in range(len(pool)):
@@ -88,10 +88,10 @@ def tasks(
 
 
 def check_tasks(made: Sequence[Mapping[str, Any]], classes: Sequence[str], task: Task) -> None:
-    """Refuse tasks that would mean something else: two choices of one class are imported without a word.
+    """Refuse ambiguous tasks: Label Studio silently imports two choices for one class.
 
     Raises:
-        AssertionError: where a prediction does not fit the labeling configuration.
+        AssertionError: if a prediction does not fit the labeling configuration.
     """
     for one in made:
         for prediction in one["predictions"]:
@@ -103,12 +103,12 @@ def check_tasks(made: Sequence[Mapping[str, Any]], classes: Sequence[str], task:
 
 
 def tasks_bytes(made: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return tasks as a JSON file; numbers that are none, which JSON has no word for, are null."""
+    """Return tasks as a JSON file; NaN and infinities, which JSON does not have, become null."""
     return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def addresses(ids: Sequence[Any], prefix: str = PREFIX) -> list[str]:
-    """Return the addresses of files: the prefix and the path; in addresses of the web, what has a meaning is escaped.
+    """Return the addresses of files, prefix and path; in web addresses, special characters are escaped.
 
     >>> addresses(["cats/a b&c.png"]), addresses(["a b.png"], "s3://bucket/")
     (['/data/local-files/?d=cats/a%20b%26c.png'], ['s3://bucket/a b.png'])
@@ -159,7 +159,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as JSON has it; what it has no word for, such as a date, is text."""
+    """Return a cell in a form for JSON; other types, such as dates, become text."""
     if isinstance(value, list):
         return [_plain(part) for part in value]
     if isinstance(value, float):
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Any:
 
 
 def _label(pool: PoolLabels, row: int, classes: Sequence[str]) -> tuple[list[str], float, Any]:
-    """Return a sample's classes, the confidence in them and the uncertainty; of several classes the least confident."""
+    """Return a sample's classes, and the confidence and uncertainty of the least confident one."""
     uncertainty: Any = None if pool.uncertainty is None else pool.uncertainty[row]
     if pool.label.ndim == 1:
         of_label = None if uncertainty is None else float(uncertainty)

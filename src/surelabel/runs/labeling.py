@@ -1,7 +1,7 @@
-"""Labels the pool of a run shard by shard, in this process or in others, so that a crash loses the unfinished ones.
+"""Labels the pool of a run shard by shard, in this process or in others; a crash loses only unfinished shards.
 
-What is said of a sample depends on the network, the shard and the sample's place in it, and on nothing else: not on
-which process says it, nor on how many there are.
+A sample's label depends only on the network, the shard and the sample's position in it, not on which process labels it
+or on the number of processes.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ class ShardLabeler:
     Attributes:
         path: the run's folder, where the labels of finished shards are kept until the round is recorded.
         settings: of the run.
-        in_workers: calls a job for each shard in other processes; None: this one labels all.
-        progress: called with the number of samples that are labeled.
+        in_workers: calls a job for each shard in other processes; None: this process labels all.
+        progress: called with the number of labeled samples.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class ShardLabeler:
         return Model(self.settings.network.for_trained_network(), learner.to_bytes(), path, self.settings)
 
     def _kept(self, job: "LabelShard", pool: ShardedSource) -> Iterator[PoolLabels]:
-        """Label the shards of which no part is left from before a crash; then yield all parts."""
+        """Label the shards without a part from before a crash; then yield all parts."""
         folder = self.path / round_file(job.how.network, FOLDER)
         versions = __version__, str(torch.__version__)
         ids = [pool.ids[pool.rows_of(number)] for number in range(len(pool.shards))]
@@ -84,7 +84,7 @@ class ShardLabeler:
             yield parts.read(number)
 
     def _shared(self, group: Alone, job: "LabelShard", pool: ShardedSource) -> Iterator[PoolLabels]:
-        """Label as one of several processes that train together, each its share; all get all labels."""
+        """Label a share of the shards, as one of several processes that train together; all get all labels."""
         for first in range(0, len(pool.shards), group.size):
             some = range(len(pool.shards))[first : first + group.size]
             mine = some[group.rank : group.rank + 1]
@@ -99,11 +99,11 @@ class ShardLabeler:
 
 @dataclass
 class LabelShard:
-    """Labels the shard of a number. A copy in another process makes the network there, once.
+    """Labels a shard, given its number. A copy in another process builds the network there, once.
 
     Attributes:
-        learner: with the network; None: in a copy, until it is made.
-        model: what the network is made of.
+        learner: with the network; None in a copy, until it is built.
+        model: what the network is built from.
         reader: reads the shards.
         shards: of the pool.
         how: thresholds and seed.
@@ -121,7 +121,7 @@ class LabelShard:
         return join(list(label_shard(self.learner, self.reader, self.shards[number], self.how)))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the learner, which belongs to this process."""
+        """Return the state without the learner, which belongs to this process."""
         return {**self.__dict__, "learner": None}
 
 
@@ -135,7 +135,7 @@ def _length(rows: slice) -> int:
 
 @contextlib.contextmanager
 def _silent(learner: Any) -> Iterator[None]:
-    """Let a learner not tell how far it is with a chunk of a shard."""
+    """Turn off a learner's progress reports, which would be about chunks of a shard."""
     before, learner.progress = learner.progress, None
     try:
         yield

@@ -1,6 +1,6 @@
-"""What a run folder holds: the names of its files, and what its JSON files say, checked once, when one is read.
+"""The content of a run folder: the names of its files, and its JSON files, which are checked once, when read.
 
-A checksum tells damage, not nonsense. And whether a folder is free to hold a run.
+A checksum detects damage, but not invalid content. Also here: whether a folder is free for a run.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from surelabel.runs.files import damaged, is_temporary, read_json
 from surelabel.settings import RunSettings
 
 FORMAT = 2
-"""The layout of run folders that this version writes; it reads this one and all before.
+"""The layout of run folders that this version writes; it also reads all earlier ones.
 
 2: the table of negatives has a row for each sample, not for each of its negatives.
 """
@@ -31,7 +31,7 @@ CHECKPOINT, LOCK_FILE = "checkpoint.bin", ".lock"
 COMPARISON, FOLDS, LINEAR_MODEL = "comparison.json", "comparison", "linear.skops"
 MODELS = ("model.safetensors", "model.skops")
 
-# What a run may leave behind if it ended before it wrote a round.
+# What a run may leave behind if it ended before its first round was written.
 _BEFORE_ROUNDS = {LOCK_FILE, HISTORY, ENVIRONMENT, SPLIT, RUN, TEXTS}
 
 
@@ -73,7 +73,7 @@ def refuse_existing(path: Path) -> None:
 
 
 def _has_no_round(path: Path) -> bool:
-    """Whether the history says that no round is done; a damaged or missing one does not."""
+    """Whether the history says that no round is done; False if it is damaged or missing."""
     try:
         return not read_json(path / HISTORY).get("rounds", True)
     except DamagedFileError:
@@ -102,7 +102,7 @@ class _Round(_Content):
 
 
 def _history() -> type[_Content]:
-    """Return the type of history.json: of each round the files, and the fields of its record but for the tables."""
+    """Return the type of history.json: for each round the files, and the fields of its record except the tables."""
     fields: dict[str, Any] = {
         item.name: (item.type, ... if item.default is dataclasses.MISSING else item.default)
         for item in dataclasses.fields(RoundRecord)
@@ -209,7 +209,7 @@ def read_settings(folder: Path) -> RunFile:
 
 
 def read_document(folder: Path, name: str) -> dict[str, Any]:
-    """Return the content of one of the JSON files beside run.json as this version writes it."""
+    """Return the content of another JSON file of the run, in this version's form."""
     path = folder / name
     content = read_json(path)
     try:

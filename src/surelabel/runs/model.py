@@ -1,4 +1,4 @@
-"""A run's model with all that it takes to build it, here or in another process."""
+"""A run's model with everything that is needed to build it, here or in another process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,10 @@ from surelabel.settings import RunSettings
 
 @dataclass(frozen=True)
 class Model:
-    """A trained model, checked and not built yet; it can be pickled.
+    """A trained model, checked but not built yet; it can be pickled.
 
     Attributes:
-        made_by: the settings of the learner that it is of; None: somebody else builds that.
+        made_by: the settings of its learner; None: the caller builds the learner.
         content: of its file.
         path: of its file, for errors.
         settings: the run's.

@@ -1,7 +1,7 @@
-"""The labels of a pool in parts: a Parquet file for each shard, whole or not there.
+"""The labels of a pool in parts: a Parquet file for each shard, written whole or not at all.
 
-A part notes by which model, with which thresholds and of which shard it was made. So what is there can be told from
-what is missing, and a folder holds the labels of one model alone.
+A part's metadata name the model, the thresholds and the shard. So missing parts can be found, and a folder holds the
+labels of only one model.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from surelabel.errors import DataError
 
 _KEY = b"surelabel"
 _READ_AT_ONCE = 16
-"""Files in an object store that are asked for at once; each one answers slowly."""
+"""Files in an object store that are requested at once, because each request is slow."""
 
 
 class Labels(NamedTuple):
@@ -32,7 +32,7 @@ class Labels(NamedTuple):
 
     Attributes:
         table: a pyarrow.Table.
-        rows: how many samples they are of.
+        rows: how many samples they are for.
         selected: how many of these have a selected label.
     """
 
@@ -43,7 +43,7 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What a part says of itself.
+    """The description in a part's metadata.
 
     Attributes:
         shard: the name of its shard.
@@ -64,14 +64,14 @@ class Parts:
 
     Attributes:
         place: the folder.
-        made_with: what all parts have in common, by names that an error has for it: the model, the thresholds.
+        made_with: what all parts have in common (the model, the thresholds), by its name in errors.
     """
 
     place: Place
     made_with: Mapping[str, str]
 
     def finished(self, shards: Sequence[Shard]) -> list[Part]:
-        """Return the parts of these shards that are there; refuse those of other models, and of other shards."""
+        """Return the existing parts of these shards; refuse parts of other models or other shards."""
         names: dict[str, Shard] = {}
         for shard in shards:
             if names.setdefault(part_name(shard.name), shard) != shard:
@@ -88,12 +88,12 @@ class Parts:
         return found
 
     def content(self, shard: Shard, labels: Iterable[Labels], expected: int) -> tuple[Part, Any]:
-        """Return what a part says of itself, and the content of its file.
+        """Return a part's description and the content of its file.
 
         Args:
             shard: its shard.
-            labels: of its samples, in order; one table at least, which may be empty.
-            expected: samples of the shard.
+            labels: of its samples, in order; at least one table, which may be empty.
+            expected: the number of samples in the shard.
         """
         rows = selected = 0
         sink, writer = pa.BufferOutputStream(), None
@@ -109,13 +109,13 @@ class Parts:
         return part, sink.getvalue()
 
     def write(self, part: Part, content: Any) -> None:
-        """Put a part in its place, whole."""
+        """Write a part, whole."""
         self.place.write(part_name(part.shard), lambda stream: stream.write(content))
 
     def check_ids(self, parts: Sequence[Part]) -> None:
-        """Refuse an id that names two samples, of one part or of two.
+        """Refuse an id that names two samples, in one part or in two.
 
-        Eight bytes of each id lie in memory. Where two ids agree in these, they are read again.
+        An 8-byte hash of each id is in memory. If two hashes are equal, the ids are read again.
         """
         keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
         start = 0
@@ -142,7 +142,7 @@ class Parts:
         return ids[:: max(1, len(ids) // max(1, part.rows))]
 
     def _note(self, name: str) -> dict[str, Any] | None:
-        """Return what a file says of itself; None: surelabel did not write it as a part."""
+        """Return the description in a file; None if it is not a part written by surelabel."""
         with self.place.open(name) as stream:
             try:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
@@ -179,7 +179,7 @@ def part_name(shard: str) -> str:
 
 
 def _identity(shard: Shard) -> str:
-    """Return what tells a shard from another one of that name."""
+    """Return what distinguishes a shard from another one with its name."""
     if not shard.files:
         return f"{shard.size} bytes"
     names = json.dumps([[file.name, file.size] for file in shard.files]).encode()

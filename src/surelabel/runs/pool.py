@@ -1,4 +1,4 @@
-"""The pool of a run that is in shards: found, counted and compared with what the run began with."""
+"""A run's pool in shards: found, counted and compared with the pool at the start of the run."""
 
 import dataclasses
 import os
@@ -25,14 +25,14 @@ from surelabel.settings import RunSettings
 
 MIB = 2**20
 _READ_AT_ONCE = 16
-"""Shards in an object store that are asked for at once; each one answers slowly."""
+"""Shards in an object store that are requested at once, because each request is slow."""
 
 Told = Callable[[int, int], None]
 """Called with how many shards are done, and how many there are."""
 
 
 class Counted(NamedTuple):
-    """The shards of a pool that can be read, the rows of each of their blocks, and why others cannot, by name."""
+    """The readable shards of a pool, the rows of each of their blocks, and the errors of the other shards by name."""
 
     shards: list[Shard]
     blocks: list[list[int]]
@@ -50,12 +50,12 @@ class Counted(NamedTuple):
 
 
 def with_pool(settings: RunSettings, data: RunData) -> RunData:
-    """Return a run's data with the pool in shards that its settings name; as it is where they name none.
+    """Return a run's data with the pool in shards that its settings name; unchanged if they name none.
 
     Shards that are missing, new or changed since the run began are refused.
 
     Args:
-        settings: of the run; once it has begun, they know what the pool had then.
+        settings: of the run; once it has begun, they describe the pool at that time.
         data: the labeled samples, and those for validation and test.
     """
     pool = settings.pool
@@ -79,7 +79,7 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
     source = ShardedSource(reader, filled.shards, filled.blocks, shape, ids, window)
     known = tuple((shard.name, shard.size, rows) for shard, rows in zip(counted.shards, counted.rows, strict=True))
     marks = _marks(reader.place, counted.shards)
-    for shard, mark, before in zip(counted.shards, marks, pool.marks, strict=False):  # none are known of a new run
+    for shard, mark, before in zip(counted.shards, marks, pool.marks, strict=False):  # a new run has none yet
         if mark != before:
             raise _changed(pool, shard.name, "its content is not what it was when the run began")
     learned = {"shards": known, "marks": marks, "skipped": (*pool.skipped, *counted.faults)}
@@ -87,7 +87,7 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
 
 
 def _check_labeled(data: RunData) -> None:
-    """Refuse samples without a label beside a pool in shards: the pool has one place."""
+    """With a pool in shards, refuse unlabeled samples elsewhere."""
     remedy = "with --pool the samples to label are in its shards: leave these out, or write them as a shard"
     if data.unlabeled is not None:
         raise DataError(f"{len(data.unlabeled):,} of the samples beside the pool have no label; {remedy}.")
@@ -98,11 +98,11 @@ def _check_labeled(data: RunData) -> None:
 
 
 def _check_apart(pool: PoolShards, data: Any, place: Place, found: Sequence[Shard]) -> None:
-    """Refuse a pool that has the labeled samples in it, which would be labeled too."""
+    """Refuse a pool that includes the labeled samples, which would be labeled too."""
     given = [getattr(data, name, None) for name in ("path", "validation_path", "test_path")]
     own = {os.path.realpath(path) for named in given if named is not None for path in expanded(named)}
     root = os.path.realpath(place.root)
-    # Of a folder of files only such are samples; of packed pictures and tables, what a shard is too.
+    # In a folder of files, the files within a shard are compared; for packed pictures and tables, the shards.
     of_folder = isinstance(data, FolderData)
     files = [file.name for shard in found for file in (shard.files if of_folder else (shard,))]
     both = next((name for name in files if place.is_local and _lies_in(f"{root}/{name}", own)), None)
@@ -112,17 +112,17 @@ def _check_apart(pool: PoolShards, data: Any, place: Place, found: Sequence[Shar
 
 
 def _lies_in(path: str, places: Collection[str]) -> bool:
-    """Whether a file is one of some files, or below one of some folders."""
+    """Whether a file is one of these files, or in one of these folders."""
     return path in places or any(path.startswith(f"{place}/") for place in places)
 
 
 def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, progress: Told) -> Counted:
-    """Count the rows of a pool that is new to the run; what cannot be read is refused, or left out."""
+    """Count the rows of a new run's pool; unreadable shards are refused, or left out."""
     counted = Counted([], [], {})
     for number, shard in enumerate(found):
         try:
             rows = reader.blocks(shard)
-            if pool.on_error == "skip":  # damage inside of a shard is only met when all of it is read
+            if pool.on_error == "skip":  # damage inside a shard is only found when all of it is read
                 for block in range(len(rows)):
                     reader.read(shard, block)
         except DataError as error:
@@ -141,7 +141,7 @@ def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, prog
 
 
 def _counted_again(pool: PoolShards, found: Sequence[Shard], reader: BlockReader) -> Counted:
-    """Count the rows of a run's pool, which must be what it was when the run began."""
+    """Count the rows of a run's pool, which must not have changed since the run began."""
     found = [shard for shard in found if shard.name not in pool.skipped]
     _check_known(pool, found)
     blocks = [reader.blocks(shard) for shard in found]
@@ -152,7 +152,7 @@ def _counted_again(pool: PoolShards, found: Sequence[Shard], reader: BlockReader
 
 
 def _check_known(pool: PoolShards, found: Sequence[Shard]) -> None:
-    """Refuse shards that are not those that the run began with, without opening any."""
+    """Refuse shards that are not those of the run's start, without opening any."""
     sizes, before = {shard.name: shard.size for shard in found}, {name: size for name, size, _ in pool.shards}
     for name in sorted({*sizes, *before}):
         if name not in sizes:
@@ -179,13 +179,13 @@ def _changed(pool: PoolShards, name: str, how: str) -> ChangedFileError:
 
 
 def _ids(pool: PoolShards, counted: Counted, reader: BlockReader, labeled: Ids) -> Ids:
-    """Return the ids of all samples; refuse one that names two.
+    """Return the ids of all samples; refuse ids that name two samples.
 
     Args:
         pool: for errors.
         counted: the shards, and the rows of each of their blocks.
         reader: of the shards.
-        labeled: the ids of the labeled samples; beside text, numbers are text too.
+        labeled: the ids of the labeled samples; if these are text, numbers in shards become text.
     """
     ids = join_ids([_beside(labeled, shard, some) for shard, some in _ids_of_shards(counted, reader)])
     order = np.argsort(ids, kind="stable")

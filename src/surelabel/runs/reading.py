@@ -42,9 +42,9 @@ class RunFolder:
         path: the folder.
         settings: everything that the run was made from.
         version: the version of surelabel that wrote it.
-        entries: the finished rounds as history.json has them.
-        trust_code: any code that the settings name may run: this user has signed them, or allows it.
-        signed: this user has signed the settings.
+        entries: the finished rounds, as in history.json.
+        trust_code: whether any code that the settings name may run, because this user has signed them or allows it.
+        signed: whether this user has signed the settings.
         format: of the folder.
     """
 
@@ -63,8 +63,8 @@ class RunFolder:
 
         Args:
             path: the folder.
-            trust_code: let `learner` and `data` run any code that the settings name, also where you have not signed
-                them; for runs of people whom you trust.
+            trust_code: let `learner` and `data` run any code that the settings name, even if you have not signed them;
+                for runs of people whom you trust.
         """
         path = Path(path)
         read = layout.read_settings(path)
@@ -72,9 +72,9 @@ class RunFolder:
         return cls(path, read.settings, read.version, entries, trust_code or read.signed, read.signed, read.format)
 
     def reopened(self) -> Self:
-        """Return the run with the rounds that are done by now; refuse it where its settings have changed.
+        """Return the run with the rounds that are done by now; refuse it if its settings have changed.
 
-        What was checked, trusted and signed stays what was read first.
+        What was checked, trusted and signed is taken from the first reading.
         """
         now = self.open(self.path)
         if now.settings != self.settings:
@@ -82,11 +82,11 @@ class RunFolder:
         return dataclasses.replace(self, entries=now.entries)
 
     def called(self, name: str) -> Self:
-        """Return the run under another name, that of its row in a table."""
+        """Return the run under another name, such as that of its row in a table."""
         return dataclasses.replace(self, settings=self.settings.replace(name=name))
 
     def asked_for(self, settings: RunSettings) -> Self:
-        """Return the run with its code trusted if these settings, which come from the user, name the same code."""
+        """Return the run with its code trusted if the user's own settings name the same code."""
         same = all(
             getattr(self.settings, part) == getattr(settings, part) for part in ("learner", "data", "comparison")
         )
@@ -95,8 +95,8 @@ class RunFolder:
     def check_code(self) -> None:
         """Refuse a run whose settings name code that is neither trusted nor listed, before anything is imported.
 
-        A network that is listed must not be so large that it fills the memory. Backbones whose files have changed are
-        refused too, trusted or not: with all features in the cache, nothing else would open those files.
+        Listed networks that would fill the memory are refused, and so are backbones whose files have changed, trusted
+        or not: with all features in the cache, nothing else would open these files.
         """
         if not self.trust_code:
             self._check_listed()
@@ -133,7 +133,7 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end, so that resuming it would do nothing."""
+        """Whether the run has ended, so that resuming it would do nothing."""
         return stop_of(self.records(), self.settings.config) is not None
 
     def records(self) -> list[RoundRecord]:
@@ -141,20 +141,20 @@ class RunFolder:
         return [RoundRecord(**{name: entry[name] for name in entry if name != "files"}) for entry in self.entries]
 
     def split(self) -> dict[str, Any] | None:
-        """Return the ids of "labeled" and "validation" samples and their "hash"; None: the run is older."""
+        """Return the ids of "labeled" and "validation" samples and their "hash"; None for a run without split.json."""
         return layout.read_document(self.path, layout.SPLIT) if (self.path / layout.SPLIT).exists() else None
 
     def pool(self, round: int = -1) -> PoolLabels:
-        """Return the pool as this round's network labels it, with the next round's selection."""
+        """Return the pool as labeled by this round's network, with the next round's selection."""
         return self._labels(round, POOL, NEGATIVES)
 
     def selected_since(self, entries: bool = False) -> npt.NDArray[np.int64]:
-        """Return since which round the label of each sample of the pool is learned from without a break, (N,).
+        """Return the round since which every round has learned from each pool sample's label, (N,).
 
-        -1: the last round did not learn from it. A sample with several labels counts while it has a positive one.
+        -1: the last round did not learn from it. With several labels, a sample counts if it has a positive one.
 
         Args:
-            entries: several labels a sample: tell it of each class, present or absent, (N, C).
+            entries: with several labels per sample, return it for each class, present or absent, (N, C).
         """
         first = self.pool(0)
         since = np.full((len(first), first.negative.num_classes) if entries else len(first), -1, dtype=np.int64)
@@ -166,7 +166,7 @@ class RunFolder:
         return since
 
     def validation(self, round: int = -1) -> PoolLabels:
-        """Return the validation set as this round's network labels it."""
+        """Return the validation set as labeled by this round's network."""
         return self._labels(round, VALIDATION, VALIDATION_NEGATIVES)
 
     def pool_table(self, round: int = -1) -> Table:
@@ -174,7 +174,7 @@ class RunFolder:
         return self.table(POOL, round)
 
     def table(self, name: str, round: int = -1) -> Table:
-        """Return one of a round's tables, by the name of its file: "pool.parquet", "negatives.parquet" and so on."""
+        """Return one of a round's tables, by its file's name: "pool.parquet", "negatives.parquet" and so on."""
         entry = self._entry(round)
         key = round_file(entry["round"], name)
         if key not in entry["files"]:
@@ -203,31 +203,31 @@ class RunFolder:
 
     @property
     def truth(self) -> Codes | None:
-        """The pool's labels, (N,) or (N, C), with -1 where unknown; None when all are unknown, or without a pool."""
+        """The pool's true labels, (N,) or (N, C), with -1 where unknown; None if all are unknown, or without a pool."""
         return truth_codes(self.table(POOL)) if self.has_pool else None
 
     @property
     def validation_truth(self) -> Codes | None:
-        """The validation set's labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
+        """The validation set's true labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
         return truth_codes(self.table(VALIDATION)) if self.has_validation else None
 
     def comparison(self) -> Comparison | None:
-        """Return how the models of the rounds that are done compare; None where they have not been compared."""
+        """Return how the models of the finished rounds compare; None if they have not been compared."""
         return Comparison.read(self.path, self.settings, self.num_rounds - 1) if self.entries else None
 
     def finished_comparison(self) -> Comparison | None:
-        """Return the comparison if it has chosen which model is kept; None before."""
+        """Return the comparison if it has chosen the kept model, else None."""
         found = self.comparison()
         return found if found is not None and found.kept is not None else None
 
     @property
     def kept(self) -> Candidate:
-        """Which model `learner` returns: the one that the comparison has chosen, else that of the last round."""
+        """Which model `learner` returns: the one that the comparison chose, else that of the last round."""
         comparison = self.comparison()
         return "last" if comparison is None else comparison.kept or "last"
 
     def label_thresholds(self) -> dict[str, float]:
-        """Return the thresholds of labels by the kept model: those of the rounds, or those of a promise."""
+        """Return the thresholds for the kept model's labels: those of the rounds, or those of a promise."""
         thresholds, comparison = self.settings.config.thresholds, self.comparison()
         promise = None if comparison is None else comparison.promise
         if promise is None or promise.tau_p is None or promise.kappa_p is None:
@@ -236,7 +236,7 @@ class RunFolder:
         return {**thresholds, "tau_p": promise.tau_p, "kappa_p": promise.kappa_p, "tau_n": tau_n}
 
     def label(self, learner: Any, samples: Source) -> PoolLabels:
-        """Label samples with the kept model, of `learner`, as the loop labels the pool before balancing."""
+        """Label samples with the kept model of `learner`, as the loop labels the pool before balancing."""
         how = self.labeling()
         chunks = learner.predict(samples, seed=seed_for(how.seed, how.network, "predict"))
         return join([label_chunk(chunk, how.task, how.thresholds, how.negatives) for chunk in chunks])
@@ -254,7 +254,7 @@ class RunFolder:
         )
 
     def learner(self, trusted: tuple[str, ...] = ()) -> Any:
-        """Return the learner that the settings name, with the model that is kept.
+        """Return the learner that the settings name, with the kept model.
 
         That is the last finished round's, unless a comparison has chosen another.
 
@@ -264,7 +264,7 @@ class RunFolder:
         return self.kept_model(trusted).learner()
 
     def kept_model(self, trusted: tuple[str, ...] = ()) -> Model:
-        """Return the model that is kept, to be built here or in other processes; its code is checked here.
+        """Return the kept model, which can be built here or in other processes; its code is checked here.
 
         Args:
             trusted: types in a skops file that you know to be safe.
@@ -304,7 +304,7 @@ class RunFolder:
         return str(self._entry(round)["files"][self._model_file(round)])
 
     def model_name(self, candidate: Candidate | None = None) -> str:
-        """Return what a model, by default the kept one, is called: "round 3", or "linear model"."""
+        """Return a model's name, by default that of the kept one: "round 3", or "linear model"."""
         names = {"linear": "linear model", "first": "round 0", "last": f"round {self.num_rounds - 1}"}
         return names[candidate or self.kept]
 
@@ -317,13 +317,13 @@ class RunFolder:
         return self.load_data(self.settings)
 
     def load_data(self, settings: RunSettings) -> RunData:
-        """Return the samples and labels that settings of the run name, made of files as the run learned to."""
+        """Return the samples and labels that settings of the run name, read from files in the run's way."""
         assert settings.data is not None
         data = settings.data.load(self.texts()) if isinstance(settings.data, TableData) else settings.data.load()
         return with_pool(settings, data)
 
     def texts(self) -> bytes | None:
-        """Return the checked content of the file with what was learned of texts; None where there are none."""
+        """Return the checked content of the file with what was learned from texts; None if there is none."""
         data = self.settings.data
         if not isinstance(data, TableData) or data.texts_sha256 is None:
             return None
@@ -363,16 +363,16 @@ class RunFolder:
         try:
             return read_file(self.path / name, entry["files"][name])
         except DamagedFileError:
-            # A process that writes the run removes the last model when it has a newer one.
+            # A process that writes the run removes the last model once it has a newer one.
             if len(layout.read_history(self.path, len(self.settings.classes))) > self.num_rounds:
                 raise RunError(f"The run in '{self.path}' has gone on and removed '{name}'; open it again.") from None
             raise
 
 
 def stop_of(records: Sequence[RoundRecord], config: UPSConfig) -> StopReason | None:
-    """Return why the rounds end after the last of these under `config`; None: they go on.
+    """Return why the rounds end after the last of these under `config`; None if they continue.
 
-    Limits may have been raised since the last round was written, and an interrupted run goes on.
+    Limits may have been raised since the last round was written, and an interrupted run continues.
     """
     if not records:
         return None

@@ -1,7 +1,7 @@
-"""The labels of a pool in shards while a round labels it: a file for each shard, until the round is recorded.
+"""The labels of a pool in shards, in a file for each shard until the round is recorded.
 
-A part is a SHA-256 and the content that it is of, which notes by which network and of which shard it is. So after a
-crash only the shards that are missing are labeled again. A part that is damaged, or makes no sense, counts as missing.
+A part is a SHA-256 followed by the content, which names the network and the shard. So after a crash only missing shards
+are labeled again. A part that is damaged, or makes no sense, counts as missing.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from surelabel.data.targets import Marks
 from surelabel.runs.files import damaged, make_folder, read_file, remove_file, write_file
 
 FOLDER = "parts"
-"""In the folder of a round."""
+"""The name of their folder within that of a round."""
 
 _DIGEST = hashlib.sha256().digest_size
 _MADE_OF = "made of"
@@ -35,7 +35,7 @@ class LabelParts:
 
     Args:
         folder: of the parts.
-        made_by: a hash of the network and of all else that labels depend on, but for the samples.
+        made_by: a hash of the network and everything else that labels depend on, except the samples.
         shards: of the pool.
         ids: of the samples of each shard.
         num_classes: C.
@@ -89,7 +89,7 @@ class LabelParts:
 
 
 def to_bytes(labels: PoolLabels, made_of: str) -> bytes:
-    """Return the labels of a shard as the content of a safetensors file; the ids are known without it."""
+    """Return the labels of a shard as the content of a safetensors file, without the ids."""
     names = [item.name for item in fields(PoolLabels) if item.name not in _NO_COLUMNS]
     columns: dict[str, Any] = {name: getattr(labels, name) for name in names if getattr(labels, name) is not None}
     columns |= {"negative.rows": labels.negative.rows, "negative.bits": labels.negative.bits}
@@ -129,14 +129,14 @@ def makes_sense(labels: PoolLabels) -> bool:
 
 
 def _made_of(content: bytes) -> str:
-    """Return what stands beside the arrays in a safetensors file; the library reads it from files alone."""
+    """Return the note in the metadata of a safetensors file; the library reads these only from files."""
     length = int.from_bytes(content[:8], "little")
     made_of: str = json.loads(content[8 : 8 + length])["__metadata__"][_MADE_OF]
     return made_of
 
 
 def made_by(weights: bytes, *others: Any) -> str:
-    """Return the hash of a network and of all else that labels depend on, for `LabelParts`."""
+    """Return the hash of a network and everything else that labels depend on, for `LabelParts`."""
     digest = hashlib.sha256(weights)
     digest.update(json.dumps(others).encode())
     return digest.hexdigest()

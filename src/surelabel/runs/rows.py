@@ -1,4 +1,4 @@
-"""CSV files that rows are appended to, all of them or none, under a header that never changes."""
+"""CSV files with a fixed header, to which rows are appended, all of them or none."""
 
 import csv
 import io
@@ -14,10 +14,10 @@ from surelabel.runs.files import make_folder, read_file, write_file
 
 @contextmanager
 def alone(path: Path, seconds: float = 60.0) -> Iterator[None]:
-    """Keep other processes that ask for it from a file and what lies beside it; wait for one that has it now.
+    """Hold a file and its folder against other processes that use this lock; wait for the current holder.
 
     Args:
-        path: a file that rows are appended to; its folder is made, with the hidden file of the lock, which stays there.
+        path: a file to which rows are appended; its folder is made, and the hidden lock file stays there.
         seconds: how long to wait; an append takes milliseconds.
     """
     make_folder(path.parent)
@@ -28,7 +28,7 @@ def alone(path: Path, seconds: float = 60.0) -> Iterator[None]:
 def append(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows; a missing file is made. Columns that a row leaves out stay empty.
 
-    Where several processes may append, each does it `alone`.
+    If several processes may append, each does it `alone`.
 
     Example:
         >>> import tempfile
@@ -39,12 +39,12 @@ def append(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
     """
     before = content(path, columns)
     text = io.StringIO(newline="")
-    # A column that is not in the file is an error of ours: DictWriter raises.
+    # A column that is not in the file is a bug of ours: DictWriter raises.
     writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
     if not before:
         writer.writeheader()
     writer.writerows(rows)
-    # A last line without an end would swallow the first new row.
+    # A last line without a line end would swallow the first new row.
     gap = "" if not before or before.endswith("\n") else "\n"
     make_folder(path.parent)
     write_file(path, (before + gap + text.getvalue()).encode())

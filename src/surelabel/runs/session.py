@@ -1,8 +1,8 @@
 """Runs that survive: Algorithm 1 with every finished round safely in a folder, resumed as if never interrupted.
 
-A round is a pure function of (settings, seed, round, previous selection), so a run goes on from the last finished
-round's pool table, and within a round that was broken off from its last checkpoint, if there is one. On a CPU the last
-model is the same, bit for bit.
+A round is a pure function of (settings, seed, round, previous selection). So a run continues from the last finished
+round's pool table, and within an interrupted round from its last checkpoint, if there is one. On a CPU the last model
+is the same, bit for bit.
 """
 
 import logging
@@ -50,17 +50,17 @@ def start(
 ) -> Iterator[RoundRecord]:
     """Begin a run whose settings name its learner (and its data); yield each record once its round is on the disk.
 
-    Everything is checked at once; the folder is made when the first record is asked for.
+    Everything is checked immediately; the folder is made when the first record is asked for.
 
     Args:
         folder: a new or an empty folder.
         settings: `learner` is required; paths may be relative to the current folder.
-        data: the samples, where they are loaded already or `settings.data` is None.
+        data: the samples, if they are loaded already or `settings.data` is None.
         callbacks: called with each record; one that returns True ends the loop ("interrupted").
         progress: called as training and labeling go on.
-        shared: a folder where runs of networks keep what each trains, so that rounds they have in common are trained
-            once; remove it when all are done.
-        in_workers: labels the shards of `settings.pool` in other processes; None: this one labels them.
+        shared: a folder in which runs share trained networks, so that common rounds are trained once; remove it when
+            all are done.
+        in_workers: labels the shards of `settings.pool` in other processes; None: this process labels them.
     """
     path = Path(folder)
     processes().only_first(lambda: refuse_existing(path))
@@ -88,20 +88,20 @@ def resume(
     trust_code: bool = False,
     in_workers: InWorkers | None = None,
 ) -> Iterator[RoundRecord]:
-    """Go on with a run whose settings name its learner and its data; a finished run yields nothing.
+    """Continue a run whose settings name its learner and its data; a finished run yields nothing.
 
     Args:
-        folder: the run's folder; or the run, open: it goes on with the settings that were read then, trusted or not.
+        folder: the run's folder; or an open run, which continues with its settings and trust as they were read.
         callbacks: as for `start`.
         progress: as for `start`.
-        max_rounds: a new limit, kept in the settings; a run that has converged does not go on for it.
-        max_minutes: a new limit, kept in the settings; the minutes of all parts count. Where a cross-validation
-            follows, the rounds have half of them.
+        max_rounds: a new limit, kept in the settings; a converged run does not continue because of it.
+        max_minutes: a new limit, kept in the settings; it covers all parts of the run. If a cross-validation follows,
+            the rounds have half of it.
         shared: as for `start`.
-        data: where the file or folder of the data lies now, if it has moved, kept in the settings; its content must be
-            the same. Other files and folders of the run that are gone are looked for beside it.
-        pool: where the shards of the pool lie now, if they have moved, kept in the settings; they must be the same.
-        trust_code: run any code that the settings name, also where you have not signed them.
+        data: the new path of the data's file or folder, if it has moved, kept in the settings; its content must be the
+            same. Other missing files and folders of the run are looked for in the same folder.
+        pool: the new place of the pool's shards, if they have moved, kept in the settings; they must be the same.
+        trust_code: run any code that the settings name, even if you have not signed them.
         in_workers: as for `start`.
     """
     run = folder if isinstance(folder, RunFolder) else RunFolder.open(folder, trust_code=trust_code)
@@ -158,14 +158,14 @@ def run(
         learner: as for `self_train`; its model is kept when it has `to_bytes` and `model_file`.
         labeled: as for `self_train`, and so are `unlabeled`, `validation`, `test`, `truth` and `callbacks`.
         unlabeled: the pool.
-        config: thresholds, balance and stop rules; with `resume`, None or the same but for the limits.
+        config: thresholds, balance and stop rules; with `resume`, None or the same except for the limits.
         validation: samples and labels that are recorded.
         test: samples and labels whose score is recorded.
-        truth: the pool's labels where known.
+        truth: the pool's true labels, where known.
         classes: names of the classes; by default their indices.
         name: what a table's row calls the run.
-        resume: go on with the folder's run; `classes`, `name`, `keep_models` and `checkpoint_minutes` are then those
-            it began with.
+        resume: continue the folder's run; `classes`, `name`, `keep_models` and `checkpoint_minutes` are then those it
+            began with.
         keep_models: "last" or "all".
         checkpoint_minutes: how often the state of a network in training is written; None: never.
         callbacks: called with each record.
@@ -198,7 +198,7 @@ def _learner(settings: RunSettings, data: RunData, progress: Progress | None, sh
     learner = settings.learner.build(data.task, progress)
     if shared is None or not isinstance(settings.learner, TorchLearnerSettings):
         return learner
-    # A fit that begins with the last one's weights depends on the whole chain of fits, so it is not shared.
+    # With a warm start, a fit depends on all earlier fits, so it is not shared.
     return learner if settings.learner.training.warm_start else SharedFits(learner, settings, Path(shared))
 
 
@@ -238,10 +238,10 @@ def _go_on(
     callbacks: Sequence[Callback] = (),
     label: PoolLabeler | None = None,
 ) -> Iterator[RoundRecord]:
-    """Yield the rounds that are left; a finished run needs neither learner nor data."""
+    """Yield the remaining rounds; a finished run needs neither learner nor data."""
     _check_processes(settings, learner)
     with locked_run(opened.path):
-        run = opened.reopened()  # until the lock was ours, another process may have gone on with it
+        run = opened.reopened()  # before this process held the lock, another one may have continued the run
         _check_max_rounds(run, settings.config)
         done = run.records()
         stop = stop_of(done, settings.config)
@@ -255,12 +255,12 @@ def _go_on(
             if getattr(learner, "warm_start", False):
                 run.load_model(learner)
         records = _rounds(settings, learner, data, callbacks, done, label)
-        del done  # its last record would keep the pool for as long as the run goes on
+        del done  # its last record would keep the pool in memory during the whole run
         yield from RunWriter.go_on(run, settings, learner, data).keep(records)
 
 
 def _check_processes(settings: RunSettings, learner: Any, split: str = "") -> None:
-    """Refuse several processes that were not asked for the same run, and learners that train in one only."""
+    """Refuse processes that were not started for the same run, and learners that cannot train in several processes."""
     group = processes()
     if group.size == 1:
         return
@@ -294,7 +294,7 @@ def _check_max_rounds(run: RunFolder, config: UPSConfig) -> None:
 
 
 def _same_config(run: RunFolder, config: UPSConfig | None) -> UPSConfig:
-    """The config to go on with: what the run began with, but for its limits."""
+    """The config to continue with: that of the run's start, except for the limits."""
     stored = run.settings.config
     if config is None:
         return stored

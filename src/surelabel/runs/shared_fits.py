@@ -1,7 +1,7 @@
-"""Rounds that several runs share are trained once: a fit is kept under the hash of all that it depends on.
+"""Rounds that several runs share are trained once: a fit is stored under the hash of everything that it depends on.
 
-The rows of a table begin with the same supervised network. A round is a pure function of its inputs, so the weights
-that one run has trained are, bit for bit, those that the others would train.
+The rows of a table begin with the same supervised network. A round is a pure function of its inputs, so other runs
+would train the same weights, bit for bit.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ _logger = logging.getLogger("surelabel")
 
 
 class SharedFits:
-    """A network learner whose fits are kept in a folder, and taken from it where another run has made them.
+    """A network learner that stores its fits in a folder, and reuses those of other runs.
 
     Args:
         learner: trains what is not there yet.
-        settings: of the run, complete: what its fits depend on beside the targets and the seed.
-        folder: of the runs that share; one that waits for a fit of another gets it when that is done.
+        settings: the complete ones of the run, on which its fits depend besides the targets and the seed.
+        folder: shared by the runs; a run that needs another run's unfinished fit waits for it.
 
     Attributes:
-        seconds_elsewhere: what the last fit took in the run that made it, or before this process went on with it.
+        seconds_elsewhere: seconds that the last fit took in the run that made it, or before this process resumed it.
     """
 
     def __init__(self, learner: Any, settings: RunSettings, folder: Path) -> None:
@@ -54,7 +54,7 @@ class SharedFits:
         for part in training_set.targets.arrays():
             key.update(np.ascontiguousarray(part).data)
         group = processes_of(self.learner)
-        if group.size > 1:  # with dropout or BatchNorm, another number of processes trains another network
+        if group.size > 1:  # with dropout or BatchNorm, a different number of processes trains a different network
             key.update(f":{group.size}".encode())
         path = self.folder / f"{key.hexdigest()}.safetensors"
         with contextlib.ExitStack() as held:
@@ -74,12 +74,12 @@ class SharedFits:
                 group.only_first(lambda: self._keep(path, seconds))
 
     def __getattr__(self, name: str) -> Any:
-        """Label, score and give bytes as the learner does."""
+        """Use the learner for everything else, such as labeling and saving."""
         return getattr(self.learner, name)
 
     @property
     def checkpoints(self) -> Any:
-        """Where the learner keeps the state of a training while it goes on."""
+        """Where the learner keeps the state of a network in training."""
         return self.learner.checkpoints
 
     @checkpoints.setter
@@ -91,7 +91,7 @@ class SharedFits:
         write_json(path.with_suffix(".json"), {"sha256": checksum, "seconds": seconds})
 
     def _take(self, path: Path) -> float:
-        """Take the weights of a fit that was made, and return its seconds; 0 where there is none that is whole."""
+        """Load the weights of a finished fit, and return its seconds; 0 if there is no complete one."""
         if not path.with_suffix(".json").exists():
             return 0.0
         try:

@@ -1,13 +1,13 @@
 """The pool as a Parquet table, a row for every sample, and back without loss.
 
 `pool`: id, (task "multi": class,) label, confidence, uncertainty, confidence_soft, uncertainty_soft, selected
-("positive", "negative" or "none"), before_balancing (a positive before balancing), truth (null where unknown). Task
-"single" has a row a sample, and label and truth are class names; task "multi" has a row for each sample and class, and
-they are 0 or 1.
+("positive", "negative" or "none"), before_balancing (a positive before balancing), truth (null where unknown). For task
+"single" there is one row per sample, and label and truth are class names; for task "multi" there is a row for each
+sample and class, and they are 0 or 1.
 
 `negatives`: a row for each sample with negatives (task "single": and without a positive): id, classes. These are packed
 bits, a byte for eight classes, the first one the highest bit. Earlier versions wrote a row for every selected negative:
-id, class, confidence_soft, uncertainty_soft; that is read too. Floats keep their width.
+id, class, confidence_soft, uncertainty_soft; these tables can be read too. Floats keep their width.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
     """Return the table of all samples and that of the samples with negatives.
 
     Args:
-        pool: what one network says of each sample.
+        pool: one network's labels for each sample.
         classes: the names of the C classes.
         truth: class indices (N,), or 0 and 1, (N, C); -1 where unknown.
     """
@@ -60,7 +60,7 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
         columns["class"] = _names(np.tile(np.arange(len(classes)), len(pool)), classes)
     columns["label"] = _label_column(pool.label, classes)
     columns |= {name: _float_column(getattr(pool, name), pool.confidence) for name in _FLOATS}
-    # A row with a positive counts as positive, whatever else it has.
+    # A row with a positive counts as positive, even if it has negatives.
     negative = pool.negative[:] if multi else np.isin(np.arange(len(pool)), pool.negative.rows)
     columns["selected"] = _names(np.where(pool.positive, 2, negative).ravel(), SELECTED)
     columns["before_balancing"] = pa.array(pool.positive_before.ravel())
@@ -78,7 +78,7 @@ def to_tables(pool: PoolLabels, classes: Sequence[str], truth: Codes | None = No
 
 
 def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: bool) -> None:
-    """Raise ValueError, with the reason, where a table could not have come from `to_tables`.
+    """Raise ValueError, with the reason, if a table cannot have come from `to_tables`.
 
     Args:
         table: as it was read.
@@ -109,7 +109,7 @@ def check_table(table: Table, task: Task, classes: Sequence[str], *, negatives: 
 
 
 def from_tables(table: Table, negatives: Table) -> PoolLabels:
-    """Return exactly the pool that `to_tables` was given; raise ValueError where the two are not of one pool."""
+    """Return exactly the pool that `to_tables` was given; raise ValueError if the tables are not of one pool."""
     about = json.loads(table.schema.metadata[_KEY])
     classes = about["classes"]
     codes = _label_codes(table["label"], about)
@@ -140,7 +140,7 @@ def from_tables(table: Table, negatives: Table) -> PoolLabels:
 
 
 def _ids(column: Any, dtype: str) -> Ids:
-    """Return ids as they were; numbers without a Python object for each."""
+    """Return the original ids; numbers without a Python object for each."""
     numbers = np.dtype(dtype).kind in "iuf"
     return np.array(column.to_numpy() if numbers else column.to_pylist(), dtype=dtype)
 
@@ -152,7 +152,7 @@ def truth_codes(table: Table) -> Codes | None:
 
 
 def ids_column(ids: Ids) -> Any:
-    """Return ids as an Arrow array, or say what kind of ids a run can keep."""
+    """Return ids as an Arrow array; an error says what kinds of ids a run can keep."""
     try:
         column = pa.array(ids)
         if column.null_count:
@@ -190,12 +190,12 @@ def table_bytes(table: Table) -> bytes:
 
 
 def table_from_bytes(data: bytes) -> Table:
-    """Return the table in the bytes of a Parquet file; raise ValueError where there is none."""
+    """Return the table in the bytes of a Parquet file; raise ValueError if there is none."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(data))
         _check_size(data, unpacked_size(metadata))
-        # Text as the file keeps it, each distinct value once, until it is known how much all of it is.
-        # Not pq.read_table: it starts threads, and a process that ends soon after aborts (pyarrow 26).
+        # Text as it is stored, each distinct value once, until its full size is known. Not pq.read_table: it starts
+        # threads, and a process that ends soon after aborts (pyarrow 26).
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=text_leaves(metadata))
         table = file.read(use_threads=False)
         text = [(place, field) for place, field in enumerate(table.schema) if pa.types.is_dictionary(field.type)]
@@ -215,7 +215,7 @@ def _check_size(data: bytes, size: int) -> None:
 
 
 def _check_column(name: str, column: Any, values: Sequence[str | int] | None) -> None:
-    """Refuse a column of another type, with empty cells, or with values that it cannot have."""
+    """Refuse a column with another type, empty cells or impossible values."""
     kind = column.type
     if values is not None:
         fits = kind == (pa.string() if isinstance(values[0], str) else pa.int8())
@@ -239,7 +239,7 @@ def _check_column(name: str, column: Any, values: Sequence[str | int] | None) ->
 
 
 def _check_bits(column: Any, num_classes: int) -> None:
-    """Refuse what are no packed bits of the classes, with one of them set in every row."""
+    """Refuse anything but packed bits of the classes, with at least one set in every row."""
     width = -(-num_classes // 8)
     if column.type != pa.binary(width) or column.null_count:
         raise ValueError(f"its column 'classes' must have {width} bytes in each row; it is {column.type}")
@@ -249,7 +249,7 @@ def _check_bits(column: Any, num_classes: int) -> None:
 
 
 def _check_left_out(values: Any) -> None:
-    """Refuse counts that negatives cannot have."""
+    """Refuse impossible counts of negatives."""
     if values is None:
         return
     counts = list(values.values()) if isinstance(values, dict) and list(values) == list(LeftOut._fields) else [None]
@@ -258,7 +258,7 @@ def _check_left_out(values: Any) -> None:
 
 
 def _check_rows(table: Table, classes: Sequence[str] | None) -> None:
-    """Refuse a table that does not have one row a sample or, with classes, a row for each of them in their order."""
+    """Refuse a table without exactly one row per sample or, with classes, a row for each of them in order."""
     ids = table["id"]
     if classes is not None:
         ids = ids[:: len(classes)]
@@ -278,12 +278,12 @@ def _check_ids(column: Any, name: Any) -> None:
         expected = {"U": pa.string(), "S": pa.binary()}.get(dtype.kind) or pa.from_numpy_dtype(dtype)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise ValueError(f"its metadata call its ids {shown(name)}") from error
-    # Parquet keeps times in units of its own.
+    # Parquet has its own units of time.
     fits = pa.types.is_temporal(column.type) if dtype.kind in "mM" else column.type == expected
     if fits and dtype.kind in "US":
         length = pc.utf8_length if dtype.kind == "U" else pc.binary_length
         longest, width = pc.max(length(column)).as_py() or 0, dtype.itemsize // (4 if dtype.kind == "U" else 1)
-        # A longer one may have been among ids that are not in this table, within reason.
+        # Ids that are not in this table may have been longer, within reason.
         fits = longest <= width <= max(longest, 4096)
     if not fits:
         raise ValueError(f"its metadata call its ids {shown(name)}; they are {column.type}")
@@ -313,7 +313,7 @@ def _codes(column: Any, names: Sequence[str]) -> npt.NDArray[np.int64]:
 
 
 def _positions(column: Any, values: Any) -> npt.NDArray[np.int64]:
-    """Where each entry stands among `values`, -1 for null."""
+    """The index of each entry in `values`, -1 for null."""
     found = pc.index_in(column, value_set=values, skip_nulls=True)
     return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
 

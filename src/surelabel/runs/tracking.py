@@ -1,6 +1,6 @@
 """Each round's record for TensorBoard or MLflow: callbacks for `runs.session.start` and `resume`.
 
-Both write to a folder on this machine; nothing is sent anywhere. What they need is an extra, `surelabel[track]`.
+Both write to a folder on this machine; nothing is sent anywhere. Their packages are an extra, `surelabel[track]`.
 """
 
 import importlib.util
@@ -21,20 +21,20 @@ FOLDER = "tracking"
 """Where trackers write within a run's folder, unless told otherwise."""
 _NUMBERS = ("positive_share", "mean_confidence", "mean_uncertainty", "ece", "positive_accuracy", "negative_accuracy")
 _AT_ONCE = 100
-"""Parameters that MLflow takes at once."""
+"""The most parameters that MLflow takes at once."""
 
 
 def trackers(
     names: Sequence[str], run: Path, settings: RunSettings, place: Path | None = None, done: int | None = None
 ) -> "list[TensorBoardTracker | MLflowTracker]":
-    """Return a callback for each tracker; refuse one whose package is missing, and a place that is taken.
+    """Return a callback for each tracker; refuse missing packages, and a place that is already in use.
 
     Args:
         names: "tensorboard" or "mlflow", or both.
         run: the run's folder.
         settings: the run's.
         place: the folder to write to; None: one inside the run's.
-        done: how many rounds are done of a run that goes on; None: it begins.
+        done: how many rounds of a resumed run are done; None for a new run.
     """
     for name in names:
         if importlib.util.find_spec(name) is None:
@@ -58,7 +58,7 @@ def _refuse_links(folder: Path) -> None:
 
 
 def metrics(record: RoundRecord) -> dict[str, float]:
-    """Return a round's numbers by names that both trackers take; what is not known is left out."""
+    """Return a round's numbers by names that both trackers accept; unknown ones are left out."""
     found = {"positives": record.num_positive, "negatives": record.num_negative, "minutes": record.minutes}
     found |= {name: value for name in _NUMBERS if (value := getattr(record, name)) is not None}
     return found | {_name(name): value for name, value in record.scores.items()}
@@ -80,7 +80,7 @@ def _flat(values: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _name(name: str) -> str:
-    """Return a name of letters that both trackers take.
+    """Return a name with only characters that both trackers accept.
 
     >>> _name("test mAP, 11 points")
     'test_mAP_11_points'
@@ -89,7 +89,7 @@ def _name(name: str) -> str:
 
 
 class TensorBoardTracker:
-    """Writes event files to a folder of the run's name; the settings are a text.
+    """Writes event files to a folder named after the run; the settings are logged as text.
 
     Args:
         folder: where runs have their folders; `tensorboard --logdir` takes it.
@@ -110,7 +110,7 @@ class TensorBoardTracker:
             self._writer = self._begun()
         for name, value in metrics(record).items():
             self._writer.add_scalar(name, value, record.round)
-        self._writer.flush()  # a process that is killed later leaves what is done
+        self._writer.flush()  # flushed, so that a later kill does not lose it
         if record.stop is not None:
             self._writer.close()
 
@@ -119,7 +119,7 @@ class TensorBoardTracker:
             warnings.simplefilter("ignore", DeprecationWarning)
             from torch.utils.tensorboard import SummaryWriter
 
-        # A round that was told of and not kept, as after a crash, is told of again: its first numbers are dropped.
+        # A round that was logged but not kept, as after a crash, is logged again, and its first numbers are dropped.
         writer: Any = SummaryWriter(str(self.path), purge_step=self.done)
         if not self.done:
             lines = [f"| {name} | {value.replace('|', ' ')} |" for name, value in parameters(self.settings).items()]
@@ -157,7 +157,7 @@ class MLflowTracker:
             self._client.set_terminated(self._id)
 
     def _begin(self) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody that it runs
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing is sent anywhere
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.WARNING)
         self.path.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""Writing a run folder: a round's files first, then history.json, which alone says that the round is done.
+"""Writing a run folder: a round's files first, then history.json, which marks the round as done.
 
 Of several processes that train together, the first one writes, and the others wait for it.
 
-Whatever a crash leaves behind before that is written again when the run is resumed; a model that is no longer needed is
-removed only after it. The caller holds the folder's lock.
+Files that a crash leaves behind before that are written again when the run is resumed; a model that is no longer needed
+is removed only afterwards. The caller holds the folder's lock.
 
-Equal models are equal files: a safetensors file is its numbers and names; of a skops file, a zip archive whose schema
-calls objects by their addresses in memory and whose members carry the time, both are replaced by the order of
-appearance. `rounds/003/checkpoint.bin`, what a round has trained so far, is a SHA-256 and the content that it is of, so
-that a damaged one is never used.
+Equal models give equal files. A safetensors file has only numbers and names. A skops file is a zip archive whose schema
+names objects by their memory addresses and whose members have times: addresses are replaced by the order of appearance,
+times by a constant. `rounds/003/checkpoint.bin`, the state of a training, is a SHA-256 followed by the content, so that
+a damaged one is never used.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ _DIGEST = hashlib.sha256().digest_size
 
 @contextlib.contextmanager
 def locked_run(path: Path) -> Iterator[None]:
-    """Hold the lock of a run's folder, which is made; of several processes, the first one holds it for all."""
+    """Make a run's folder and hold its lock; of several processes, the first one holds it for all."""
     with contextlib.ExitStack() as held:
 
         def hold() -> None:
@@ -78,7 +78,7 @@ class RunWriter:
         path: the folder.
         settings: the run's settings.
         learner: whose model each round keeps, if it has `to_bytes`.
-        data: whose known labels the tables hold.
+        data: of the run; the tables hold its known labels.
         entries: the rounds that are done.
     """
 
@@ -106,13 +106,13 @@ class RunWriter:
 
     @classmethod
     def go_on(cls, run: RunFolder, settings: RunSettings, learner: Any, data: RunData) -> Self:
-        """Clear away what a crash left behind, and note settings and environment of this part of the run."""
+        """Remove what a crash left behind, and write the settings and environment of this part of the run."""
 
         def write() -> list[Entry]:
             entries = [
                 *run.environment,
                 describe_environment(learner),
-            ]  # first: a damaged file leaves the run as it was
+            ]  # first, so that a damaged file leaves the run unchanged
             settled = prepare(run, settings)
             write_json(run.path / ENVIRONMENT, {"entries": entries})
             return settled
@@ -122,12 +122,12 @@ class RunWriter:
     def keep(self, records: Iterator[RoundRecord]) -> Iterator[RoundRecord]:
         """Yield each record once its round is safely on the disk.
 
-        A network that trains meanwhile is kept in the folder from time to time.
+        Meanwhile the network in training is saved in the folder from time to time.
         """
         learner = self.learner
         minutes = self.settings.checkpoint_minutes if hasattr(learner, "checkpoints") else None
         while True:
-            # Not between two records: another run with the same learner may train then.
+            # Not between two records, when another run with the same learner may train.
             if minutes is not None:
                 kept = RunCheckpoints(self.path, minutes, at_end=self.settings.pool is not None)
                 before, learner.checkpoints = learner.checkpoints, kept
@@ -140,7 +140,7 @@ class RunWriter:
                 return
             processes_of(learner).only_first(functools.partial(self.commit, record))
             yield record
-            del record  # its pool would be kept while the next network trains
+            del record  # its pool would stay in memory while the next network trains
 
     def commit(self, record: RoundRecord) -> None:
         """Write a round's files, then history.json; then remove the model that it replaces."""
@@ -150,7 +150,7 @@ class RunWriter:
             name, model = round_file(record.round, self.learner.model_file), self.learner.to_bytes()
             model = canonical_skops(model) if name.endswith(".skops") else model
             files[name] = write_file(self.path / name, model)
-        # Round 0 may turn out to be the best in a comparison, now or once more rounds have followed.
+        # Round 0 may turn out to be the best in a comparison, now or after more rounds.
         num_kept = (
             len(self.entries) if self.settings.keep_models == "all" else int(self.settings.comparison is not None)
         )
@@ -179,7 +179,7 @@ class RunWriter:
         return dict(zip(files, write_streams([self.path / file for file in files], write), strict=True))
 
     def _pool_truth(self, pool: PoolLabels) -> Codes | None:
-        """The truth of each pool row; partly labeled rows come first and are not judged."""
+        """The true label of each pool row; partly labeled rows come first and are not judged."""
         if self.data.truth is None:
             return None
         truth = to_numpy(self.data.truth)
@@ -188,7 +188,7 @@ class RunWriter:
 
 
 def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) -> None:
-    """Write run.json, signed by this user unless the settings are of someone else."""
+    """Write run.json, signed by this user unless the settings are someone else's."""
     values = settings.to_json()
     signature = sign(values) if signed else None
     content = {"format": layout.FORMAT, "version": __version__, "settings": values}
@@ -196,15 +196,15 @@ def write_settings(path: Path, settings: RunSettings, *, signed: bool = True) ->
 
 
 def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
-    """Bring a run up to date: clear away what a crash left behind, and write what new limits change.
+    """Bring a run up to date: remove what a crash left behind, and write what new limits change.
 
-    Also the format, before anything is written that an earlier version cannot read.
+    The format is updated too, before anything is written that an earlier version cannot read.
 
-    Return the history with the last round's stop as it is under these settings.
+    Return the history with the last round's reason to stop under these settings.
     """
     tidy(run.path, run.entries)
     if settings != run.settings or run.format < layout.FORMAT:
-        # Other limits do not make the code that someone else's run names this user's own.
+        # New limits are no reason to sign the code that someone else's run names.
         write_settings(run.path, settings, signed=run.signed)
     stop = stop_of(run.records(), settings.config)
     entries = [*run.entries[:-1], *({**entry, "stop": stop} for entry in run.entries[-1:])]
@@ -214,7 +214,7 @@ def prepare(run: RunFolder, settings: RunSettings) -> list[Entry]:
 
 
 def tidy(path: Path, entries: list[Entry]) -> None:
-    """Remove temporary files and what finished rounds do not need; other files are not ours to remove."""
+    """Remove temporary files and what finished rounds do not need, but no other files."""
     places, patterns = [path / layout.ROUNDS, path / layout.FOLDS], ("*", f"*/{PARTS}")
     rounds = [*places, *(folder for place in places for pattern in patterns for folder in place.glob(pattern))]
     for folder in rounds:
@@ -256,7 +256,7 @@ class RunCheckpoints:
     def read(self, round: int) -> bytes | None:
         """Return the content of the round's checkpoint; None if there is none, or if it is damaged, with a warning.
 
-        One that cannot be read at all is refused: it could not be replaced or removed later either.
+        An unreadable file is refused: it could not be replaced or removed later either.
         """
         file = self.path / round_file(round, CHECKPOINT)
         if not file.exists():
@@ -280,7 +280,7 @@ class RunCheckpoints:
 
 
 def canonical_skops(data: bytes) -> bytes:
-    """Return a skops file without what depends on the moment of writing."""
+    """Return a skops file without anything that depends on the moment of writing."""
     ids: dict[int, int] = {}
     files: dict[str, str] = {}
 
@@ -296,7 +296,7 @@ def canonical_skops(data: bytes) -> bytes:
         schema = json.loads(source.read("schema.json"), object_hook=renumbered)
         members = {new: source.read(old) for old, new in files.items()}
         for name, content in {**members, "schema.json": json.dumps(schema, indent=1).encode()}.items():
-            # The earliest time that a zip archive can hold, in place of now.
+            # The earliest time that a zip archive can hold, instead of the current time.
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             target.writestr(member, content, compress_type=zipfile.ZIP_DEFLATED)
     return out.getvalue()

@@ -1,4 +1,4 @@
-"""A network and a batch in, mean probabilities p and uncertainty u out.
+"""Estimators: a network and a batch in, mean probabilities p and uncertainty u out.
 
 A new estimator is a class that derives from `UncertaintyEstimator` and defines `estimate`. Settings name it as
 "file.py:Class", or by a short name if it has one (`surelabel.learners.settings.ESTIMATORS`).

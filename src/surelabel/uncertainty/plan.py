@@ -30,10 +30,10 @@ from surelabel.uncertainty.deterministic import logits
 Way: TypeAlias = Literal["repeated", "vectorized", "one by one"]
 
 SMALL_BATCH = 16_384
-"""A batch of so few values that more rows at once hardly cost memory, and fewer calls save time."""
+"""A batch with at most this many values is small: more rows at once hardly cost memory, and fewer calls save time."""
 
 LARGEST_BLOCK = 2**25
-"""A block of so many values that it fills a GPU: more would need more memory, and waste more on padding."""
+"""A block with this many values fills a GPU: more would need more memory, and waste more on padding."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def make_plan(model: nn.Module, layers: Mapping[str, nn.Module], batch: Tensor, 
                     _try_vectorized(model, batch)
                 _try_blocks(model, batch)
                 return PassPlan(way, growth=growth_of(model, layers.values(), batch), compiled=compiled)
-            # Whatever a network's code may raise on a batch that it does not expect.
+            # A network's code may raise any error on an unexpected batch.
             except Exception as error:
                 reasons.append(f"{way}: {summary(error)}")
     return PassPlan("one by one", "; ".join(reasons))

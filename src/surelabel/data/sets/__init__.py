@@ -1,4 +1,4 @@
-"""The paper's picture data as runs take it: a few labels of each class drawn by the seed, and all the rest a pool.
+"""The paper's picture data for runs: a few labels per class, drawn by the seed, and the rest as the pool.
 
 A run names one of these functions and its arguments, `FunctionData(function="surelabel.data.sets:cifar10",
 arguments={"seed": 1})`. A sample's id is its index in the official training set, or its name there. Pictures stay
@@ -41,7 +41,7 @@ def cifar10(
         labels: labeled pictures in all, the same number of each class.
         num_validation: pictures taken out of the pool; their labels come on top of the labeled ones.
         folder: where data sets are; None: the folder that SURELABEL_DATA names, else the user's caches.
-        test: whether test pictures are there; False: for runs that settings are chosen by.
+        test: whether test pictures are loaded; False: for runs that are used to choose settings.
 
     Example:
         >>> cifar10(seed=0, labels=1000, folder="data")  # doctest: +ELLIPSIS
@@ -77,13 +77,13 @@ def voc2007(
 
     Args:
         seed: draws the labeled and the validation pictures.
-        labels: labeled pictures in all; 5,011: all of them, also where some are skipped, and there is no pool.
+        labels: labeled pictures in all; 5,011: all of them, even if some are skipped, and no pool.
         num_validation: pictures taken out of the pool; their labels come on top of the labeled ones.
         folder: where `VOCdevkit` is; None: the folder that SURELABEL_DATA names, else the user's caches.
         side: pictures are resized to side x side.
         fit: "squash" keeps objects at the border, whose labels would otherwise be wrong; see `decode_picture`.
-        difficult: what a class is whose objects are all marked difficult, see `read_voc`; "ignore" leaves such entries
-            out of the test score, as the devkit does, and the labeled ones are pseudo-labeled.
+        difficult: the label of a class if all its objects are marked difficult, see `read_voc`; "ignore" leaves these
+            entries out of the test score, as the devkit does, and pseudo-labels them in labeled pictures.
         on_error: "stop", or "skip" pictures that cannot be decoded, with a warning.
         cache: where decoded pictures are kept; None: `voc2007-pictures` beside `VOCdevkit`.
 
@@ -122,11 +122,11 @@ def ucf101(
 ) -> RunData:
     """Return UCF-101: a share of its 9,537 training clips labeled, the rest the pool, and its 3,783 test clips.
 
-    Videos are decoded once, into an .npy file that is mapped: 39 GB as `ClipSettings` has it.
+    Videos are decoded once, into a memory-mapped .npy file: 39 GB with the defaults of `ClipSettings`.
 
     Args:
-        seed: draws the labeled and the validation clips, of each class its share.
-        share: of the training clips; 1: all of them, and there is no pool.
+        seed: draws the labeled and the validation clips, a share of each class.
+        share: of the training clips; 1: all of them, and no pool.
         split: 1, 2 or 3 of the official lists.
         folder: where the folder `ucf101` is, with the class folders (or `UCF-101`) and `ucfTrainTestlist` in it; None:
             the folder that SURELABEL_DATA names, else the user's caches.
@@ -187,8 +187,8 @@ def split_data(
     """Return the data of a run whose training samples are split.
 
     Args:
-        train: samples and their labels, of the form that the task asks for.
-        test: the same of the test samples; None: there are none.
+        train: samples and their labels, in the form for the task.
+        test: the same for the test samples; None: there are none.
         classes: C names.
         split: of the training samples.
         task: "single" or "multi".

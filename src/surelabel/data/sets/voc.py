@@ -1,9 +1,9 @@
-"""Pascal VOC2007 (Everingham et al., 2007) from its official folders, as 20 labels a picture.
+"""Pascal VOC2007 (Everingham et al., 2007) from its official folders, with 20 labels per picture.
 
 `ImageSets/Main/<part>.txt` names the pictures of a part, a line each; `JPEGImages/<name>.jpg` is the picture and
-`Annotations/<name>.xml` says which objects are in it. A class is present where an object of it is. Where all objects of
-a class are marked difficult, the devkit's own lists (`<class>_<part>.txt`) say 0 instead of 1 or -1, and its evaluation
-counts such a picture neither right nor wrong for that class: so the label is unknown here (-1), unless asked otherwise.
+`Annotations/<name>.xml` says which objects are in it. A class is present if the picture has an object of it. If all
+objects of a class are marked difficult, the devkit's own lists (`<class>_<part>.txt`) have 0 instead of 1 or -1, and
+its evaluation ignores the picture for that class. So the label is unknown here (-1), unless asked otherwise.
 
 Annotations are parsed by Python's expat, which fetches nothing; a document type, which could define entities, and a
 file of more than 1 MiB are refused.
@@ -51,14 +51,14 @@ class VOCPart(NamedTuple):
 def read_voc(
     folder: str | os.PathLike[str], part: str, difficult: Difficult = "ignore", *, classes: Sequence[str] = VOC_CLASSES
 ) -> VOCPart:
-    """Return which pictures a part has and which classes each one shows; no picture is opened.
+    """Return the pictures of a part and the classes in each; no picture is opened.
 
     A picture whose annotation has no object shows none of the classes.
 
     Args:
         folder: `VOC2007`, `VOCdevkit` or the folder that holds that; any other data in this format will do.
         part: "trainval", "test" or another list in `ImageSets/Main`.
-        difficult: what a class is whose objects are all marked difficult: unknown ("ignore"), present or absent.
+        difficult: the label of a class if all its objects are marked difficult: unknown ("ignore"), present or absent.
         classes: C names; an object of another class is an error.
 
     >>> read_voc("nowhere", "trainval")  # doctest: +ELLIPSIS
@@ -74,7 +74,7 @@ def read_voc(
     y = np.zeros((len(names), len(classes)), dtype=np.int64)
     for row, path in enumerate(annotations):
         objects = _read_annotation(path, index)
-        # Objects that are not difficult come last: one of them makes the class present.
+        # Objects that are not difficult come last, so that a single one makes the class present.
         for code, is_difficult in sorted(objects, key=lambda found: not found[1]):
             y[row, code] = _CODES[difficult] if is_difficult else 1
     return VOCPart(dict(zip(names, pictures, strict=True)), y)
@@ -91,7 +91,7 @@ def _root(folder: Path) -> Path:
 
 
 def _read_names(path: Path) -> tuple[str, ...]:
-    """Return the names in a list, a line each; they become parts of paths, so that no separator may be in them."""
+    """Return the names in a list, one per line; they become parts of paths, so they must not hold a separator."""
     if not path.is_file():
         raise DataError(f"File '{path}' does not exist; unpack the official archive of this part there too.")
     with damage_named(path, "a list of pictures", UnicodeDecodeError):
@@ -122,7 +122,7 @@ def _existing(root: Path, names: Sequence[str], part: str, folder: str) -> list[
 
 
 class NoDocumentType(ElementTree.TreeBuilder):
-    """Builds the tree of a document without a document type, which could define entities."""
+    """Builds the tree of a document, and refuses a document type, which could define entities."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> NoReturn:
         """Refuse it."""
@@ -130,7 +130,7 @@ class NoDocumentType(ElementTree.TreeBuilder):
 
 
 def _read_annotation(path: Path, index: dict[str, int]) -> list[tuple[int, bool]]:
-    """Return the class and whether it is marked difficult, of each object."""
+    """Return the class of each object, and whether it is marked difficult."""
     if path.stat().st_size > _LARGEST_ANNOTATION:
         raise DataError(f"File '{path}' has {path.stat().st_size} bytes, more than any annotation; get it again.")
     with damage_named(path, "an annotation in XML", ElementTree.ParseError, ValueError, LookupError):
