@@ -528,6 +528,14 @@ def test_numbers_too_large_for_32_bits_are_named_in_arrays_too(tmp_path, kind):
     assert "column 'x0', row 2: the value is infinite or too large for 32 bits" in fault(tmp_path / "t.npz")
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_is_there_twice_is_named(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.eye(2))
+    with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
+        archive.writestr("x.npy", archive.read("x.npy"))
+    assert fault(tmp_path / "t.npz") == "File 't.npz' has the array 'x.npy' twice; save it again with one of them."
+
+
 def test_an_encrypted_array_is_named(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.eye(2))
     content = bytearray((tmp_path / "t.npz").read_bytes())

@@ -65,6 +65,9 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Mapping[str, str]]
     with damage_named(path, "an .npz archive", UnicodeDecodeError), zipfile.ZipFile(path) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
         members = {info.filename.removesuffix(".npy"): info for info in infos}
+        if len(members) < len(infos):
+            twice = next(info.filename for info in infos if members[info.filename.removesuffix(".npy")] is not info)
+            raise DataError(f"File '{path}' has the array {twice!r} twice; save it again with one of them.")
         chosen = {part: (name, members[name]) for part, name in choose(list(members)).items()}
         check_size(path, sum(info.file_size for _, info in chosen.values()))
         for part, (name, info) in chosen.items():
