@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import LOGISTIC, QUICK, Command, blobs, write_blobs
+from shards_support import in_store
 
 from surelabel.cli import main
 from surelabel.cluster.labeling import LabelJob
@@ -179,6 +180,15 @@ def test_a_corrupt_shard_is_named_or_left_out_and_tried_again(command: Command, 
     Path("pool/a.parquet").write_bytes(whole)
     assert command(*words, "--on-error", "skip").code == 0
     assert list(content("labels")) == ["a.parquet", "b/c.parquet", "d.parquet"]
+
+
+def test_shards_out_of_reach_end_the_command_also_where_others_are_left_out(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_store(monkeypatch, "open_input_file", "open_input_stream")
+    problem = command.fails(1, "label", "net", "pool/", "--out", "labels/", "--on-error", "skip")
+    assert problem.startswith("'pool/' cannot be reached (AWS Error NETWORK_CONNECTION")
+    assert "--on-error" not in problem
 
 
 def test_a_pool_of_which_nothing_can_be_read_is_an_error(command: Command, home: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shards_support import NAMES, Workers, blobs, pool_settings, write_labeled, write_pool, write_shard
+from shards_support import NAMES, Workers, blobs, in_store, pool_settings, write_labeled, write_pool, write_shard
 from small_runs import CONFIG, assert_same_pool, difference
 
 from surelabel.base.together import Alone
@@ -18,7 +18,7 @@ from surelabel.data.pool import ROWS_IN_MEMORY
 from surelabel.data.run_data import TableData
 from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.tables import write_table
-from surelabel.errors import ChangedFileError, DataError, InvalidInputError
+from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UnreachableError
 from surelabel.runs import RunFolder
 from surelabel.runs.labeling import ShardLabeler
 from surelabel.runs.pool import with_pool
@@ -287,6 +287,13 @@ def test_a_damaged_shard_stops_or_is_left_out(tmp_path: Path) -> None:
     assert run.settings.pool.skipped == ("1.parquet",)
     assert len(run.pool()) == 80
     assert [record.round for record in resume(tmp_path / "run", max_rounds=1)] == [1]
+
+
+def test_shards_out_of_reach_are_not_left_out_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pool(tmp_path / "pool")
+    in_store(monkeypatch, "open_input_file", "open_input_stream")
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        loaded(tmp_path, pool=PoolShards(place=str(tmp_path / "pool"), on_error="skip"))
 
 
 def test_damage_inside_of_a_shard_is_found_before_the_run_begins(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from surelabel.data.pictures import PictureSettings, decode_picture
 from surelabel.data.shards import Place, Shard
 from surelabel.data.source import ArraySource, Ids, Source
 from surelabel.data.tar_shards import TarShards
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.kinds.backbones import BackboneSettings, Takes
 from surelabel.kinds.frozen import Features, Frozen, open_backbone
 
@@ -78,6 +78,8 @@ class Decoder:
         for place in places:
             try:
                 decoded[place] = read(place, settings)
+            except UnreachableError:  # which says nothing of the file
+                raise
             except DataError:
                 if self.on_error == "stop":
                     raise
@@ -109,13 +111,15 @@ def _opened(backbone: BackboneSettings, takes: Takes) -> Frozen:
 
 
 class PackedTable:
-    """A Parquet file with a column of pictures."""
+    """A Parquet file with a column of pictures, read from a stream."""
 
-    def __init__(self, place: Place, shard: Shard, decoder: Decoder, id_column: str | None, label: str | None) -> None:
+    def __init__(
+        self, place: Place, shard: Shard, stream: Any, decoder: Decoder, id_column: str | None, label: str | None
+    ) -> None:
         from pyarrow import ArrowException
 
         self._path, self._decoder, self._id_column = Path(place.path(shard.name)), decoder, id_column
-        self._file = open_row_groups(self._path, place.open(shard.name))
+        self._file = open_row_groups(self._path, stream)
         metadata = self._file.metadata
         with damage_named(self._path, "a Parquet file", ArrowException):
             self._column = picture_column(self._path, metadata.schema.to_arrow_schema(), (label, id_column))

@@ -18,7 +18,7 @@ from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.shards import BlockReader, Place, Shard
 from surelabel.data.source import Ids, as_source, join_ids
 from surelabel.data.table_encoding import TEXTS
-from surelabel.errors import ChangedFileError, DataError
+from surelabel.errors import ChangedFileError, DataError, UnreachableError
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.shard_reading import Reading, find_pool
 from surelabel.settings import RunSettings
@@ -125,6 +125,8 @@ def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, prog
             if pool.on_error == "skip":  # damage inside of a shard is only met when all of it is read
                 for block in range(len(rows)):
                     reader.read(shard, block)
+        except UnreachableError:  # which says nothing of the shard
+            raise
         except DataError as error:
             if pool.on_error == "stop":
                 raise DataError(f"{error} Or leave such shards out: --on-error skip.") from error
