@@ -10,8 +10,8 @@
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ from surelabel.errors import DataError
 from surelabel.kinds import KINDS
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
-from surelabel.kinds.shard_files import Decoder, FilesShard, PackedTable, TarShard, backbone_features
+from surelabel.kinds.shard_files import Decoder, Fault, FilesShard, PackedTable, TarShard, backbone_features
 from surelabel.kinds.texts import TextData
 
 FILES_OF_A_SHARD = 4096
@@ -52,6 +52,7 @@ class Reading:
         texts: what the run has learned of texts, `RunFolder.texts`.
         id_column: the column that names each row; None: as in the run; "": rows are numbered within their shard.
         on_error: whether a picture or another file that cannot be read stops the reading of its shard, or is skipped.
+        left_out: pictures and other files that are skipped unread: their places in a shard, by its name.
     """
 
     data: Any
@@ -60,6 +61,7 @@ class Reading:
     texts: bytes | None = None
     id_column: str | None = None
     on_error: OnError = "stop"
+    left_out: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def named_by(self) -> str | None:
@@ -108,8 +110,13 @@ class ShardReader:
         self._decoder: Decoder | None = None
         self._open: OrderedDict[Shard, OpenShard] = OrderedDict()
 
+    @property
+    def faults(self) -> Mapping[tuple[str, int], Fault]:
+        """What was skipped so far, by the name of its shard and its place in it."""
+        return {} if self._decoder is None else self._decoder.faults
+
     def blocks(self, shard: Shard) -> list[int]:
-        """Return how many rows each block of a shard has; none where the shard has no rows."""
+        """Return how many rows each block of a shard has, skipped ones too; none where the shard has no rows."""
         return self._asked(shard, lambda opened: opened.rows)
 
     def read(self, shard: Shard, block: int) -> Source:
@@ -176,7 +183,8 @@ class ShardReader:
 
     def _decodes(self) -> Decoder:
         data = self.reading.data
-        self._decoder = self._decoder or Decoder(data.reading, data.backbones, self.reading.on_error)
+        how = self.reading.on_error, self.reading.left_out
+        self._decoder = self._decoder or Decoder(data.reading, data.backbones, *how)
         return self._decoder
 
 
