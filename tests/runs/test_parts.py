@@ -1,6 +1,7 @@
 """The parts of a folder of labels: what they say of themselves, and which are taken for a shard."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,10 +18,10 @@ def parts(folder: Path, **changes: str) -> Parts:
     return Parts(place_of(str(folder)), {**MADE_WITH, **changes})
 
 
-def write(folder: Path, shard: Shard, expected: int = 2) -> Part:
+def write(folder: Path, shard: Shard, expected: int = 2, ids: tuple[object, ...] = ("x", "y")) -> Part:
     """Write the part of a shard of which two samples could be read."""
     made = parts(folder)
-    part, content = made.content(shard, [Labels(pa.table({"id": ["x", "y"]}), 2, 1)], expected)
+    part, content = made.content(shard, [Labels(pa.table({"id": ids}), len(ids), 1)], expected)
     made.write(part, content)
     return part
 
@@ -44,6 +45,26 @@ def test_a_shard_of_other_files_is_another_one(tmp_path: Path) -> None:
     other = FILES._replace(files=(Shard("a.png", 2), Shard("c.png", 3)))
     with pytest.raises(DataError, match="is of another shard 'files-000000' "):
         parts(tmp_path).finished([other])
+
+
+@pytest.mark.parametrize(
+    ("ids", "problem"),
+    [
+        ((("1000", "x"), (1000, 7)), "The id '1000' is in 'a.parquet' and in 'b.parquet'; correct"),
+        (((1000, 7), ("1000", "x")), "The id '1000' is in 'a.parquet' and in 'b.parquet'; correct"),
+        (((1000, 7), (8, 1000)), "The id 1000 is in 'a.parquet' and in 'b.parquet'; correct"),
+        (((1000, 1000), ("x", "y")), "The id '1000' is twice in 'a.parquet'; correct"),
+        (((1000, 7), ("x", "y")), None),
+    ],
+)
+def test_numbers_beside_ids_of_text_are_text(tmp_path: Path, ids: Any, problem: str | None) -> None:
+    made = [write(tmp_path, Shard(f"{name}.parquet", 1), ids=some) for name, some in zip("ab", ids, strict=True)]
+    made.append(write(tmp_path, Shard("empty.parquet", 1), ids=()))
+    if problem is None:
+        parts(tmp_path).check_ids(made)
+        return
+    with pytest.raises(DataError, match=problem):
+        parts(tmp_path).check_ids(made)
 
 
 def test_two_shards_with_one_part_are_refused(tmp_path: Path) -> None:

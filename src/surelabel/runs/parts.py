@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from surelabel._version import __version__
 from surelabel.base.text import shown
-from surelabel.data.draws import sample_keys
+from surelabel.data.draws import UInt64Array, sample_keys
 from surelabel.data.shards import Place, Shard
 from surelabel.errors import DataError
 
@@ -113,20 +113,19 @@ class Parts:
         self.place.write(part_name(part.shard), lambda stream: stream.write(content))
 
     def check_ids(self, parts: Sequence[Part]) -> None:
-        """Refuse an id that names two samples, of one part or of two.
+        """Refuse an id that names two samples, of one part or of two; beside text, numbers are text too.
 
         Eight bytes of each id lie in memory. Where two ids agree in these, they are read again.
         """
-        keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
-        start = 0
-        for part in parts:
-            keys[start : start + part.rows] = sample_keys(self._ids(part))
-            start += part.rows
+        keys, are_numbers = self._keys(parts, as_text=False)
+        as_text = len(are_numbers) > 1
+        if as_text:
+            keys, _ = self._keys(parts, as_text)
         keys.sort()
         twice = np.unique(keys[1:][keys[1:] == keys[:-1]])
         seen: dict[object, str] = {}
         for part in parts if len(twice) else ():
-            ids = self._ids(part)
+            ids = self._ids(part, as_text)
             for name in ids[np.isin(sample_keys(ids), twice)].tolist():
                 if name in seen:
                     others = "twice" if seen[name] == part.shard else f"in '{seen[name]}' and"
@@ -135,11 +134,23 @@ class Parts:
                     raise DataError(f"The id {shown(name)} is {others} in '{part.shard}'; {remedy}.")
                 seen[name] = part.shard
 
-    def _ids(self, part: Part) -> npt.NDArray[Any]:
+    def _keys(self, parts: Sequence[Part], as_text: bool) -> tuple[UInt64Array, set[bool]]:
+        """Return the keys of all ids, and whether these are numbers in some parts (True), and text in some (False)."""
+        keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
+        start, are_numbers = 0, set[bool]()
+        for part in (part for part in parts if part.rows):
+            ids = self._ids(part, as_text)
+            are_numbers.add(ids.dtype.kind in "iu")
+            keys[start : start + part.rows] = sample_keys(ids)
+            start += part.rows
+        return keys, are_numbers
+
+    def _ids(self, part: Part, as_text: bool) -> npt.NDArray[Any]:
         with self.place.open(part_name(part.shard)) as stream:
             ids: npt.NDArray[Any] = pq.read_table(stream, columns=["id"])["id"].to_numpy()
         # A sample may have a row for each class.
-        return ids[:: max(1, len(ids) // max(1, part.rows))]
+        ids = ids[:: max(1, len(ids) // max(1, part.rows))]
+        return ids.astype(str) if as_text and ids.dtype.kind in "iu" else ids
 
     def _note(self, name: str) -> dict[str, Any] | None:
         """Return what a file says of itself; None: surelabel did not write it as a part."""
