@@ -217,6 +217,11 @@ def test_an_id_that_two_shards_have_is_refused(tmp_path: Path) -> None:
     write_shard(tmp_path / "pool" / "b.parquet", x[3:], name=["d", "b", "e"])
     with pytest.raises(DataError, match=r"id 'b' of the pool '.*' is in 'a.parquet' and 'b.parquet'; correct one"):
         loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
+    table = write_labeled(tmp_path / "numbers.csv", name=list(range(9)))
+    for name in "ab":
+        write_shard(tmp_path / "pool" / f"{name}.parquet", x[:3], name=[10, 11, ord(name)])
+    with pytest.raises(DataError, match=r"The id 10 of the pool '.*' is in 'a.parquet' and 'b.parquet'; correct one"):
+        loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
 
 
 def test_ids_that_need_64_bits_are_kept(tmp_path: Path) -> None:

@@ -234,7 +234,8 @@ def _ids(pool: PoolShards, counted: Counted, reader: BlockReader, labeled: Ids) 
         ends, rows = np.cumsum(counted.rows), order[[twice[0], twice[0] + 1]]
         first, second = (counted.shards[one].name for one in np.searchsorted(ends, rows, side="right"))
         where = f"'{first}' and '{second}'" if first != second else f"'{first}' twice"
-        raise DataError(f"The id {shown(ids[rows[0]])} of the pool '{pool.place}' is in {where}; correct one.")
+        name, _ = ids[rows].tolist()
+        raise DataError(f"The id {shown(name)} of the pool '{pool.place}' is in {where}; correct one.")
     return ids
 
 
