@@ -119,6 +119,31 @@ def test_the_same_command_makes_only_what_is_missing(command: Command, home: Pat
     assert "labeled, 3 of them before, and" in command(*words).err
 
 
+@pytest.mark.filterwarnings("default:.* is damaged")
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_part_that_is_damaged_inside_is_made_again(command: Command, home: Path, column: str) -> None:
+    words = ("label", "net", "pool/", "--out", "labels/")
+    assert command(*words).code == 0
+    whole = content("labels")
+    damage(Path("labels/a.parquet"), column)
+    result = command(*words)
+    assert result.code == 0
+    assert "warning: 'a.parquet' in 'labels/' is damaged; its shard is labeled again." in result.err
+    assert "3 shards with 33 samples are labeled, 2 of them before," in result.err
+    assert content("labels") == whole
+
+
+def damage(part: Path, column: str) -> None:
+    """Change the last byte of a column's first page of values."""
+    group = pq.read_metadata(part).row_group(0)
+    (place,) = (place for place in range(group.num_columns) if group.column(place).path_in_schema == column)
+    found = group.column(place)
+    start = found.dictionary_page_offset or found.data_page_offset
+    data = bytearray(part.read_bytes())
+    data[start + found.total_compressed_size - 1] ^= 1
+    part.write_bytes(data)
+
+
 def test_ctrl_c_says_what_stays_and_how_to_go_on(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     label = LabelJob.__call__
 
@@ -149,7 +174,7 @@ def test_parts_of_something_else_are_refused_before_anything_is_labeled(command:
     assert "'a.parquet' in 'labels/' is of another shard 'a.parquet' (" in changed
     shutil.copy("pool/a.parquet", "labels/a.parquet")
     foreign = command.fails(1, "label", "net", "pool/", "--out", "labels/")
-    assert foreign.startswith("'a.parquet' in 'labels/' is no part that surelabel wrote; name another folder")
+    assert foreign.startswith("'a.parquet' in 'labels/' is no part that surelabel wrote, or is damaged; name another")
     assert list(content("labels")) == ["a.parquet"]
 
 

@@ -67,6 +67,14 @@ def test_numbers_beside_ids_of_text_are_text(tmp_path: Path, ids: Any, problem: 
         parts(tmp_path).check_ids(made)
 
 
+def test_ids_that_cannot_be_read_any_more_are_told_in_one_line(tmp_path: Path) -> None:
+    part = write(tmp_path, Shard("a.parquet", 10))
+    data = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(data[:4] + bytes(60) + data[64:])
+    with pytest.raises(DataError, match=r"'a.parquet' in '.*' cannot be read \(.*\); give the same command again"):
+        parts(tmp_path).check_ids([part])
+
+
 def test_two_shards_with_one_part_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Two shards would have the part 'a.tar.parquet'; rename 'a.tar.parquet'"):
         parts(tmp_path).finished([Shard("a.tar", 1), Shard("a.tar.parquet", 1)])

@@ -6,9 +6,11 @@ what is missing, and a folder holds the labels of one model alone.
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +73,10 @@ class Parts:
     made_with: Mapping[str, str]
 
     def finished(self, shards: Sequence[Shard]) -> list[Part]:
-        """Return the parts of these shards that are there; refuse those of other models, and of other shards."""
+        """Return the parts of these shards that are there, and whole.
+
+        Parts of other models, and of other shards, are refused. A part that is damaged inside is as good as missing.
+        """
         names: dict[str, Shard] = {}
         for shard in shards:
             if names.setdefault(part_name(shard.name), shard) != shard:
@@ -85,7 +90,13 @@ class Parts:
                 self._check_made_with(name, note["made_with"])
             if name in names:
                 found.append(self._part(name, note, names[name]))
-        return found
+        with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+            whole = list(threads.map(self._is_whole, found))
+        for part, is_whole in zip(found, whole, strict=True):
+            if not is_whole:
+                name = part_name(part.shard)
+                warnings.warn(f"'{name}' in '{self.place.text}' is damaged; its shard is labeled again.", stacklevel=2)
+        return list(compress(found, whole))
 
     def content(self, shard: Shard, labels: Iterable[Labels], expected: int) -> tuple[Part, Any]:
         """Return what a part says of itself, and the content of its file.
@@ -99,7 +110,7 @@ class Parts:
         sink, writer = pa.BufferOutputStream(), None
         for some in labels:
             rows, selected = rows + some.rows, selected + some.selected
-            writer = writer or pq.ParquetWriter(sink, some.table.schema)
+            writer = writer or pq.ParquetWriter(sink, some.table.schema, write_page_checksum=True)
             writer.write_table(some.table)
         assert writer is not None
         part = Part(shard.name, rows, selected, expected - rows)
@@ -146,11 +157,31 @@ class Parts:
         return keys, are_numbers
 
     def _ids(self, part: Part, as_text: bool) -> npt.NDArray[Any]:
-        with self.place.open(part_name(part.shard)) as stream:
-            ids: npt.NDArray[Any] = pq.read_table(stream, columns=["id"])["id"].to_numpy()
+        name = part_name(part.shard)
+        try:
+            with self.place.open(name) as stream:
+                table = pq.read_table(stream, columns=["id"], page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            problem = f"'{name}' in '{self.place.text}' cannot be read ({_short(error)})"
+            raise DataError(
+                f"{problem}; give the same command again: it labels a damaged part's shard anew."
+            ) from error
+        ids: npt.NDArray[Any] = table["id"].to_numpy()
         # A sample may have a row for each class.
         ids = ids[:: max(1, len(ids) // max(1, part.rows))]
         return ids.astype(str) if as_text and ids.dtype.kind in "iu" else ids
+
+    def _is_whole(self, part: Part) -> bool:
+        """Whether all of a part can be read, and has the checksums that were written with it."""
+        # From a copy, if it lies elsewhere: a connection that breaks off is no damage.
+        with self.place.local(part_name(part.shard)) as path:
+            try:
+                with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                    for group in range(file.num_row_groups):
+                        file.read_row_group(group)
+            except (pa.ArrowException, OSError):
+                return False
+        return True
 
     def _note(self, name: str) -> dict[str, Any] | None:
         """Return what a file says of itself; None: surelabel did not write it as a part."""
@@ -173,7 +204,8 @@ class Parts:
     def _part(self, name: str, note: Mapping[str, Any] | None, shard: Shard) -> Part:
         where = f"'{name}' in '{self.place.text}'"
         if note is None:
-            raise DataError(f"{where} is no part that surelabel wrote; name another folder with --out, or remove it.")
+            problem = f"{where} is no part that surelabel wrote, or is damaged"
+            raise DataError(f"{problem}; name another folder with --out, or remove it.")
         if note["of"] != _identity(shard):
             both = f"{_short(note['of'])}, and it has {_identity(shard)} now"
             raise DataError(f"{where} is of another shard '{shard.name}' ({both}); remove it to label the new one.")
