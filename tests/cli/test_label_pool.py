@@ -200,11 +200,21 @@ def test_a_corrupt_shard_is_named_or_left_out_and_tried_again(command: Command, 
     assert stopped.endswith("Or leave such shards out: --on-error skip.")
     skipped = command(*words, "--on-error", "skip")
     assert skipped.code == 0
-    assert "warning: 1 of 3 shards cannot be read and are left out: 'a.parquet'. File " in skipped.err
+    assert "warning: 1 of 3 shards cannot be read and are left out." in skipped.err
+    assert "warning: 'a.parquet' is left out: File " in skipped.err
     assert list(content("labels")) == ["b/c.parquet", "d.parquet"]
     Path("pool/a.parquet").write_bytes(whole)
     assert command(*words, "--on-error", "skip").code == 0
     assert list(content("labels")) == ["a.parquet", "b/c.parquet", "d.parquet"]
+
+
+def test_each_shard_that_is_left_out_has_a_line(command: Command, home: Path) -> None:
+    for number in range(5):
+        Path(f"pool/{number}.parquet").write_bytes(b"no table" * number)
+    lines = command("label", "net", "pool/", "--out", "labels/", "--on-error", "skip").err.splitlines()
+    assert lines[0] == "warning: 5 of 8 shards cannot be read and are left out."
+    for number, line in enumerate(lines[1:6]):
+        assert line.startswith(f"warning: '{number}.parquet' is left out: File '{home}/pool/{number}.parquet' ")
 
 
 def test_shards_out_of_reach_end_the_command_also_where_others_are_left_out(

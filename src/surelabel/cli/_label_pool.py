@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surelabel.base.text import listed
 from surelabel.cli._console import warn
 from surelabel.cli._errors import Interrupted, WrongUse
 from surelabel.cli._options import open_run
@@ -149,8 +148,9 @@ def _summary(parts: "list[Part]", before: int, faults: dict[str, str]) -> str:
     rows, selected = sum(part.rows for part in parts), sum(part.selected for part in parts)
     left_out = sum(part.left_out for part in parts)
     if faults:
-        number = f"{len(faults)} of {len(faults) + len(parts)} shards"
-        warn(f"{number} cannot be read and are left out: {listed(list(faults), 3)}. {next(iter(faults.values()))}")
+        warn(f"{len(faults)} of {len(faults) + len(parts)} shards cannot be read and are left out.")
+        for name, reason in sorted(faults.items()):
+            warn(f"'{name}' is left out: {reason}")
     if left_out:
         warn(f"{left_out:,} of {rows + left_out:,} samples cannot be read and are left out.")
     skipped = f", {before:,} of them before," if before else ""
