@@ -144,19 +144,29 @@ def damage(part: Path, column: str) -> None:
     part.write_bytes(data)
 
 
-def test_ctrl_c_says_what_stays_and_how_to_go_on(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("ends_at", "kept", "note"),
+    [
+        ("b/c.parquet", ["a.parquet"], "The parts that are complete stay in 'labels/'; the same command goes on"),
+        ("a.parquet", [], "No part is complete yet; the same command begins again"),
+    ],
+)
+def test_ctrl_c_says_what_stays_and_how_to_go_on(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch, ends_at: str, kept: list[str], note: str
+) -> None:
     label = LabelJob.__call__
 
     def interrupted(job: LabelJob, shard: Shard) -> Any:
-        if shard.name.startswith("b"):
+        if shard.name == ends_at:
             raise KeyboardInterrupt
         return label(job, shard)
 
     monkeypatch.setattr(LabelJob, "__call__", interrupted)
     result = command("label", "net", "pool/", "--out", "labels/")
-    note = "note: The parts that are complete stay in 'labels/'; the same command goes on with the others."
-    assert (result.code, result.err.splitlines()) == (130, ["error: interrupted.", note])
-    assert list(content("labels")) == ["a.parquet"]
+    first, second = result.err.splitlines()
+    assert (result.code, first) == (130, "error: interrupted.")
+    assert second.startswith(f"note: {note}")
+    assert list(content("labels")) == kept
 
 
 def test_parts_of_something_else_are_refused_before_anything_is_labeled(command: Command, home: Path) -> None:

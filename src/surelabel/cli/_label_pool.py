@@ -93,8 +93,9 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
     try:
         made, faults = _label(job, [shard for shard in shards if shard.name not in there], engine, workers)
     except KeyboardInterrupt:
-        kept = f"The parts that are complete stay in '{out}'; the same command goes on with the others"
-        raise Interrupted(f"{kept}.") from None
+        stay = f"The parts that are complete stay in '{out}'; the same command goes on with the others."
+        nothing = "No part is complete yet; the same command begins again."
+        raise Interrupted(stay if job.parts.place.files() else nothing) from None
     if faults and not (made or found):
         raise DataError(f"None of the {len(shards)} shards can be read. {next(iter(faults.values()))}")
     summary = _summary([*found, *made], len(found), faults)
