@@ -1,13 +1,15 @@
 """The parts of a folder of labels: what they say of themselves, and which are taken for a shard."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from shards_support import ObjectStore
 
 from surelabel.data.shards import Shard, place_of
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.runs.parts import Labels, Part, Parts
 
 MADE_WITH = {"model": "m", "thresholds": "tau_p 0.7", "ids": "by number or file", "rows": "one for each sample"}
@@ -73,6 +75,15 @@ def test_ids_that_cannot_be_read_any_more_are_told_in_one_line(tmp_path: Path) -
     (tmp_path / "a.parquet").write_bytes(data[:4] + bytes(60) + data[64:])
     with pytest.raises(DataError, match=r"'a.parquet' in '.*' cannot be read \(.*\); give the same command again"):
         parts(tmp_path).check_ids([part])
+
+
+def test_a_part_out_of_reach_is_neither_foreign_nor_damaged(tmp_path: Path) -> None:
+    shard = Shard("a.parquet", 10)
+    part, made = write(tmp_path, shard), parts(tmp_path)
+    for broken in (["open_input_stream"], ["open_input_file", "open_input_stream"]):
+        with pytest.raises(UnreachableError, match="cannot be reached"):
+            replace(made, place=replace(made.place, system=ObjectStore(*broken))).finished([shard])
+    assert replace(made, place=replace(made.place, system=ObjectStore())).finished([shard]) == [part]
 
 
 def test_two_shards_with_one_part_are_refused(tmp_path: Path) -> None:

@@ -189,7 +189,8 @@ class Parts:
             try:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
             except (pa.ArrowException, OSError, ValueError):
-                return None
+                with self.place.local(name):  # raises where it is out of reach, which says nothing of the file
+                    return None
         kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}
         whole = isinstance(note, dict) and all(isinstance(note.get(key), kind) for key, kind in kinds.items())
         return note if whole else None
