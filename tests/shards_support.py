@@ -1,18 +1,23 @@
 """Runs over a pool in shards that take some ten milliseconds a round: three blobs in Parquet files."""
 
+import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
 from small_runs import CONFIG, LEARNER
 
 from surelabel.data.pool import PoolLabels
 from surelabel.data.run_data import TableData
 from surelabel.data.sharded import PoolShards
+from surelabel.data.shards import FORMS, Place, Shard, find_shards
 from surelabel.data.tables import write_table
 from surelabel.runs.labeling import LabelShard
 from surelabel.settings import RunSettings
@@ -58,6 +63,51 @@ def pool_settings(folder: Path, **changes: Any) -> RunSettings:
     data = TableData(path=table, labels=("label",))
     values = {"data": data, "pool": PoolShards(place=str(pool)), "learner": LEARNER, "config": CONFIG}
     return RunSettings(**{**values, **changes})
+
+
+class ObjectStore:
+    """A file system of this machine's files that says it is another one, whose connection breaks off.
+
+    Attributes:
+        broken: how a stream is opened whose reads fail: "open_input_file", "open_input_stream".
+    """
+
+    type_name = "elsewhere"
+
+    def __init__(self, *broken: str) -> None:
+        self.broken, self._files = broken, fs.LocalFileSystem()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open_input_file(self, path: str) -> Any:
+        return (
+            _BrokenOff(Path(path).read_bytes())
+            if "open_input_file" in self.broken
+            else self._files.open_input_file(path)
+        )
+
+    def open_input_stream(self, path: str) -> Any:
+        return (
+            _BrokenOff(Path(path).read_bytes())
+            if "open_input_stream" in self.broken
+            else self._files.open_input_stream(path)
+        )
+
+
+class _BrokenOff(io.BytesIO):
+    def read(self, size: int = -1) -> bytes:
+        raise OSError("AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 52")
+
+
+def in_store(monkeypatch: pytest.MonkeyPatch, *broken: str) -> None:
+    """Let shards that are found from now on be in an `ObjectStore`."""
+
+    def find(text: str, forms: Sequence[str] = FORMS) -> tuple[Place, list[Shard]]:
+        place, shards = find_shards(text, forms)
+        return replace(place, system=ObjectStore(*broken)), shards
+
+    monkeypatch.setattr("surelabel.kinds.shard_reading.find_shards", find)
 
 
 class Workers:

@@ -13,6 +13,10 @@ class DataError(InvalidInputError):
     """A file or table that cannot be read as samples and labels."""
 
 
+class UnreachableError(DataError):
+    """A place or an address that does not answer, or not with what was asked for; what lies there may be whole."""
+
+
 class SampleKindError(InvalidInputError):
     """Samples that are stored as whole numbers, for a network that takes floats."""
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cli_support import LOGISTIC, QUICK, Command, blobs, write_blobs
+from shards_support import in_store
 
 from surelabel.cli import main
 from surelabel.cluster.labeling import LabelJob
@@ -120,19 +121,54 @@ def test_the_same_command_makes_only_what_is_missing(command: Command, home: Pat
     assert "labeled, 3 of them before, and" in command(*words).err
 
 
-def test_ctrl_c_says_what_stays_and_how_to_go_on(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("default:.* is damaged")
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_part_that_is_damaged_inside_is_made_again(command: Command, home: Path, column: str) -> None:
+    words = ("label", "net", "pool/", "--out", "labels/")
+    assert command(*words).code == 0
+    whole = content("labels")
+    damage(Path("labels/a.parquet"), column)
+    result = command(*words)
+    assert result.code == 0
+    assert "warning: 'a.parquet' in 'labels/' is damaged; its shard is labeled again." in result.err
+    assert "3 shards with 33 samples are labeled, 2 of them before," in result.err
+    assert content("labels") == whole
+
+
+def damage(part: Path, column: str) -> None:
+    """Change the last byte of a column's first page of values."""
+    group = pq.read_metadata(part).row_group(0)
+    (place,) = (place for place in range(group.num_columns) if group.column(place).path_in_schema == column)
+    found = group.column(place)
+    start = found.dictionary_page_offset or found.data_page_offset
+    data = bytearray(part.read_bytes())
+    data[start + found.total_compressed_size - 1] ^= 1
+    part.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "kept", "note"),
+    [
+        ("b/c.parquet", ["a.parquet"], "The parts that are complete stay in 'labels/'; the same command goes on"),
+        ("a.parquet", [], "No part is complete yet; the same command begins again"),
+    ],
+)
+def test_ctrl_c_says_what_stays_and_how_to_go_on(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch, ends_at: str, kept: list[str], note: str
+) -> None:
     label = LabelJob.__call__
 
     def interrupted(job: LabelJob, shard: Shard) -> Any:
-        if shard.name.startswith("b"):
+        if shard.name == ends_at:
             raise KeyboardInterrupt
         return label(job, shard)
 
     monkeypatch.setattr(LabelJob, "__call__", interrupted)
     result = command("label", "net", "pool/", "--out", "labels/")
-    note = "note: The parts that are complete stay in 'labels/'; the same command goes on with the others."
-    assert (result.code, result.err.splitlines()) == (130, ["error: interrupted.", note])
-    assert list(content("labels")) == ["a.parquet"]
+    first, second = result.err.splitlines()
+    assert (result.code, first) == (130, "error: interrupted.")
+    assert second.startswith(f"note: {note}")
+    assert list(content("labels")) == kept
 
 
 def test_parts_of_something_else_are_refused_before_anything_is_labeled(command: Command, home: Path) -> None:
@@ -150,7 +186,7 @@ def test_parts_of_something_else_are_refused_before_anything_is_labeled(command:
     assert "'a.parquet' in 'labels/' is of another shard 'a.parquet' (" in changed
     shutil.copy("pool/a.parquet", "labels/a.parquet")
     foreign = command.fails(1, "label", "net", "pool/", "--out", "labels/")
-    assert foreign.startswith("'a.parquet' in 'labels/' is no part that surelabel wrote; name another folder")
+    assert foreign.startswith("'a.parquet' in 'labels/' is no part that surelabel wrote, or is damaged; name another")
     assert list(content("labels")) == ["a.parquet"]
 
 
@@ -176,11 +212,30 @@ def test_a_corrupt_shard_is_named_or_left_out_and_tried_again(command: Command, 
     assert stopped.endswith("Or leave such shards out: --on-error skip.")
     skipped = command(*words, "--on-error", "skip")
     assert skipped.code == 0
-    assert "warning: 1 of 3 shards cannot be read and are left out: 'a.parquet'. File " in skipped.err
+    assert "warning: 1 of 3 shards cannot be read and are left out." in skipped.err
+    assert "warning: 'a.parquet' is left out: File " in skipped.err
     assert list(content("labels")) == ["b/c.parquet", "d.parquet"]
     Path("pool/a.parquet").write_bytes(whole)
     assert command(*words, "--on-error", "skip").code == 0
     assert list(content("labels")) == ["a.parquet", "b/c.parquet", "d.parquet"]
+
+
+def test_each_shard_that_is_left_out_has_a_line(command: Command, home: Path) -> None:
+    for number in range(5):
+        Path(f"pool/{number}.parquet").write_bytes(b"no table" * number)
+    lines = command("label", "net", "pool/", "--out", "labels/", "--on-error", "skip").err.splitlines()
+    assert lines[0] == "warning: 5 of 8 shards cannot be read and are left out."
+    for number, line in enumerate(lines[1:6]):
+        assert line.startswith(f"warning: '{number}.parquet' is left out: File '{home}/pool/{number}.parquet' ")
+
+
+def test_shards_out_of_reach_end_the_command_also_where_others_are_left_out(
+    command: Command, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_store(monkeypatch, "open_input_file", "open_input_stream")
+    problem = command.fails(1, "label", "net", "pool/", "--out", "labels/", "--on-error", "skip")
+    assert problem.startswith("'pool/' cannot be reached (AWS Error NETWORK_CONNECTION")
+    assert "--on-error" not in problem
 
 
 def test_a_pool_of_which_nothing_can_be_read_is_an_error(command: Command, home: Path) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -295,10 +296,35 @@ def test_processes_are_joined_on_the_device_that_is_asked_for(
 
 def test_processes_of_other_versions_are_refused(joining: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun.join("fit")
-    other = {"surelabel": __version__, "torch": "1.0"}
+    other = {"surelabel": __version__, "torch": "1.0", "the command": "fit"}
     monkeypatch.setattr(Two, "in_all", lambda self, function: [function(), other])
     with pytest.raises(InvalidInputError, match=r"Process 1 has torch 1\.0, and process 0 has "):
         torchrun.join("fit")
+
+
+@pytest.mark.usefixtures("joining")
+@pytest.mark.parametrize(
+    ("words", "of_first", "problem"),
+    [
+        (("fit", "pets.csv", "--out", "run"), {"the command": "resume"}, "the command fit, and process 0 has resume"),
+        *(
+            ((*words, "run"), {"the folder": "/other/run"}, "the folder /.*, and process 0 has /other/run")
+            for words in (("fit", "pets.csv", "--out"), ("resume",), ("reproduce", "table5", "--out"))
+        ),
+    ],
+)
+def test_processes_with_another_command_or_folder_are_refused(
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], of_first: dict[str, str], problem: str
+) -> None:
+    def in_all(self: Two, function):
+        mine = function()
+        return [{name: of_first.get(name, value) for name, value in mine.items()}, mine]
+
+    monkeypatch.setattr(Two, "in_all", in_all)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    Path("run").mkdir()
+    refused = command(*words)
+    assert re.match(f"error in process 1: Process 1 has {problem}; start the same command", refused.err), refused.err
 
 
 def test_one_gpu_for_several_processes_is_refused(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,9 @@ def test_bad_samples_are_named() -> None:
 
 
 def test_an_id_must_not_name_two_samples() -> None:
-    with pytest.raises(ValueError, match=r"'b'.* names 2 samples"):
-        check_unique_ids(np.array(["a", "b", "b"]))
+    for ids, name in ((["a", "b", "b"], "'b'"), ([4, 5, 5], "5")):
+        with pytest.raises(ValueError, match=f"The id {name} names 2 samples"):
+            check_unique_ids(np.array(ids))
 
 
 def test_frames_with_words_keep_their_rows() -> None:

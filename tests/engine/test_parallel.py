@@ -129,6 +129,19 @@ def test_processes_with_other_settings_are_refused_and_both_are_shown() -> None:
         parallel.check_alike(Two(**{"config.seed": 2}), {"config": {"seed": 1}})
 
 
+def test_values_that_differ_behind_a_long_beginning_are_refused_and_shown_where_they_differ() -> None:
+    """Paths and lists of shards are long, and what is alike in them says nothing."""
+    path = "/shared/" + "long/" * 30 + "net.py:"
+    marks = [f"{number:016}" for number in range(1000)]
+    for ours, theirs, shown in (
+        (path + "small", path + "plain", r"\.\.\.ong/net\.py:plain, and process 0 has \.\.\.ong/net\.py:small; start"),
+        (marks, [*marks[:700], "f" * 16, *marks[701:]], r"\.\.\..*'f{16}', .*, and process 0 has \.\.\..*'0*700', "),
+    ):
+        with pytest.raises(InvalidInputError, match=shown) as refused:
+            parallel.check_alike(Two(**{"pool.marks": theirs}), {"pool": {"marks": ours}})
+        assert len(str(refused.value)) < 300
+
+
 def test_fewer_labels_than_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "processes", Eight)
     x, y = blobs()

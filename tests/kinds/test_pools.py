@@ -1,8 +1,10 @@
 """Rounds over pools of pictures in shards: in a column, in tar files and loose, read as the labeled ones are."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from cli_support import Command
 from folder_support import QUICK, write_folder
@@ -61,6 +63,73 @@ def test_loose_files_are_a_pool(command: Command) -> None:
     result = command("fit", "labeled", "--pool", "pool", "--out", "run", *QUICK)
     assert (result.code, result.err) == (0, "")
     assert len(RunFolder.open("run").pool()) == 10
+
+
+def damaged(file: bytes) -> bytes:
+    """Return a file of the same length that is no picture."""
+    return bytes(len(file))
+
+
+def columns_with_damage(pool: Path) -> list[str]:
+    files = pictures(17, 1)
+    pool.mkdir()
+    cells = [damaged(file) if place in (3, 16) else file for place, file in enumerate(files)]
+    write_parquet(pool / "a.parquet", cells, None)
+    return ["a.parquet: 3", "a.parquet: 16"]
+
+
+def tars_with_damage(pool: Path) -> list[str]:
+    files = pictures(17, 1)
+    write_shards(pool, [damaged(file) if place == 4 else file for place, file in enumerate(files)], classes(17, 0))
+    return ["000.tar/004"]
+
+
+def files_with_damage(pool: Path) -> list[str]:
+    """All of the first block cannot be read."""
+    write_folder(pool, labeled=5, pool=7, first=50)
+    names = [f"cat/{number}.png" for number in range(3)] + ["unlabeled/6.png"]
+    for name in names:
+        (pool / name).write_bytes(damaged((pool / name).read_bytes()))
+    return names
+
+
+@pytest.mark.filterwarnings("default:.* left out")
+@pytest.mark.parametrize("write", [columns_with_damage, tars_with_damage, files_with_damage])
+def test_pictures_that_cannot_be_read_are_left_out_one_by_one(
+    command: Command, write: Callable[[Path], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surelabel.kinds.shard_files.FILES_OF_A_BLOCK", 3)
+    write_parquet(Path("labeled.parquet"), pictures(8), classes(8))
+    names = write(Path("pool"))
+    skip = ("--on-error", "skip")
+    fitted = command("fit", "labeled.parquet", "--label", "y", "--pool", "pool", "--out", "run", *QUICK, *skip)
+    assert fitted.code == 0
+    listed = ", ".join(f"'{name}'" for name in names)
+    assert f"{len(names)} of 17 samples in '" in fitted.err
+    assert f"cannot be read and are left out: {listed}. Picture '" in fitted.err
+    assert f"{17 - len(names)} rows to label" in fitted.out
+    assert len(RunFolder.open("run").pool()) == 17 - len(names)
+    resumed = command("resume", "run", "--rounds", "2")
+    assert (resumed.code, resumed.err) == (0, "")
+    assert command("label", "run", "pool", "--out", "labels/", *skip).code == 0
+    parts = [pq.read_table(part) for part in sorted(Path("labels").iterdir())]
+    labels = [confidence for part in parts for confidence in part["confidence"].to_pylist()]
+    assert labels == RunFolder.open("run").pool().confidence.tolist()
+
+
+@pytest.mark.filterwarnings("default:.* left out")
+def test_what_was_left_out_stays_out_and_nothing_else_is(command: Command) -> None:
+    write_parquet(Path("labeled.parquet"), pictures(8), classes(8))
+    files_with_damage(Path("pool"))
+    words = ("labeled.parquet", "--label", "y", "--pool", "pool", "--out", "run", *QUICK, "--on-error", "skip")
+    assert command("fit", *words).code == 0
+    write_folder(Path("whole"), labeled=5, pool=7, first=50)
+    shutil.copy("whole/cat/0.png", "pool/cat/0.png")
+    assert command("resume", "run", "--rounds", "2").code == 0
+    assert len(RunFolder.open("run").pool()) == 13
+    whole = Path("pool/dog/1.png").read_bytes()
+    Path("pool/dog/1.png").write_bytes(damaged(whole))
+    assert "dog/1.png' is " in command.fails(1, "resume", "run", "--rounds", "3")
 
 
 def test_labeled_pictures_are_no_pool(command: Command) -> None:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from folder_support import write_folder, write_sound
 from packed_support import add, pictures, write_parquet, write_shards
+from shards_support import in_store
 
 from surelabel.data.shards import find_shards
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.kinds.backbones import BackboneSettings
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
@@ -146,6 +147,17 @@ def test_a_picture_that_cannot_be_read_is_named_or_left_out(tmp_path: Path, pack
     skipping, _ = find_pool(str(folder), Reading(packed, (3, 9, 9), on_error="skip"))
     assert (skipping.blocks(shards[0]), len(skipping.read(shards[0], 0))) == ([3, 2], 2)
     assert both(skipping, shards)[1] == [f"000.tar/{number:03}" for number in (0, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_files_out_of_reach_are_not_left_out(
+    tmp_path: Path, packed: PackedData, monkeypatch: pytest.MonkeyPatch, on_error: Any
+) -> None:
+    folder = write_folder(tmp_path / "photos", labeled=1, pool=1)
+    in_store(monkeypatch, "open_input_stream")
+    reader, shards = find_pool(f"{folder}/*/*.png", Reading(packed, (3, 9, 9), on_error=on_error))
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        reader.read(shards[0], 0)
 
 
 def test_what_is_no_pool_of_the_run_is_named(tmp_path: Path, packed: PackedData) -> None:

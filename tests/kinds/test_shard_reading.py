@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from shards_support import in_store
 
 from surelabel.data.run_data import TableData
 from surelabel.data.shards import find_shards
 from surelabel.data.tables import read_table
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.kinds.backbones import BackboneSettings
-from surelabel.kinds.shard_reading import Reading, ShardReader
+from surelabel.kinds.shard_reading import Reading, ShardReader, find_pool
 from surelabel.kinds.texts import TextData
 
 COLUMNS: dict[str, Any] = {"id": ["1", "2", "x", "4", "5"], "size": [1, 2, 3, 4, None], "pet": list("abaab")}
@@ -114,6 +115,31 @@ def test_what_is_no_shard_of_the_run_is_named(pool: Path, data: TableData) -> No
         ShardReader(place, Reading(None, (7,), ("size",))).read(shards[0], 0)
     with pytest.raises(DataError, match=r"lacks 1 of the 1 feature columns.*'weight'"):
         ShardReader(place, Reading(None, (1,), ("weight",))).read(shards[0], 0)
+
+
+@pytest.mark.parametrize("broken", [("open_input_file", "open_input_stream"), ("open_input_file",)])
+def test_a_connection_that_breaks_off_is_no_damage(
+    pool: Path, data: TableData, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
+) -> None:
+    whole, (shard,) = find_pool(str(pool), reading(data))
+    expected = whole.read(shard, 1)
+    in_store(monkeypatch, *broken)
+    reader, (shard,) = find_pool(str(pool), reading(data))
+    if len(broken) == 2:
+        with pytest.raises(UnreachableError, match=r"pool' cannot be reached \(AWS Error NETWORK_CONNECTION .*; check"):
+            reader.blocks(shard)
+    else:  # it is there again
+        assert reader.blocks(shard) == [2, 2, 1]
+        np.testing.assert_array_equal(reader.read(shard, 1)[np.arange(2)], expected[np.arange(2)])
+
+
+def test_damage_in_an_object_store_is_damage(pool: Path, data: TableData, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pool / "a.parquet").write_bytes((pool / "a.parquet").read_bytes()[:-20])
+    in_store(monkeypatch)
+    reader, (shard,) = find_pool(str(pool), reading(data))
+    with pytest.raises(DataError, match=r"pool/a\.parquet' is damaged or not really Parquet") as error:
+        reader.blocks(shard)
+    assert not isinstance(error.value, UnreachableError)
 
 
 def test_few_shards_stay_open(pool: Path, data: TableData) -> None:

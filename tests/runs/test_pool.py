@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shards_support import NAMES, Workers, blobs, pool_settings, write_labeled, write_pool, write_shard
+from shards_support import NAMES, Workers, blobs, in_store, pool_settings, write_labeled, write_pool, write_shard
 from small_runs import CONFIG, assert_same_pool, difference
 
 from surelabel.base.together import Alone
@@ -18,7 +18,13 @@ from surelabel.data.pool import ROWS_IN_MEMORY
 from surelabel.data.run_data import TableData
 from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.tables import write_table
-from surelabel.errors import ChangedFileError, DataError, InvalidInputError, UntrustedCodeError
+from surelabel.errors import (
+    ChangedFileError,
+    DataError,
+    InvalidInputError,
+    UnreachableError,
+    UntrustedCodeError,
+)
 from surelabel.runs import RunFolder
 from surelabel.runs.labeling import ShardLabeler
 from surelabel.runs.pool import with_pool
@@ -217,6 +223,11 @@ def test_an_id_that_two_shards_have_is_refused(tmp_path: Path) -> None:
     write_shard(tmp_path / "pool" / "b.parquet", x[3:], name=["d", "b", "e"])
     with pytest.raises(DataError, match=r"id 'b' of the pool '.*' is in 'a.parquet' and 'b.parquet'; correct one"):
         loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
+    table = write_labeled(tmp_path / "numbers.csv", name=list(range(9)))
+    for name in "ab":
+        write_shard(tmp_path / "pool" / f"{name}.parquet", x[:3], name=[10, 11, ord(name)])
+    with pytest.raises(DataError, match=r"The id 10 of the pool '.*' is in 'a.parquet' and 'b.parquet'; correct one"):
+        loaded(tmp_path, data=TableData(path=table, labels=("label",), id_column="name"))
 
 
 def test_ids_that_need_64_bits_are_kept(tmp_path: Path) -> None:
@@ -287,6 +298,13 @@ def test_a_damaged_shard_stops_or_is_left_out(tmp_path: Path) -> None:
     assert run.settings.pool.skipped == ("1.parquet",)
     assert len(run.pool()) == 80
     assert [record.round for record in resume(tmp_path / "run", max_rounds=1)] == [1]
+
+
+def test_shards_out_of_reach_are_not_left_out_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pool(tmp_path / "pool")
+    in_store(monkeypatch, "open_input_file", "open_input_stream")
+    with pytest.raises(UnreachableError, match="cannot be reached"):
+        loaded(tmp_path, pool=PoolShards(place=str(tmp_path / "pool"), on_error="skip"))
 
 
 def test_damage_inside_of_a_shard_is_found_before_the_run_begins(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from surelabel.base.text import listed
 from surelabel.cli._console import warn
 from surelabel.cli._errors import Interrupted, WrongUse
 from surelabel.cli._options import open_run
@@ -94,8 +93,9 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
     try:
         made, faults = _label(job, [shard for shard in shards if shard.name not in there], engine, workers)
     except KeyboardInterrupt:
-        kept = f"The parts that are complete stay in '{out}'; the same command goes on with the others"
-        raise Interrupted(f"{kept}.") from None
+        stay = f"The parts that are complete stay in '{out}'; the same command goes on with the others."
+        nothing = "No part is complete yet; the same command begins again."
+        raise Interrupted(stay if job.parts.place.files() else nothing) from None
     if faults and not (made or found):
         raise DataError(f"None of the {len(shards)} shards can be read. {next(iter(faults.values()))}")
     summary = _summary([*found, *made], len(found), faults)
@@ -149,8 +149,9 @@ def _summary(parts: "list[Part]", before: int, faults: dict[str, str]) -> str:
     rows, selected = sum(part.rows for part in parts), sum(part.selected for part in parts)
     left_out = sum(part.left_out for part in parts)
     if faults:
-        number = f"{len(faults)} of {len(faults) + len(parts)} shards"
-        warn(f"{number} cannot be read and are left out: {listed(list(faults), 3)}. {next(iter(faults.values()))}")
+        warn(f"{len(faults)} of {len(faults) + len(parts)} shards cannot be read and are left out.")
+        for name, reason in sorted(faults.items()):
+            warn(f"'{name}' is left out: {reason}")
     if left_out:
         warn(f"{left_out:,} of {rows + left_out:,} samples cannot be read and are left out.")
     skipped = f", {before:,} of them before," if before else ""

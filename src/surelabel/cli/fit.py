@@ -19,7 +19,7 @@ from surelabel.cli._pool import check_pool_options, find_pool, pool_reference, p
 from surelabel.cli._restart import holds_own_run, own_run
 from surelabel.cli._rounds import follow, shown_decoding
 from surelabel.cli._sources import KIND_NAMES, TABLE_KINDS, data_reference
-from surelabel.cluster.torchrun import number, rank
+from surelabel.cluster.torchrun import check_same_folder, number, rank
 
 if TYPE_CHECKING:
     from surelabel.core.labels import Task
@@ -208,6 +208,7 @@ def command(
     """Train on labeled samples and, round after round, on the labels that the last model is sure of."""
     given = {name: value for name, value in locals().items() if value is not False and value not in (None, [])}
     started = time.monotonic()
+    check_same_folder(out)
     goes_on = holds_own_run(out)
     check_options(given, goes_on)
     in_workers = pool_workers(engine, workers)

@@ -10,6 +10,7 @@ from surelabel.cli._console import out as console
 from surelabel.cli._errors import Interrupted, describe
 from surelabel.cli._options import check_device, check_pretrained, option, settings_from_options
 from surelabel.cli._rounds import shown_work
+from surelabel.cluster.torchrun import check_same_folder
 from surelabel.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def command(
     if experiment is None:
         _list_all()
         return
+    check_same_folder(out)
     check_device(device)
     if seed and seeds != 1:
         raise InvalidInputError("Give --seeds, or --seed for single ones, not both.")

@@ -9,7 +9,7 @@ from surelabel.cli._errors import WrongUse
 from surelabel.cli._options import option
 from surelabel.cli._pool import check_alone, pool_workers
 from surelabel.cli._rounds import follow
-from surelabel.cluster.torchrun import rank
+from surelabel.cluster.torchrun import check_same_folder, rank
 
 EXAMPLES = (
     "surelabel resume runs/iris",
@@ -41,6 +41,7 @@ def command(
     """Continue a run; it ends as if it had never been interrupted."""
     from surelabel.data.packed import is_packed
 
+    check_same_folder(run)
     if data is not None and not is_packed(data):
         options.check_path("--data", data)
     options.check_track(track or (), track_dir)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from surelabel.data.pool import PoolLabels, join, no_labels
 from surelabel.data.shards import Shard
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.kinds.shard_reading import ShardReader
 from surelabel.learners.shard_labels import Labeling, label_shard
 from surelabel.runs.label_columns import label_columns
@@ -46,6 +46,8 @@ class LabelJob:
         try:
             expected = sum(self.reader.blocks(shard))
             part, content = self.parts.content(shard, self._labels(shard), expected)
+        except UnreachableError:  # which says nothing of the shard
+            raise
         except DataError as error:
             if self.skip:
                 return str(error)

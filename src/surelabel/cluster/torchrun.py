@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from surelabel._version import __version__
 from surelabel.base.together import job
@@ -99,7 +100,16 @@ def join(command: str, words: Sequence[str] = ()) -> None:
         # restarts separately, so there torchrun must be told to make a new store (docs/several-gpus.md).
         store = PrefixStore(f"start {_count()}", store)
     dist.init_process_group(backend, store=store, rank=own_rank, world_size=size, timeout=TIMEOUT, device_id=device)
-    check_alike(processes(), {"surelabel": __version__, "torch": str(torch.__version__)})
+    versions = {"surelabel": __version__, "torch": str(torch.__version__)}
+    check_alike(processes(), {**versions, "the command": command})
+
+
+def check_same_folder(folder: Path) -> None:
+    """Refuse processes whose results would go to other folders: the first one writes what the others read."""
+    if number() > 1:
+        from surelabel.engine.parallel import check_alike, processes
+
+        check_alike(processes(), {"the folder": os.path.abspath(folder)})
 
 
 def _on_cpu(words: Sequence[str]) -> bool:

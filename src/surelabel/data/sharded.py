@@ -37,6 +37,8 @@ class PoolShards(Settings):
         marks: the `Place.mark` of each; learned and compared in the same way. Runs of earlier versions have none.
         on_error: "stop" refuses a shard that cannot be read; "skip" leaves it out.
         skipped: names of shards that could not be read when the run began.
+        left_out: pictures and other files in the other shards that could not be read then: the name of the shard, and
+            their places in it.
         window_mib: the size of a window in MiB of samples, see `Windows`.
     """
 
@@ -45,6 +47,7 @@ class PoolShards(Settings):
     marks: tuple[str, ...] = ()
     on_error: OnError = "stop"
     skipped: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, tuple[int, ...]], ...] = ()
     window_mib: int = Field(256, ge=1, le=2**20)
 
     def pinned(self) -> Self:

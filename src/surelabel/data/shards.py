@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 from surelabel.base.text import listed, shown
 from surelabel.data.source import Source
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 
 FORMS = (".parquet", ".tar")
 """The endings of files that are shards."""
@@ -292,6 +292,6 @@ def _reached(text: str) -> Iterator[None]:
         raise DataError(f"'{text}' has a file whose name is no UTF-8, {name}; rename it.") from error
     except (OSError, ArrowException) as error:
         problem = " ".join(str(error).split())[:300]
-        raise DataError(
+        raise UnreachableError(
             f"'{text}' cannot be reached ({problem}); check the address, your rights and the free space there."
         ) from error

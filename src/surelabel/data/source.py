@@ -239,7 +239,8 @@ def check_unique_ids(ids: Ids) -> None:
     except TypeError as error:
         raise InvalidInputError(f"ids must be all integers or all strings ({error}); use astype(str).") from None
     if (counts > 1).any():
-        twice = f"The id {values[counts > 1][0]!r} names {int(counts.max())} samples"
+        name, *_ = values[counts > 1].tolist()
+        twice = f"The id {name!r} names {int(counts.max())} samples"
         raise InvalidInputError(f"{twice}; give unique ids to labeled and unlabeled samples, or to neither.")
 
 

@@ -7,6 +7,7 @@ at a whole batch. Where torch.distributed was not initialized there is one proce
 """
 
 import contextlib
+import itertools
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from surelabel.base.text import shown
+from surelabel.base.text import visible
 from surelabel.base.together import Alone
 from surelabel.errors import ElsewhereError, InvalidInputError
 
@@ -75,10 +76,27 @@ def check_alike(group: Alone, values: Mapping[str, Any]) -> None:
     everywhere = group.in_all(lambda: dict(flat(values)))
     for rank, other in enumerate(everywhere):
         for name in {**everywhere[0], **other}:
-            ours, theirs = (shown(one.get(name), quote=False) for one in (everywhere[0], other))
+            ours, theirs = str(everywhere[0].get(name)), str(other.get(name))
             if ours != theirs:
+                ours, theirs = _around_difference(ours, theirs)
                 problem = f"Process {rank} has {name} {theirs}, and process 0 has {ours}"
                 raise InvalidInputError(f"{problem}; start the same command, with the same versions, in all.")
+
+
+def _around_difference(first: str, second: str) -> tuple[str, str]:
+    """Return two texts, shortened, from a little before where they begin to differ.
+
+    >>> _around_difference("/a/long/path/that/both/have/net.py:small", "/a/long/path/that/both/have/net.py:plain")
+    ('...ave/net.py:small', '...ave/net.py:plain')
+    """
+    alike = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    start = max(0, alike - 11)
+    end = start + 60
+
+    def part(text: str) -> str:
+        return "..." * (start > 0) + visible(text[start:end]) + "..." * (len(text) > end)
+
+    return part(first), part(second)
 
 
 def flat(values: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -6,9 +6,9 @@ Decoded samples and features are not kept on the disk: a pool is read once, and 
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from surelabel.data.pictures import PictureSettings, decode_picture
 from surelabel.data.shards import Place, Shard
 from surelabel.data.source import ArraySource, Ids, Source
 from surelabel.data.tar_shards import TarShards
-from surelabel.errors import DataError
+from surelabel.errors import DataError, UnreachableError
 from surelabel.kinds.backbones import BackboneSettings, Takes
 from surelabel.kinds.frozen import Features, Frozen, open_backbone
 
@@ -31,7 +31,16 @@ _BATCH = 32
 """Samples that go through a backbone together."""
 
 Read = Callable[[int, Any], npt.NDArray[np.uint8]]
-"""(index of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
+"""(place of a sample, settings of its decoding) to the decoded sample; DataError: it cannot be read."""
+Tried = Callable[[int, Any], npt.NDArray[np.uint8] | None]
+"""The same; None: the sample is left out."""
+
+
+class Fault(NamedTuple):
+    """A sample that cannot be read: what it is called, and why."""
+
+    name: str
+    reason: str
 
 
 class Decoder:
@@ -41,22 +50,57 @@ class Decoder:
         settings: how files are decoded; without effect if there are backbones.
         backbones: frozen networks; their outputs, side by side, replace the samples.
         on_error: "stop" raises at the first file that cannot be read; "skip" leaves unreadable files out.
+        left_out: what is left out unread: places of samples in a shard, by its name.
+
+    Attributes:
+        faults: what was left out because it cannot be read, by the name of its shard and its place in it.
     """
 
     def __init__(
-        self, settings: DecodeSettings | None, backbones: Sequence[BackboneSettings], on_error: OnError
+        self,
+        settings: DecodeSettings | None,
+        backbones: Sequence[BackboneSettings],
+        on_error: OnError,
+        left_out: Mapping[str, Collection[int]],
     ) -> None:
         self.settings, self.backbones, self.on_error = settings, tuple(backbones), on_error
+        self._left_out, self.faults = left_out, dict[tuple[str, int], Fault]()
 
-    def samples(self, ids: Ids, read: Read) -> Source:
-        """Return the samples that can be read, with their ids."""
+    def samples(self, shard: str, start: int, ids: Ids, read: Read) -> Source:
+        """Return the samples that can be read, with their ids.
+
+        Args:
+            shard: its name.
+            start: the first sample's place in it.
+            ids: of all samples.
+            read: reads one of them.
+        """
+        left_out = set(self._left_out.get(shard, ()))
+
+        def tried(place: int, settings: Any) -> npt.NDArray[np.uint8] | None:
+            if start + place in left_out or (shard, start + place) in self.faults:
+                return None
+            try:
+                return read(place, settings)
+            except UnreachableError:  # which says nothing of the file
+                raise
+            except DataError as error:
+                if self.on_error == "stop":
+                    raise
+                name = ids[place] if ids.dtype.kind == "U" else f"{shard}: {ids[place]}"
+                self.faults[shard, start + place] = Fault(str(name), str(error))
+                return None
+
+        return self._samples(ids, tried)
+
+    def _samples(self, ids: Ids, read: Tried) -> Source:
         starts = range(0, max(1, len(ids)), FILES_OF_A_BLOCK)
         runs = [self._run(range(start, min(start + FILES_OF_A_BLOCK, len(ids))), read) for start in starts]
         kept = np.array([place for places, _ in runs for place in places], dtype=np.int64)
         return ArraySource(np.concatenate([x for _, x in runs]), ids=ids[kept])
 
-    def _run(self, places: Sequence[int], read: Read) -> tuple[list[int], npt.NDArray[Any]]:
-        """Return the indices that can be read, and their samples."""
+    def _run(self, places: Sequence[int], read: Tried) -> tuple[list[int], npt.NDArray[Any]]:
+        """Return those of some places that can be read, and their samples."""
         if not self.backbones:
             assert self.settings is not None
             found = self._decoded(places, self.settings, read)
@@ -72,16 +116,12 @@ class Decoder:
             self.backbones, "pictures", [[found[place] for place in kept] for found in shown]
         )
 
-    def _decoded(self, places: Sequence[int], settings: DecodeSettings, read: Read) -> dict[int, npt.NDArray[np.uint8]]:
-        """Return the samples at the indices that can be read."""
-        decoded = {}
-        for place in places:
-            try:
-                decoded[place] = read(place, settings)
-            except DataError:
-                if self.on_error == "stop":
-                    raise
-        return decoded
+    def _decoded(
+        self, places: Sequence[int], settings: DecodeSettings, read: Tried
+    ) -> dict[int, npt.NDArray[np.uint8]]:
+        """Return what is at the places that can be read."""
+        decoded = ((place, read(place, settings)) for place in places)
+        return {place: sample for place, sample in decoded if sample is not None}
 
 
 def backbone_features(
@@ -109,13 +149,16 @@ def _opened(backbone: BackboneSettings, takes: Takes) -> Frozen:
 
 
 class PackedTable:
-    """A Parquet file with a column of pictures."""
+    """A Parquet file with a column of pictures, read from a stream."""
 
-    def __init__(self, place: Place, shard: Shard, decoder: Decoder, id_column: str | None, label: str | None) -> None:
+    def __init__(
+        self, place: Place, shard: Shard, stream: Any, decoder: Decoder, id_column: str | None, label: str | None
+    ) -> None:
         from pyarrow import ArrowException
 
-        self._path, self._decoder, self._id_column = Path(place.path(shard.name)), decoder, id_column
-        self._file = open_row_groups(self._path, place.open(shard.name))
+        self._name, self._path = shard.name, Path(place.path(shard.name))
+        self._decoder, self._id_column = decoder, id_column
+        self._file = open_row_groups(self._path, stream)
         metadata = self._file.metadata
         with damage_named(self._path, "a Parquet file", ArrowException):
             self._column = picture_column(self._path, metadata.schema.to_arrow_schema(), (label, id_column))
@@ -142,7 +185,7 @@ class PackedTable:
                 io.BytesIO(cell_bytes(called, cells[place])), settings.side, settings.fit, name=called
             )
 
-        return self._decoder.samples(ids, decoded)
+        return self._decoder.samples(self._name, self._before[group], ids, decoded)
 
     def close(self) -> None:
         """Close the file."""
@@ -153,7 +196,7 @@ class TarShard:
     """A tar file of pictures; a remote one is copied here while it is open."""
 
     def __init__(self, place: Place, shard: Shard, decoder: Decoder) -> None:
-        self._decoder = decoder
+        self._name, self._decoder = shard.name, decoder
         with contextlib.ExitStack() as stack:
             path = stack.enter_context(place.local(shard.name))
             self._pictures = TarShards(path, [path])
@@ -168,7 +211,8 @@ class TarShard:
             data, called = self._pictures.read(start + place), self._pictures.called(start + place)
             return decode_picture(io.BytesIO(data), settings.side, settings.fit, name=called)
 
-        return self._decoder.samples(self._pictures.ids[start : start + FILES_OF_A_BLOCK], decoded)
+        ids = self._pictures.ids[start : start + FILES_OF_A_BLOCK]
+        return self._decoder.samples(self._name, start, ids, decoded)
 
     def close(self) -> None:
         """Remove the copy, if there is one."""
@@ -179,7 +223,8 @@ class FilesShard:
     """Files in a folder that are read as one shard."""
 
     def __init__(self, place: Place, shard: Shard, decoder: Decoder) -> None:
-        self._place, self._decoder, self._names = place, decoder, [file.name for file in shard.files]
+        self._name, self._place, self._decoder = shard.name, place, decoder
+        self._names = [file.name for file in shard.files]
         self.rows = _runs(len(self._names))
 
     def read(self, block: int) -> Source:
@@ -193,7 +238,7 @@ class FilesShard:
                     check_inside(Path(self._place.root), path)
                 return settings.read(path)
 
-        return self._decoder.samples(np.array(names), decoded)
+        return self._decoder.samples(self._name, start, np.array(names), decoded)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

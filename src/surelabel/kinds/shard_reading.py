@@ -8,11 +8,12 @@
 | a few thousand files in a folder | consecutive files, in the order of their names |
 """
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,12 +31,14 @@ from surelabel.errors import DataError
 from surelabel.kinds import KINDS
 from surelabel.kinds.folder import FolderData
 from surelabel.kinds.packed import PackedData
-from surelabel.kinds.shard_files import Decoder, FilesShard, PackedTable, TarShard, backbone_features
+from surelabel.kinds.shard_files import Decoder, Fault, FilesShard, PackedTable, TarShard, backbone_features
 from surelabel.kinds.texts import TextData
 
 FILES_OF_A_SHARD = 4096
 """How many files of a folder are read as one shard. Another number would change their labels."""
 _OPEN_AT_ONCE = 8
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Reading:
         texts: what the run has learned from texts, `RunFolder.texts`.
         id_column: the column that names each row; None: as in the run; "": rows are numbered within their shard.
         on_error: whether a picture or another file that cannot be read stops the reading of its shard, or is skipped.
+        left_out: pictures and other files that are skipped unread: their places in a shard, by its name.
     """
 
     data: Any
@@ -57,6 +61,7 @@ class Reading:
     texts: bytes | None = None
     id_column: str | None = None
     on_error: OnError = "stop"
+    left_out: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def named_by(self) -> str | None:
@@ -105,13 +110,18 @@ class ShardReader:
         self._decoder: Decoder | None = None
         self._open: OrderedDict[Shard, OpenShard] = OrderedDict()
 
+    @property
+    def faults(self) -> Mapping[tuple[str, int], Fault]:
+        """What was skipped so far, by the name of its shard and its place in it."""
+        return {} if self._decoder is None else self._decoder.faults
+
     def blocks(self, shard: Shard) -> list[int]:
-        """Return how many rows each block of a shard has; empty for a shard without rows."""
-        return self._opened(shard).rows
+        """Return how many rows each block of a shard has, skipped ones too; none where the shard has no rows."""
+        return self._asked(shard, lambda opened: opened.rows)
 
     def read(self, shard: Shard, block: int) -> Source:
-        """Return the samples of a block, with their ids; fewer than `blocks` says if some are skipped."""
-        samples, expected = self._opened(shard).read(block), self.reading.sample_shape
+        """Return the samples of a block, with their ids; fewer than `blocks` says where some are skipped."""
+        samples, expected = self._asked(shard, lambda opened: opened.read(block)), self.reading.sample_shape
         if samples.sample_shape != expected:
             shapes = f"samples of shape {samples.sample_shape}, and the run learned from {expected}"
             raise DataError(f"File '{self.place.path(shard.name)}' has {shapes}; give samples of that shape.")
@@ -126,6 +136,27 @@ class ShardReader:
         """Return the state without what belongs to this process: open shards and networks."""
         return {**self.__dict__, "_open": OrderedDict(), "_decoder": None}
 
+    def _asked(self, shard: Shard, ask: Callable[[OpenShard], Answer]) -> Answer:
+        """Return what an open shard answers.
+
+        An object store that breaks off looks like a damaged file. A copy tells them apart: it cannot be made, or it is
+        damaged too, or it answers.
+        """
+        from pyarrow import ArrowException
+
+        try:
+            return ask(self._opened(shard))
+        except DataError as error:
+            from_stream = not self.place.is_local and _is_table(shard)
+            if not (from_stream and isinstance(error.__cause__, OSError | ArrowException)):
+                raise
+        with (
+            self.place.local(shard.name) as copy,
+            copy.open("rb") as stream,
+            contextlib.closing(self._open_table(shard, stream)) as opened,
+        ):
+            return ask(opened)
+
     def _opened(self, shard: Shard) -> OpenShard:
         """Return an open shard; the last few stay open."""
         if shard in self._open:
@@ -137,25 +168,33 @@ class ShardReader:
         return found
 
     def _open_anew(self, shard: Shard) -> OpenShard:
+        if _is_table(shard):
+            return self._open_table(shard, self.place.open(shard.name))
+        of_files = FilesShard if shard.files else TarShard
+        return of_files(self.place, shard, self._decodes())
+
+    def _open_table(self, shard: Shard, stream: Any) -> OpenShard:
+        """Return a Parquet file that a stream reads."""
         if self.reading.kind == "tables":
-            return TableShard(self.place, shard, self.reading)
+            return TableShard(self.place, shard, stream, self.reading)
         data = self.reading.data
-        self._decoder = self._decoder or Decoder(data.reading, data.backbones, self.reading.on_error)
-        if shard.files:
-            return FilesShard(self.place, shard, self._decoder)
-        if shard.name.lower().endswith(".tar"):
-            return TarShard(self.place, shard, self._decoder)
         label = data.labels[0] if isinstance(data, PackedData) and data.labels else None
-        return PackedTable(self.place, shard, self._decoder, self.reading.named_by, label)
+        return PackedTable(self.place, shard, stream, self._decodes(), self.reading.named_by, label)
+
+    def _decodes(self) -> Decoder:
+        data = self.reading.data
+        how = self.reading.on_error, self.reading.left_out
+        self._decoder = self._decoder or Decoder(data.reading, data.backbones, *how)
+        return self._decoder
 
 
 class TableShard:
-    """A Parquet file with the columns that a run has learned from."""
+    """A Parquet file with the columns that a run has learned from, read from a stream."""
 
-    def __init__(self, place: Place, shard: Shard, reading: Reading) -> None:
+    def __init__(self, place: Place, shard: Shard, stream: Any, reading: Reading) -> None:
         self._path, self._reading, data = Path(place.path(shard.name)), reading, reading.data
         self._encoder = data.encoder(reading.texts) if isinstance(data, TableData) else None
-        self._file = open_row_groups(self._path, place.open(shard.name))
+        self._file = open_row_groups(self._path, stream)
         metadata = self._file.metadata
         self._check_columns([one.name for one in metadata.schema.to_arrow_schema()])
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -192,6 +231,11 @@ class TableShard:
         cells = words_of(table, name)
         texts = [cells.texts[code] or "" for code in cells.codes.tolist()]
         return ArraySource(backbone_features(data.backbones, "texts", [texts] * len(data.backbones)), ids=table.ids)
+
+
+def _is_table(shard: Shard) -> bool:
+    """Whether a shard is one Parquet file."""
+    return not shard.files and not shard.name.lower().endswith(".tar")
 
 
 def find_pool(text: str, reading: Reading) -> tuple[ShardReader, list[Shard]]:

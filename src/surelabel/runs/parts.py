@@ -6,9 +6,11 @@ labels of only one model.
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 
 from surelabel._version import __version__
 from surelabel.base.text import shown
-from surelabel.data.draws import sample_keys
+from surelabel.data.draws import UInt64Array, sample_keys
 from surelabel.data.shards import Place, Shard
 from surelabel.errors import DataError
 
@@ -71,7 +73,7 @@ class Parts:
     made_with: Mapping[str, str]
 
     def finished(self, shards: Sequence[Shard]) -> list[Part]:
-        """Return the existing parts of these shards; refuse parts of other models or other shards."""
+        """Return the existing, undamaged parts of these shards; refuse parts of other models or other shards."""
         names: dict[str, Shard] = {}
         for shard in shards:
             if names.setdefault(part_name(shard.name), shard) != shard:
@@ -85,7 +87,13 @@ class Parts:
                 self._check_made_with(name, note["made_with"])
             if name in names:
                 found.append(self._part(name, note, names[name]))
-        return found
+        with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
+            whole = list(threads.map(self._is_whole, found))
+        for part, is_whole in zip(found, whole, strict=True):
+            if not is_whole:
+                name = part_name(part.shard)
+                warnings.warn(f"'{name}' in '{self.place.text}' is damaged; its shard is labeled again.", stacklevel=2)
+        return list(compress(found, whole))
 
     def content(self, shard: Shard, labels: Iterable[Labels], expected: int) -> tuple[Part, Any]:
         """Return a part's description and the content of its file.
@@ -99,7 +107,7 @@ class Parts:
         sink, writer = pa.BufferOutputStream(), None
         for some in labels:
             rows, selected = rows + some.rows, selected + some.selected
-            writer = writer or pq.ParquetWriter(sink, some.table.schema)
+            writer = writer or pq.ParquetWriter(sink, some.table.schema, write_page_checksum=True)
             writer.write_table(some.table)
         assert writer is not None
         part = Part(shard.name, rows, selected, expected - rows)
@@ -113,20 +121,19 @@ class Parts:
         self.place.write(part_name(part.shard), lambda stream: stream.write(content))
 
     def check_ids(self, parts: Sequence[Part]) -> None:
-        """Refuse an id that names two samples, in one part or in two.
+        """Refuse an id that names two samples, in one part or in two; beside text, numbers count as text.
 
         An 8-byte hash of each id is in memory. If two hashes are equal, the ids are read again.
         """
-        keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
-        start = 0
-        for part in parts:
-            keys[start : start + part.rows] = sample_keys(self._ids(part))
-            start += part.rows
+        keys, are_numbers = self._keys(parts, as_text=False)
+        as_text = len(are_numbers) > 1
+        if as_text:
+            keys, _ = self._keys(parts, as_text)
         keys.sort()
         twice = np.unique(keys[1:][keys[1:] == keys[:-1]])
         seen: dict[object, str] = {}
         for part in parts if len(twice) else ():
-            ids = self._ids(part)
+            ids = self._ids(part, as_text)
             for name in ids[np.isin(sample_keys(ids), twice)].tolist():
                 if name in seen:
                     others = "twice" if seen[name] == part.shard else f"in '{seen[name]}' and"
@@ -135,11 +142,43 @@ class Parts:
                     raise DataError(f"The id {shown(name)} is {others} in '{part.shard}'; {remedy}.")
                 seen[name] = part.shard
 
-    def _ids(self, part: Part) -> npt.NDArray[Any]:
-        with self.place.open(part_name(part.shard)) as stream:
-            ids: npt.NDArray[Any] = pq.read_table(stream, columns=["id"])["id"].to_numpy()
+    def _keys(self, parts: Sequence[Part], as_text: bool) -> tuple[UInt64Array, set[bool]]:
+        """Return the keys of all ids, and whether these are numbers in some parts (True), and text in some (False)."""
+        keys = np.empty(sum(part.rows for part in parts), dtype=np.uint64)
+        start, are_numbers = 0, set[bool]()
+        for part in (part for part in parts if part.rows):
+            ids = self._ids(part, as_text)
+            are_numbers.add(ids.dtype.kind in "iu")
+            keys[start : start + part.rows] = sample_keys(ids)
+            start += part.rows
+        return keys, are_numbers
+
+    def _ids(self, part: Part, as_text: bool) -> npt.NDArray[Any]:
+        name = part_name(part.shard)
+        try:
+            with self.place.open(name) as stream:
+                table = pq.read_table(stream, columns=["id"], page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
+            problem = f"'{name}' in '{self.place.text}' cannot be read ({_short(error)})"
+            raise DataError(
+                f"{problem}; give the same command again: it labels a damaged part's shard anew."
+            ) from error
+        ids: npt.NDArray[Any] = table["id"].to_numpy()
         # A sample may have a row for each class.
-        return ids[:: max(1, len(ids) // max(1, part.rows))]
+        ids = ids[:: max(1, len(ids) // max(1, part.rows))]
+        return ids.astype(str) if as_text and ids.dtype.kind in "iu" else ids
+
+    def _is_whole(self, part: Part) -> bool:
+        """Whether all of a part can be read, and has the checksums that were written with it."""
+        # From a copy, if it lies elsewhere: a connection that breaks off is no damage.
+        with self.place.local(part_name(part.shard)) as path:
+            try:
+                with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                    for group in range(file.num_row_groups):
+                        file.read_row_group(group)
+            except (pa.ArrowException, OSError):
+                return False
+        return True
 
     def _note(self, name: str) -> dict[str, Any] | None:
         """Return the description in a file; None if it is not a part written by surelabel."""
@@ -147,7 +186,8 @@ class Parts:
             try:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
             except (pa.ArrowException, OSError, ValueError):
-                return None
+                with self.place.local(name):  # raises where it is out of reach, which says nothing of the file
+                    return None
         kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}
         whole = isinstance(note, dict) and all(isinstance(note.get(key), kind) for key, kind in kinds.items())
         return note if whole else None
@@ -162,7 +202,8 @@ class Parts:
     def _part(self, name: str, note: Mapping[str, Any] | None, shard: Shard) -> Part:
         where = f"'{name}' in '{self.place.text}'"
         if note is None:
-            raise DataError(f"{where} is no part that surelabel wrote; name another folder with --out, or remove it.")
+            problem = f"{where} is no part that surelabel wrote, or is damaged"
+            raise DataError(f"{problem}; name another folder with --out, or remove it.")
         if note["of"] != _identity(shard):
             both = f"{_short(note['of'])}, and it has {_identity(shard)} now"
             raise DataError(f"{where} is of another shard '{shard.name}' ({both}); remove it to label the new one.")

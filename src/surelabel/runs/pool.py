@@ -3,13 +3,13 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from surelabel.base.text import listed, shown
+from surelabel.base.text import shown
 from surelabel.core.arrays import to_numpy
 from surelabel.data.decoding import tell
 from surelabel.data.packed import expanded
@@ -18,9 +18,10 @@ from surelabel.data.sharded import PoolShards, ShardedSource
 from surelabel.data.shards import BlockReader, Place, Shard
 from surelabel.data.source import Ids, as_source, join_ids
 from surelabel.data.table_encoding import TEXTS
-from surelabel.errors import ChangedFileError, DataError
+from surelabel.errors import ChangedFileError, DataError, UnreachableError
 from surelabel.kinds.folder import FolderData
-from surelabel.kinds.shard_reading import Reading, find_pool
+from surelabel.kinds.shard_files import Fault
+from surelabel.kinds.shard_reading import Reading, ShardReader, find_pool
 from surelabel.settings import RunSettings
 
 MIB = 2**20
@@ -31,12 +32,24 @@ Told = Callable[[int, int], None]
 """Called with how many shards are done, and how many there are."""
 
 
+LeftOut = Mapping[str, Sequence[int]]
+"""Places of samples in a shard that are left out, by its name."""
+
+
 class Counted(NamedTuple):
-    """The readable shards of a pool, the rows of each of their blocks, and the errors of the other shards by name."""
+    """The shards of a pool that can be read.
+
+    Attributes:
+        shards: in their order.
+        blocks: the rows of each of their blocks, without those that are left out.
+        faults: why other shards cannot be read, by name.
+        left_out: samples that cannot be read.
+    """
 
     shards: list[Shard]
     blocks: list[list[int]]
     faults: dict[str, str]
+    left_out: LeftOut
 
     @property
     def rows(self) -> list[int]:
@@ -46,7 +59,7 @@ class Counted(NamedTuple):
     def without_empty(self) -> "Counted":
         """Leave out shards without rows."""
         filled = [number for number, rows in enumerate(self.rows) if rows]
-        return Counted([self.shards[one] for one in filled], [self.blocks[one] for one in filled], {})
+        return Counted([self.shards[one] for one in filled], [self.blocks[one] for one in filled], {}, {})
 
 
 def with_pool(settings: RunSettings, data: RunData) -> RunData:
@@ -66,14 +79,17 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
     labeled = as_source("labeled", data.labeled[0])
     shape = labeled.sample_shape
     read_as = settings.data.replace(**data.learned)
-    reading = Reading(read_as, shape, data.feature_names, data.files.get(TEXTS))
+    reading = Reading(read_as, shape, data.feature_names, data.files.get(TEXTS), on_error=pool.on_error)
     reader, found = find_pool(pool.place, reading)
     _check_apart(pool, settings.data, reader.place, found)
     counted = _counted_again(pool, found, reader) if pool.shards else _counted(pool, found, reader, tell("shards"))
+    # From now on the same samples are left out, whatever becomes of their files, and no others.
+    reader = ShardReader(reader.place, dataclasses.replace(reading, on_error="stop", left_out=counted.left_out))
     filled = counted.without_empty()
     if not filled.shards:
         raise DataError(f"The pool '{pool.place}' has no rows; check the path and the pattern.")
-    first = np.asarray(reader.read(filled.shards[0], 0)[np.arange(1)])
+    with_rows = next(block for block, rows in enumerate(filled.blocks[0]) if rows)
+    first = np.asarray(reader.read(filled.shards[0], with_rows)[np.arange(1)])
     window = max(1, pool.window_mib * MIB // first.nbytes)
     ids = None if reading.named_by is None else _ids(pool, filled, reader, labeled.ids)
     source = ShardedSource(reader, filled.shards, filled.blocks, shape, ids, window)
@@ -82,7 +98,8 @@ def with_pool(settings: RunSettings, data: RunData) -> RunData:
     for shard, mark, before in zip(counted.shards, marks, pool.marks, strict=False):  # a new run has none yet
         if mark != before:
             raise _changed(pool, shard.name, "its content is not what it was when the run began")
-    learned = {"shards": known, "marks": marks, "skipped": (*pool.skipped, *counted.faults)}
+    left_out = tuple((name, tuple(places)) for name, places in counted.left_out.items())
+    learned = {"shards": known, "marks": marks, "skipped": (*pool.skipped, *counted.faults), "left_out": left_out}
     return dataclasses.replace(data, unlabeled=source, shards=learned)
 
 
@@ -116,15 +133,17 @@ def _lies_in(path: str, places: Collection[str]) -> bool:
     return path in places or any(path.startswith(f"{place}/") for place in places)
 
 
-def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, progress: Told) -> Counted:
-    """Count the rows of a new run's pool; unreadable shards are refused, or left out."""
-    counted = Counted([], [], {})
+def _counted(pool: PoolShards, found: Sequence[Shard], reader: ShardReader, progress: Told) -> Counted:
+    """Count the rows of a new run's pool; what cannot be read is refused, or left out."""
+    left_out = dict[str, list[int]]()
+    counted = Counted([], [], {}, left_out)
     for number, shard in enumerate(found):
         try:
             rows = reader.blocks(shard)
             if pool.on_error == "skip":  # damage inside a shard is only found when all of it is read
-                for block in range(len(rows)):
-                    reader.read(shard, block)
+                rows = [len(reader.read(shard, block)) for block in range(len(rows))]
+        except UnreachableError:  # which says nothing of the shard
+            raise
         except DataError as error:
             if pool.on_error == "stop":
                 raise DataError(f"{error} Or leave such shards out: --on-error skip.") from error
@@ -133,22 +152,43 @@ def _counted(pool: PoolShards, found: Sequence[Shard], reader: BlockReader, prog
             counted.shards.append(shard)
             counted.blocks.append(rows)
         progress(number + 1, len(found))
-    if counted.faults:
-        left_out = f"{len(counted.faults)} of {len(found)} shards in '{pool.place}' cannot be read and are left out"
-        reason = next(iter(counted.faults.values()))
-        warnings.warn(f"{left_out}: {listed(list(counted.faults))}. {reason}", stacklevel=4)
+    for shard_name, place in sorted(reader.faults):
+        if shard_name not in counted.faults:
+            left_out.setdefault(shard_name, []).append(place)
+    faults = [reader.faults[name, place] for name, places in left_out.items() for place in places]
+    _warn(pool, "shards", len(found), [Fault(*fault) for fault in counted.faults.items()])
+    _warn(pool, "samples", sum(counted.rows) + len(faults), faults)
     return counted
+
+
+def _warn(pool: PoolShards, what: str, number: int, faults: Sequence[Fault]) -> None:
+    """Warn of what is left out, if anything is."""
+    if faults:
+        problem = f"{len(faults)} of {number:,} {what} in '{pool.place}' cannot be read and are left out"
+        names = ", ".join(f"'{fault.name}'" for fault in faults)
+        warnings.warn(f"{problem}: {names}. {faults[0].reason}", stacklevel=5)
 
 
 def _counted_again(pool: PoolShards, found: Sequence[Shard], reader: BlockReader) -> Counted:
     """Count the rows of a run's pool, which must not have changed since the run began."""
-    found = [shard for shard in found if shard.name not in pool.skipped]
+    found, left_out = [shard for shard in found if shard.name not in pool.skipped], dict(pool.left_out)
     _check_known(pool, found)
-    blocks = [reader.blocks(shard) for shard in found]
+    blocks = [_without(reader.blocks(shard), left_out.get(shard.name, ())) for shard in found]
     for rows, (name, _, before) in zip(blocks, pool.shards, strict=True):
         if sum(rows) != before:
             raise _changed(pool, name, _both(f"{before:,} rows", f"{sum(rows):,}"))
-    return Counted(list(found), blocks, {})
+    return Counted(list(found), blocks, {}, left_out)
+
+
+def _without(blocks: Sequence[int], places: Sequence[int]) -> list[int]:
+    """Return how many rows blocks have without some places.
+
+    >>> _without([3, 2, 2], [0, 2, 5])
+    [1, 2, 1]
+    """
+    ends = np.cumsum(blocks, dtype=np.int64)
+    gone = np.bincount(np.searchsorted(ends, places, side="right"), minlength=len(ends))
+    return [rows - int(less) for rows, less in zip(blocks, gone, strict=False)]
 
 
 def _check_known(pool: PoolShards, found: Sequence[Shard]) -> None:
@@ -194,7 +234,8 @@ def _ids(pool: PoolShards, counted: Counted, reader: BlockReader, labeled: Ids) 
         ends, rows = np.cumsum(counted.rows), order[[twice[0], twice[0] + 1]]
         first, second = (counted.shards[one].name for one in np.searchsorted(ends, rows, side="right"))
         where = f"'{first}' and '{second}'" if first != second else f"'{first}' twice"
-        raise DataError(f"The id {shown(ids[rows[0]])} of the pool '{pool.place}' is in {where}; correct one.")
+        name, _ = ids[rows].tolist()
+        raise DataError(f"The id {shown(name)} of the pool '{pool.place}' is in {where}; correct one.")
     return ids
 
 

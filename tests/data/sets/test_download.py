@@ -12,8 +12,8 @@ from cifar_support import cifar10_python, npm_package, packed, same, small_set, 
 from loopback import Server, nobody, serving, write_npm
 
 from surelabel.data.images import VARIABLE, ImageSet, open_stored, store
-from surelabel.data.sets.download import DATASETS, UnreachableError, array_hashes, download, get_dataset
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.data.sets.download import DATASETS, array_hashes, download, get_dataset
+from surelabel.errors import DataError, InvalidInputError, UnreachableError
 
 IMAGES = small_set()
 ARCHIVE = packed("cifar-10-batches-py", cifar10_python(IMAGES))

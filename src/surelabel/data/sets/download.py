@@ -30,15 +30,11 @@ from surelabel.base.system import Progress, open_itself
 from surelabel.base.text import listed, shown
 from surelabel.data.images import ImageSet, data_folder, is_stored, open_stored, store
 from surelabel.data.sets.cifar import CIFAR10_CLASSES, read_cifar
-from surelabel.errors import DataError, InvalidInputError
+from surelabel.errors import DataError, InvalidInputError, UnreachableError
 
 Name = Literal["cifar10", "cifar100"]
 
 _CHUNK = 2**18
-
-
-class UnreachableError(DataError):
-    """The address does not answer, or answers that it has no such file."""
 
 
 @dataclass(frozen=True)
