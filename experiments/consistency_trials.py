@@ -143,6 +143,7 @@ class Tried(TeacherMatch):
     Args:
         task: "single".
         settings: of the training.
+        ramp: the share of the round in which the weight rises from 0.
         memory: what the memory of a row's answers keeps of itself in a visit: its mean is then the answer. 0: none.
         kappa: answers whose spread over the visits of a row is larger do not count.
         soft: the temperature of answers that are learned as probabilities, not as the likeliest class. 0: as that.
@@ -150,6 +151,7 @@ class Tried(TeacherMatch):
         study: the memory is kept, not used, and written at some moments, for a comparison of gates.
     """
 
+    ramp: float = 0.0
     memory: float = 0.0
     kappa: float = float("inf")
     soft: float = 0.0

@@ -303,6 +303,15 @@ def test_what_is_not_given_is_as_published(name: str, published: dict[str, float
     assert {key: getattr(method, key) for key in published} == published
 
 
+@pytest.mark.parametrize("name", KEEPING)
+def test_where_unsure_labels_count_their_weight_rises(name: str) -> None:
+    method = make(name)
+    weight = [method.risen(torch.tensor(moment)).item() for moment in (0.0, 0.2, 0.4, 1.0)]
+    assert weight == sorted(weight)
+    assert weight[0] < 0.01
+    assert weight[2:] == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])
 def test_a_round_is_as_long_as_it_says(labeled_batch_size: int) -> None:
     method = make("fixmatch", steps=None, epochs=4, batch_size=3, labeled_batch_size=labeled_batch_size)

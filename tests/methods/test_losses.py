@@ -235,7 +235,8 @@ class Reference:
                 label = positive.index(True) if any(positive) else int(q.argmax())
                 share = 1.0 if any(positive) else math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
                 terms.append(-share * self.p(self.student, strong[row])[label].log())
-        return self.labeled(self.view(False, "weak")) + self.weight * torch.stack(terms).mean()
+        weight = self.weight * self.sigmoid_ramp()
+        return self.labeled(self.view(False, "weak")) + weight * torch.stack(terms).mean()
 
 
 STATES: dict[str, dict[str, Tensor]] = {

@@ -35,7 +35,6 @@ class TeacherMatch(SoftMatch):
     """
 
     teacher: bool = field(init=False, default=True)
-    ramp: float = 0.0
     momentum: float = 0.99
     views: int = 2
 

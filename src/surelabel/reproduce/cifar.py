@@ -145,7 +145,8 @@ def best_recipe(
     ups = dataset.ups(
         config, NETWORKS[network][0], {"dropout": 0.0}, training, labels=labels, num_validation=num_validation
     )
-    return ups.replace(learner=ups.network.replace(method="teacher-match", uncertainty="augmentation"))
+    method = {"method": "teacher-match", "method_parameters": {"ramp": 0.0}}
+    return ups.replace(learner=ups.network.replace(uncertainty="augmentation", **method))
 
 
 _RECIPES = paper_recipe, fast_recipe, best_recipe
