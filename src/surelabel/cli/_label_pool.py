@@ -155,7 +155,9 @@ def _summary(parts: "list[Part]", before: int, faults: dict[str, str]) -> str:
     if left_out:
         warn(f"{left_out:,} of {rows + left_out:,} samples cannot be read and are left out.")
     skipped = f", {before:,} of them before," if before else ""
-    return f"{len(parts):,} shards with {rows:,} samples are labeled{skipped} and {selected:,} have a selected label."
+    shards = "1 shard" if len(parts) == 1 else f"{len(parts):,} shards"
+    verb = "is" if len(parts) == 1 else "are"
+    return f"{shards} with {rows:,} samples {verb} labeled{skipped} and {selected:,} have a selected label."
 
 
 def _parts(folder: "RunFolder", place: "Place", reading: "Reading", entries: bool) -> "Parts":

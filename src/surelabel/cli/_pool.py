@@ -66,8 +66,9 @@ def tell_pool(settings: "RunSettings", data: "RunData", told_of_comparison: bool
     """Print how many shards and rows were found, and why models are not compared."""
     if settings.pool is None:
         return
-    shards = data.shards["shards"]
-    say(f"Found {len(shards):,} shards in {settings.pool.place}: {sum(rows for _, _, rows in shards):,} rows to label.")
+    found, rows = data.shards["shards"], sum(rows for _, _, rows in data.shards["shards"])
+    shards = "1 shard" if len(found) == 1 else f"{len(found):,} shards"
+    say(f"Found {shards} in {settings.pool.place}: {rows:,} rows to label.")
     if settings.comparison is None and told_of_comparison:
         say(
             "The last round is kept: a cross-validation would label the pool again in each fold; --validation compares."
