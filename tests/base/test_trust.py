@@ -607,7 +607,7 @@ PLAIN_TEXTS = {
     *("model_parameters", "uncertainty_parameters", "method_parameters", "parameters", "arguments"),
     *("device", "name", "classes", "feature_names"),
     *("labels", "separator", "none", "id_column", "drop", "use", "unlabeled", "group", "of", "skipped"),
-    *("categories", "texts_sha256", "place", "shards", "marks"),
+    *("categories", "texts_sha256", "place", "shards", "marks", "left_out"),
 }
 
 

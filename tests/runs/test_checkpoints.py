@@ -542,7 +542,7 @@ for name in {names!r}:
         for _ in start(folder / name, settings(folder).replace(checkpoint_minutes=1000.0), progress=progress):
             pass
         os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # the next child has a copy of what waits
 """
 
 
