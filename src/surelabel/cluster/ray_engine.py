@@ -40,7 +40,7 @@ class RayError(SurelabelError):
 def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tuple[Task, Any], None, None]:
     """Do what `surelabel.cluster.workers.in_workers` does, with Ray."""
     ray = _imported()
-    with _cluster(ray, workers):
+    with _cluster(ray, workers) as ends_with_us:
         there = ray.cluster_resources()
         unit = "GPU" if there.get("GPU", 0) >= 1 else "CPU"
         workers = workers or max(1, int(there.get(unit, 1)))
@@ -63,8 +63,9 @@ def in_ray(job: Any, tasks: Iterable[Task], workers: int | None) -> Generator[tu
                 waiting |= begun(1)
                 yield task, result
         finally:
-            for reference in waiting:
-                ray.cancel(reference, force=True)
+            # Ray ends the tasks of a driver that leaves. To cancel one that is just ending can abort this process.
+            for reference in () if ends_with_us else waiting:
+                ray.cancel(reference)
 
 
 def _call(version: str, sent: list[Any], task: bytes) -> Any:
@@ -92,13 +93,16 @@ def _imported() -> Any:
 
 
 @contextlib.contextmanager
-def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
+def _cluster(ray: Any, workers: int | None) -> Iterator[bool]:
     """Connect to the cluster that RAY_ADDRESS names, else start one on this machine; disconnect or stop it afterwards.
 
     A cluster that already runs here is not used unless named: another command may have started it, and will stop it.
+
+    Yields:
+        Whether this call connects, and so disconnects, which ends the tasks.
     """
     if ray.is_initialized():
-        yield
+        yield False
         return
     address = os.environ.get("RAY_ADDRESS")
     here = {"object_store_memory": _OBJECT_STORE, "include_dashboard": False, "num_cpus": workers}
@@ -123,7 +127,7 @@ def _cluster(ray: Any, workers: int | None) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)  # Ray has put its own there
     with started:
         try:
-            yield
+            yield True
         finally:
             ray.shutdown()
 
