@@ -47,10 +47,10 @@ def kept(name):
     (results / f"{name}.json").write_text(json.dumps(soak.rows()))
     soak.tallies.clear()
 
-soak.kills(6)
+soak.kills(10)
 soak.changes(stride=30)
 soak.damages(random.Random(0).sample(range(len(soak.damaged.cases)), 32))
-soak.inputs(range(150))
+soak.inputs(range(500))
 kept("right")
 
 whole, files.temporary_name = files.temporary_name, lambda path: path
@@ -115,11 +115,11 @@ def test_kills_inputs_and_damaged_files_leave_nothing_wrong(found: dict[str, lis
     random_kills = [row for row in rows if row["what"].startswith(("kills: fit", "kills: resume", "kills: label"))]
     details = [detail for row in random_kills for detail in row["details"].split("; ")]
     trains = sum(int(detail.split()[0]) for detail in details if "while a network trains" in detail)
-    assert 2 * trains >= total(random_kills, "count") >= 6
+    assert 2 * trains >= total(random_kills, "count") >= 10
     assert {kind for kind in bases.KILLED if any(row["what"].endswith(kind) for row in random_kills)} == {*bases.KILLED}
     assert total(rows, "count", "kills: at each change of a file") >= 5
     assert total(rows, "count", "damage") == 32
-    assert sum(total(rows, "count", area) for area in ("files", "options", "run folders")) == 150
+    assert sum(total(rows, "count", area) for area in ("files", "options", "run folders")) == 500
 
 
 @pytest.mark.parametrize(
