@@ -278,7 +278,9 @@ def test_options_and_files_that_do_not_fit_are_refused(command, home, tmp_path):
 
 def test_a_small_parquet_file_does_not_fill_the_memory_with_tasks(tmp_path, monkeypatch):
     text = pa.array(["x" * 10**5] * 300).dictionary_encode()
-    for column in (text, pa.array([[cell] for cell in text]), pa.array([{"a": cell} for cell in text])):
+    nested = [[cell] for cell in text], [{"a": cell} for cell in text]
+    pairs = pa.array([[(cell.as_py(), 1)] for cell in text], pa.map_(pa.string(), pa.int8()))
+    for column in (text, *map(pa.array, nested), pairs):
         pq.write_table(pa.table({"note": column}), tmp_path / "bomb.parquet", compression="zstd")
         monkeypatch.setenv("SURELABEL_MAX_BYTES", str(10**7))
         with pytest.raises(DataError, match="bomb.parquet.* at most 10,000,000 are allowed"):

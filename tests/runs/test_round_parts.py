@@ -1,5 +1,6 @@
 """Labels of shards that wait for their round to be recorded: which of them count as made."""
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -20,8 +21,8 @@ IDS = [np.arange(3), np.arange(3, 7)]
 THRESHOLDS = {"tau_p": 0.7, "tau_n": 0.3, "kappa_p": 0.1, "kappa_n": 0.1, "gamma": 0.5}
 
 
-def parts(folder: Path, network: str = "one", first: Shard = SHARDS[0]) -> LabelParts:
-    return LabelParts(folder, network, [first, SHARDS[1]], IDS, 3)
+def parts(folder: Path, network: str = "one", first: Shard = SHARDS[0], task: Task = "single") -> LabelParts:
+    return LabelParts(folder, network, [first, SHARDS[1]], IDS, 3, task)
 
 
 def labels(task: Task = "single") -> PoolLabels:
@@ -41,7 +42,8 @@ def test_a_part_is_taken_for_its_own_network_and_shard_alone(tmp_path: Path) -> 
 def test_a_part_comes_back_as_it_was(tmp_path: Path, task: Task) -> None:
     written = labels(task)
     parts(tmp_path).write(0, written)
-    found = parts(tmp_path).read(0)
+    found = parts(tmp_path, task=task).read(0)
+    assert parts(tmp_path, task="multi" if task == "single" else "single").missing() == [0, 1]
     for name in ("ids", "label", "confidence", "uncertainty", "positive", "positive_before"):
         np.testing.assert_array_equal(getattr(found, name), getattr(written, name))
     np.testing.assert_array_equal(found.negative[:], written.negative[:])
@@ -53,6 +55,8 @@ NONSENSE: dict[str, dict[str, Any]] = {
     "a class below 0": {"label": np.array([0, -1, 1], dtype=np.int32)},
     "no number": {"confidence": np.array([0.9, np.nan, 0.8], dtype=np.float32)},
     "more than 1": {"confidence_soft": np.array([0.9, 1.5, 0.8], dtype=np.float32)},
+    "a spread without end": {"uncertainty": np.array([0.1, np.inf, 0.1], dtype=np.float32)},
+    "one spread of two": {"uncertainty": None},
     "a spread below 0": {"uncertainty": np.array([0.1, -0.1, 0.1], dtype=np.float32)},
     "classes as fractions": {"label": np.array([0.0, 1.0, 1.0], dtype=np.float32)},
     "choices that are no masks": {"positive": np.ones(3, dtype=np.int8)},
@@ -78,6 +82,15 @@ def test_a_part_that_makes_no_sense_counts_as_missing(tmp_path: Path, what: str)
     assert parts(tmp_path).missing() == [0, 1]
     with pytest.raises(DamagedFileError, match=r"000000.bin.*Remove it"):
         parts(tmp_path).read(0)
+
+
+def test_a_part_without_uncertainties_beside_one_with_them_counts_as_missing(tmp_path: Path) -> None:
+    made = parts(tmp_path)
+    made.write(0, dataclasses.replace(labels(), uncertainty=None, uncertainty_soft=None))
+    assert made.missing() == [1]
+    p = np.full((4, 3), 1 / 3, dtype=np.float32)
+    made.write(1, label_chunk(Prediction(IDS[1], p, p, p, p), "single", THRESHOLDS, negatives=True))
+    assert made.missing() == [0]
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"\x02" + bytes(7) + b"[]", b"\x09" + bytes(7) + b'{"a": 1}x'])

@@ -316,6 +316,8 @@ def written_size(cells: Cells) -> int:
     """Return how many bytes cells of any type take once they are written out, row by row."""
     from pyarrow import types
 
+    if types.is_map(cells.type):
+        return written_size(cells.keys) + written_size(cells.items)
     if types.is_nested(cells.type):
         parts = cells.flatten()
         return sum(map(written_size, parts if isinstance(parts, list) else [parts]))

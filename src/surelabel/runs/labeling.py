@@ -71,7 +71,7 @@ class ShardLabeler:
         versions = __version__, str(torch.__version__)
         ids = [pool.ids[pool.rows_of(number)] for number in range(len(pool.shards))]
         by = made_by(job.model.content, dataclasses.asdict(job.how), versions)
-        parts = LabelParts(folder, by, pool.shards, ids, job.how.num_classes)
+        parts = LabelParts(folder, by, pool.shards, ids, job.how.num_classes, job.how.task)
         missing = parts.missing()
         done = len(pool) - sum(_length(pool.rows_of(number)) for number in missing)
         call = self.in_workers if self.in_workers is not None and missing else _here

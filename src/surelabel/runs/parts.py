@@ -185,7 +185,7 @@ class Parts:
         with self.place.open(name) as stream:
             try:
                 note = json.loads((pq.read_metadata(stream).metadata or {}).get(_KEY, b"null"))
-            except (pa.ArrowException, OSError, ValueError):
+            except (pa.ArrowException, OSError, ValueError, RecursionError):
                 with self.place.local(name):  # raises where it is out of reach, which says nothing of the file
                     return None
         kinds = {"made_with": dict, "of": str, "rows": int, "selected": int, "left_out": int}

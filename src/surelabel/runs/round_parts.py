@@ -16,6 +16,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from surelabel.core.arrays import ROUNDING
+from surelabel.core.labels import Task
 from surelabel.data.pool import PoolLabels
 from surelabel.data.shards import Shard
 from surelabel.data.source import Ids
@@ -39,16 +40,25 @@ class LabelParts:
         shards: of the pool.
         ids: of the samples of each shard.
         num_classes: C.
+        task: "single" or "multi".
     """
 
     def __init__(
-        self, folder: Path, made_by: str, shards: Sequence[Shard], ids: Sequence[Ids], num_classes: int
+        self, folder: Path, made_by: str, shards: Sequence[Shard], ids: Sequence[Ids], num_classes: int, task: Task
     ) -> None:
-        self.folder, self.made_by, self.shards, self.ids, self.num_classes = folder, made_by, shards, ids, num_classes
+        self.folder, self.made_by, self.shards, self.ids = folder, made_by, shards, ids
+        self.num_classes, self.task = num_classes, task
 
     def missing(self) -> list[int]:
         """Return the numbers of the shards that are not labeled yet."""
-        return [number for number in range(len(self.shards)) if self._found(number) is None]
+        judged = {number: self._has_uncertainty(number) for number in range(len(self.shards))}
+        # One network gives uncertainties to all samples or to none.
+        least = any(judged.values())
+        return [number for number, has in judged.items() if has is None or has < least]
+
+    def _has_uncertainty(self, number: int) -> bool | None:
+        labels = self._found(number)
+        return None if labels is None else labels.uncertainty is not None
 
     def write(self, number: int, labels: PoolLabels) -> None:
         """Keep the labels of a shard, before balancing."""
@@ -83,7 +93,7 @@ class LabelParts:
             if _made_of(content) != self._made_of(number):
                 return None
             labels = from_bytes(content, self.ids[number], self.num_classes)
-            return labels if makes_sense(labels) else None
+            return labels if makes_sense(labels, self.task) else None
         except (SafetensorError, ValueError, TypeError, KeyError, RecursionError):
             return None
 
@@ -106,10 +116,10 @@ def from_bytes(content: bytes, ids: Ids, num_classes: int) -> PoolLabels:
     return PoolLabels(ids=ids, positive_before=columns["positive"], negative=negative, **columns)
 
 
-def makes_sense(labels: PoolLabels) -> bool:
+def makes_sense(labels: PoolLabels, task: Task) -> bool:
     """Whether arrays that were read are labels of so many samples and classes."""
     num_rows, num_classes = labels.negative.shape
-    wide = labels.label.ndim == 2
+    wide = task == "multi"
     shape = (num_rows, num_classes) if wide else (num_rows,)
     confidences = [labels.confidence, labels.confidence_soft]
     floats = [*confidences, *(u for u in (labels.uncertainty, labels.uncertainty_soft) if u is not None)]
@@ -118,7 +128,8 @@ def makes_sense(labels: PoolLabels) -> bool:
         all(column.shape == shape for column in (labels.label, labels.positive, *floats))
         and labels.label.dtype.kind in "iu"
         and labels.positive.dtype == bool
-        and all(column.dtype.kind == "f" and (column >= 0).all() for column in floats)
+        and all(column.dtype.kind == "f" and (column >= 0).all() and np.isfinite(column).all() for column in floats)
+        and (labels.uncertainty is None) == (labels.uncertainty_soft is None)
         and all((p <= 1 + ROUNDING).all() for p in confidences)
         and ((labels.label >= 0) & (labels.label < (2 if wide else num_classes))).all()
         and rows.ndim == 1
