@@ -430,5 +430,6 @@ def test_a_stranger_cannot_have_a_pool_asked_for_with_this_users_rights(folder: 
             UntrustedCodeError, match=r"run.json' names the pool 's3://bucket.*--pool PLACE.*--trust-code"
         ):
             ask()
-    assert list(resume(run.path, max_rounds=3, pool=str(tmp_path / "copy" / "pool")))
-    assert list(resume(run.path, max_rounds=4))  # by then it is another pool
+    here = tmp_path / "copy" / "pool"
+    assert list(resume(run.path, max_rounds=3, pool=f"file://{here}"))
+    assert list(resume(run.path, max_rounds=4))  # by then it is a pool on this machine

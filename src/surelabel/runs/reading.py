@@ -106,9 +106,9 @@ class RunFolder:
     def check_pool(self) -> None:
         """Refuse a pool in an object store that the settings name and this user has neither signed nor named."""
         pool = self.settings.pool
-        local = pool is None or not is_address(pool.place) or pool.place.lower().startswith("file:")
-        if pool is not None and not local and not self.trust_code:
-            named = f"names the pool '{pool.place}', which is asked for with your rights, and is not signed by you"
+        remote = pool is not None and is_address(pool.place) and not pool.place.lower().startswith("file:")
+        if pool is not None and remote and not self.trust_code:
+            named = f"names the pool '{pool.place}', to be read with your credentials, and is not signed by you"
             remedy = "Name it yourself (surelabel resume RUN --pool PLACE), or allow it with --trust-code"
             raise UntrustedCodeError(f"File '{self.path / RUN}' {named}. {remedy}.")
 
