@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import surelabel as sl
+from surelabel.augment.mixup import mixup_coefficients
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.run_data import RunData
 from surelabel.data.sets import cifar10
@@ -47,6 +48,9 @@ from surelabel.runs.files import make_folder, read_json, write_file, write_json
 from surelabel.runs.rows import alone
 
 EXPERIMENT = "consistency-trials"
+MIXED = 0.75
+"""Of the Beta distribution of mixtures, as in MixMatch."""
+
 VALIDATION, SPEED = 10_000, 230_000
 """Pictures held out; teacher's passes in a second, measured on one H200."""
 
@@ -125,6 +129,10 @@ TRIALS = {
     "soft labels": but(BASE, method={"soft": 0.5}),
     "negatives": but(BASE, method={"tau_n": 0.05}),
     "fewer labeled": but(BASE, labeled=32, unlabeled=240),
+    "mixed": but(BASE, method={"mixing": "mixup"}),
+    "cut and mixed": but(BASE, method={"mixing": "cutmix"}),
+    "rate 0.8, stronger": but(BASE, rate=0.8, strong={"operations": 3}),
+    "rate 0.8, more decay": but(BASE, rate=0.8, weight_decay=1e-3),
     "all labels": Trial(labels=0, labeled=512, share=1.0),
     "study": but(BASE, method={"study": True}),
     "a round": but(BASE, growth=1.0),
@@ -148,6 +156,8 @@ class Tried(TeacherMatch):
         kappa: answers whose spread over the visits of a row is larger do not count.
         soft: the temperature of answers that are learned as probabilities, not as the likeliest class. 0: as that.
         tau_n: classes with a lower probability are negative labels of answers that count less than half. 0: none.
+        mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
+        mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
         study: the memory is kept, not used, and written at some moments, for a comparison of gates.
     """
 
@@ -156,6 +166,7 @@ class Tried(TeacherMatch):
     kappa: float = float("inf")
     soft: float = 0.0
     tau_n: float = 0.0
+    mixing: str = ""
     study: bool = False
 
     moments: ClassVar[list[dict[str, Any]]] = []
@@ -191,10 +202,38 @@ class Tried(TeacherMatch):
         """Return the part of the loss that needs no labels, from the logits of strong views."""
         q = pool.state["last"].index_select(0, pool.rows).repeat(self.views, 1)
         target = (q.clamp(min=LEAST).log() / self.soft).softmax(dim=1) if self.soft else label
-        loss = (share * cross_entropy(logits, target, reduction="none")).mean()
+        each = share * cross_entropy(logits, target, reduction="none")
+        if self.mixing:
+            size, kept = len(pool.rows), self.kept(pool)[:, 0, 0, 0]
+            other = share[:size].roll(-1) * cross_entropy(logits[-size:], label[:size].roll(-1), reduction="none")
+            each = torch.cat([each[:-size], kept * each[-size:] + (1 - kept) * other])
+        loss = each.mean()
         if self.tau_n:
             loss = loss + sl.losses.negative_cross_entropy(logits, (q <= self.tau_n) & (share < 0.5)[:, None])
         return loss
+
+    def strong(self, batch: Batch, name: str) -> Tensor:
+        """Return a strong view; the last one may be mixed with those of the next rows."""
+        x = super().strong(batch, name)
+        if not self.mixing or name != f"strong {self.views - 1}":
+            return x
+        kept = self.pasted(batch) if self.mixing == "cutmix" else self.kept(batch)
+        return x * kept + x.roll(-1, 0) * (1 - kept)
+
+    def kept(self, pool: Batch) -> Tensor:
+        """Return how much of each row is left in a mixture, (N, 1, 1, 1)."""
+        if self.mixing == "cutmix":
+            return self.pasted(pool).mean(dim=(2, 3), keepdim=True)
+        return mixup_coefficients(pool.draws, MIXED)[:, None, None, None]
+
+    def pasted(self, pool: Batch) -> Tensor:
+        """Return 0 in a square that is cut out of each row, and 1 elsewhere, (N, 1, H, W)."""
+        length = pool.samples.shape[-1]
+        half = length * pool.draws.uniform("cutmix area").sqrt() / 2
+        places = torch.arange(length, device=half.device) + 0.5
+        x, y = ((pool.draws.uniform(f"cutmix {axis}") * length)[:, None] - places for axis in "xy")
+        inside = (y.abs() < half[:, None])[:, :, None] & (x.abs() < half[:, None])[:, None, :]
+        return (~inside).float()[:, None]
 
     def remembered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the mean (N, C) of the answers over the visits, these counted, and the spread of its largest (N,)."""
