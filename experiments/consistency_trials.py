@@ -127,6 +127,7 @@ TRIALS = {
     "memory": but(BASE, method={"memory": 0.7}),
     "memory, gate": but(BASE, method={"memory": 0.7, "kappa": 0.1}),
     "soft labels": but(BASE, method={"soft": 0.5}),
+    "wider weights": but(BASE, method={"sharpness": 1.0}),
     "negatives": but(BASE, method={"tau_n": 0.05}),
     "fewer labeled": but(BASE, labeled=32, unlabeled=240),
     "mixed": but(BASE, method={"mixing": "mixup"}),
