@@ -107,7 +107,8 @@ class Trial:
         if not self.labels:
             return round(self.seconds * SPEED / (3 * self.labeled))
         views = self.method.get("views", 2)
-        steps = self.seconds * SPEED / (3 * (self.labeled + views * self.unlabeled) + self.unlabeled)
+        passes = 2 if self.method.get("asked") == "mirrored" else 1
+        steps = self.seconds * SPEED / (3 * (self.labeled + views * self.unlabeled) + passes * self.unlabeled)
         return round(steps / (1 + (self.growth or 0)))
 
 
@@ -132,6 +133,8 @@ TRIALS = {
     "fewer labeled": but(BASE, labeled=32, unlabeled=240),
     "mixed": but(BASE, method={"mixing": "mixup"}),
     "cut and mixed": but(BASE, method={"mixing": "cutmix"}),
+    "plain answers": but(BASE, method={"asked": "plain"}),
+    "mirrored answers": but(BASE, method={"asked": "mirrored"}),
     "rate 0.8, stronger": but(BASE, rate=0.8, strong={"operations": 3}),
     "rate 0.8, more decay": but(BASE, rate=0.8, weight_decay=1e-3),
     "all labels": Trial(labels=0, labeled=512, share=1.0),
@@ -159,6 +162,8 @@ class Tried(TeacherMatch):
         tau_n: classes with a lower probability are negative labels of answers that count less than half. 0: none.
         mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
         mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
+        asked: what the teacher is asked about: "weak" views, "plain" pictures, or "mirrored", these and their mirror
+            images, whose answers are averaged.
         study: the memory is kept, not used, and written at some moments, for a comparison of gates.
     """
 
@@ -168,6 +173,7 @@ class Tried(TeacherMatch):
     soft: float = 0.0
     tau_n: float = 0.0
     mixing: str = ""
+    asked: str = "weak"
     study: bool = False
 
     moments: ClassVar[list[dict[str, Any]]] = []
@@ -187,6 +193,17 @@ class Tried(TeacherMatch):
         found = {name: state[name].clone() for name in ("last", "answers", "squares", "visits")}
         found["plain"] = look(np.arange(len(training_set.y))).softmax(dim=1)
         self.moments.append({name: value.cpu().numpy() for name, value in found.items()})
+
+    def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
+        """Return what the teacher answers to the samples of the pool, (N, C)."""
+        if self.asked == "weak":
+            return super().answers(teacher, pool, batch)
+        assert self._weak is not None
+        x = self._weak.plain(pool.samples)
+        if self.asked == "plain":
+            return self.logits(teacher, x, batch).softmax(dim=1)
+        both = self.logits(teacher, torch.cat([x, x.flip(3)]), batch).softmax(dim=1)
+        return both.unflatten(0, (2, len(x))).mean(dim=0)
 
     def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the label of each answer, and how much it counts, both (N,)."""

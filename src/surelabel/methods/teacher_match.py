@@ -50,7 +50,7 @@ class TeacherMatch(SoftMatch):
         assert teacher is not None
         known, pool = batch.stream(0), batch.stream(1)
         with torch.no_grad():
-            q = without_negatives(self.logits(teacher, self.weak(pool, "weak"), batch).softmax(dim=1), pool)
+            q = without_negatives(self.answers(teacher, pool, batch), pool)
             label, share = self.answered(q, pool)
         positive = pool.y & pool.g
         selected = positive.any(dim=1)
@@ -62,6 +62,10 @@ class TeacherMatch(SoftMatch):
         labeled = self.supervised(of_known, known.y, known.g)
         unlabeled = self.unlabeled(of_strong, label.repeat(self.views), share.repeat(self.views), pool)
         return self.total(batch, labeled, unlabeled, share.mean())
+
+    def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
+        """Return what the teacher answers to the samples of the pool, (N, C)."""
+        return self.logits(teacher, self.weak(pool, "weak"), batch).softmax(dim=1)
 
     def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
         """Return the label of each answer q (N, C), and how much it counts, both (N,)."""
