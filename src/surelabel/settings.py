@@ -147,7 +147,8 @@ class FitSettings(FitDefaults):
         training = self.training(task)
         if suits is not None:
             strong = suits.augment if suits.strong is None else suits.strong
-            training = training.replace(augment=suits.augment if self.method == "ups" else strong)
+            augment = suits.augment if self.method == "ups" else strong
+            training = training.replace(augment=augment, channels_last=True)
             if values.get("model") is None:
                 parameters = {**suits.parameters, "dropout": self.dropout}
                 values |= {"model": suits.model, "model_parameters": parameters}
