@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the folder of the data sets' folders")
     parser.add_argument("--datasets", nargs="+", help="some of them")
-    parser.add_argument("--candidates", nargs="+", choices=CANDIDATES, default=list(CANDIDATES))
+    parser.add_argument("--candidates", nargs="*", choices=CANDIDATES, default=list(CANDIDATES))
     parser.add_argument("--change", type=json.loads, help="one more candidate, as JSON")
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, … this many")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of defaults.csv")

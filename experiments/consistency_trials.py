@@ -161,7 +161,6 @@ class Tried(TeacherMatch):
         soft: the temperature of answers that are learned as probabilities, not as the likeliest class. 0: as that.
         tau_n: classes with a lower probability are negative labels of answers that count less than half. 0: none.
         mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
-        mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
         asked: what the teacher is asked about: "weak" views, "plain" pictures, or "mirrored", these and their mirror
             images, whose answers are averaged.
         study: the memory is kept, not used, and written at some moments, for a comparison of gates.
