@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from does_uncertainty_help import store_made_up
+from gate_material import Arrays, Looker
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -51,8 +52,8 @@ EXPERIMENT = "consistency-trials"
 MIXED = 0.75
 """Of the Beta distribution of mixtures, as in MixMatch."""
 
-VALIDATION, SPEED = 10_000, 230_000
-"""Pictures held out; teacher's passes in a second, measured on one H200."""
+VALIDATION, TINY_VALIDATION, SPEED = 10_000, 200, 230_000
+"""Pictures held out, also with --tiny; teacher's passes in a second, measured on one H200."""
 
 PROTOCOL = (
     "One training of CNN-13 by the method `TeacherMatch`, linear rate after a "
@@ -138,7 +139,7 @@ TRIALS = {
     "rate 0.8, stronger": but(BASE, rate=0.8, strong={"operations": 3}),
     "rate 0.8, more decay": but(BASE, rate=0.8, weight_decay=1e-3),
     "all labels": Trial(labels=0, labeled=512, share=1.0),
-    "study": but(BASE, method={"study": True}),
+    "study": but(BASE, method={"studied": VALIDATION}),
     "a round": but(BASE, growth=1.0),
     "a round of half the steps, no negatives": but(BASE, growth=1.0, config={"negatives": False}),
     "a longer round": but(BASE, growth=2.0),
@@ -163,7 +164,8 @@ class Tried(TeacherMatch):
         mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
         asked: what the teacher is asked about: "weak" views, "plain" pictures, or "mirrored", these and their mirror
             images, whose answers are averaged.
-        study: the memory is kept, not used, and written at some moments, for a comparison of gates.
+        studied: the last so many rows of the pool: what can judge the teacher's answers to them is written at a
+            quarter, a half and three quarters of the training, for `gates.py`. The memory is kept, and not used.
     """
 
     ramp: float = 0.0
@@ -173,14 +175,14 @@ class Tried(TeacherMatch):
     tau_n: float = 0.0
     mixing: str = ""
     asked: str = "weak"
-    study: bool = False
+    studied: int = 0
 
-    moments: ClassVar[list[dict[str, Any]]] = []
+    moments: ClassVar[list[Arrays]] = []
 
     @property
     def looks(self) -> int:  # type: ignore[override]
-        """How many moments are studied."""
-        return 8 if self.study else 0
+        """How many moments are looked at; at the first one there is nothing to study."""
+        return 4 if self.studied else 0
 
     def tensors(self, num_rows: int, num_classes: int) -> Mapping[str, Tensor]:
         """Return the moving averages, and the memory of the answers to each row."""
@@ -188,10 +190,14 @@ class Tried(TeacherMatch):
         return {**super().tensors(num_rows, num_classes), **memory, "visits": torch.zeros(num_rows)}
 
     def look(self, look: Look, training_set: TrainingSet, state: Mapping[str, Tensor]) -> None:
-        """Keep the memory, and the answers to the pictures as they are."""
-        found = {name: state[name].clone() for name in ("last", "answers", "squares", "visits")}
-        found["plain"] = look(np.arange(len(training_set.y))).softmax(dim=1)
-        self.moments.append({name: value.cpu().numpy() for name, value in found.items()})
+        """Keep the memory of the studied rows, and what the networks answer to them."""
+        if not state["batches"]:
+            return
+        step = look.args[0]  # type: ignore[attr-defined]  # of the trainer, for its networks
+        rows = np.arange(len(training_set.y))[-self.studied :]
+        looker = Looker(step.network, step.average, training_set, self.settings, WEAK)
+        memory = {name: state[name].cpu().numpy()[rows] for name in ("answers", "squares", "visits")}
+        self.moments.append({**memory, "classes": state["classes"].cpu().numpy(), **looker.material(rows)})
 
     def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
         """Return what the teacher answers to the samples of the pool, (N, C)."""
@@ -209,7 +215,7 @@ class Tried(TeacherMatch):
         label, share = super().answered(q, pool)
         aligned = q / pool.state["classes"]
         aligned = aligned / aligned.sum(dim=1, keepdim=True)
-        if self.memory or self.study or self.soft or self.tau_n:
+        if self.memory or self.studied or self.soft or self.tau_n:
             mean, spread = self.remembered(aligned, pool)
         if self.memory:
             return mean.argmax(dim=1), share * (spread <= self.kappa)
@@ -325,11 +331,14 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     if options.tiny:
         trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.01)
+        if "studied" in trial.method:
+            trial = dataclasses.replace(trial, method={"studied": TINY_VALIDATION})
     data = data_of(trial, options.out if options.tiny else None)
     learner = learner_of(trial, width=8 if options.tiny else 128)
     assert data.validation is not None
     pool, truth = data.unlabeled, data.truth
-    if trial.method.get("study"):
+    Tried.moments.clear()
+    if trial.method.get("studied"):
         pool, truth = Concatenation(pool, as_source("validation", data.validation[0])), None
     rounds = 0 if trial.growth is None else 1
     plain = {} if rounds else {"kappa_p": math.inf, "kappa_n": math.inf}  # nothing is selected, by one pass
@@ -342,11 +351,8 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
             errors["validation error %, round 0"] = validation_error(learner, data)
     minutes = (time.monotonic() - started) / 60
     errors["validation error %, running statistics"] = validation_error(learner, data)
-    if Tried.moments:
-        y = data.validation[1]
-        moments = enumerate(Tried.moments)
-        found = {f"{name}.{i}": value[-len(y) :] for i, one in moments for name, value in one.items()}
-        np.savez_compressed(options.out / "study.npz", **found, y=y)
+    for number, moment in enumerate(Tried.moments, start=1):
+        np.savez_compressed(options.out / f"study-{number}.npz", **moment, y=data.validation[1])
     estimate_statistics(learner, data)
     errors["validation error %"] = validation_error(learner, data)
     print(f"{name}: {errors}, {trial.steps} steps, {minutes:.2f} minutes", flush=True)
@@ -358,7 +364,7 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def data_of(trial: Trial, tiny: Path | None) -> RunData:
-    held, everything = (VALIDATION, 50_000) if tiny is None else (200, 600)
+    held, everything = (VALIDATION, 50_000) if tiny is None else (TINY_VALIDATION, 600)
     labels = trial.labels if tiny is None else 200
     return cifar10(
         seed=trial.seed,

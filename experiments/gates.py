@@ -1,85 +1,145 @@
 """Which score separates right from wrong labels of a teacher while a network learns from it?
 
     python experiments/consistency_trials.py study --out runs/consistency-trials
-    python experiments/gates.py runs/consistency-trials/study.npz
+    python experiments/gates.py runs/consistency-trials --results results
 
-The trial `study` keeps, at some moments of the training, the teacher's answers to 10,000 pictures of the pool, whose
-labels are not used for training. Each score ranks these answers; q is the teacher's last answer, m and v are the mean
-and the spread of its answers over the last visits:
+The trial `study` writes, at a quarter, a half and three quarters of the training, what can judge the teacher's labels
+of 10,000 pictures of the pool; their true labels are not used for training. The label of a picture is the teacher's
+answer to a weak view, aligned to even classes as in the training. Each score ranks the same labels:
 
-- last: the largest q, as SoftMatch judges it;
-- mean: the largest m;
-- spread: -v of m's class, as UPS judges it;
-- mean - spread: the largest m less v;
-- plain: the largest answer to the unaugmented picture.
+- confidence: the aligned probability of the label, as SoftMatch judges it;
+- plain: the same for the picture as it is;
+- memory: the mean probability, over the teacher's last answers to the picture during the training;
+- second view, student: the mean of the probability and of that for a second weak view, or by the network itself;
+- dropout: the mean over ten passes of what follows CNN-13's last dropout layer;
+- heads: the mean over ten linear models of the teacher's features, each fitted to a resample of the labels;
+- all of them: the mean of the scores above.
 
-A score judges the label that goes with it: the class of the largest q, m, m, m, and of the plain answer. Two figures
-for each: the area under the ROC curve of right against wrong labels, and the share of right labels among the best half,
-as many of each predicted class.
+"..., spread" is, for the sources of several answers, minus the standard deviation of these instead of their mean (of
+two answers: minus half of the difference), as UPS judges.
+
+Two figures for each score: the area under the ROC curve of right against wrong labels, and the share of right labels
+among the best half, as many of each class as by any other score. That share minus the share by confidence has a 95 %
+interval: a paired bootstrap over the pictures.
 """
 
 import argparse
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from gate_material import LABELED_VIEWS
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.preprocessing import StandardScaler
 
-COVERAGE = 0.5
+from surelabel.reproduce.first_selection import bootstrap_difference, most_confident
+from surelabel.reproduce.results import append_rows, read_rows, settings_file
+from surelabel.runs.files import read_json, write_file
+from surelabel.runs.rows import alone
+
+EXPERIMENT, FIRST = "gates", "confidence"
+COVERAGE, HEADS = 0.5, 10
+AREA, RIGHT, DIFFERENCE = "area under the ROC curve, %", "right in the best half, %", "minus confidence, points"
+AFTER = {1: "a quarter", 2: "half", 3: "three quarters"}
 
 Floats = npt.NDArray[np.floating]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", type=Path, help="study.npz of the trial")
-    with np.load(parser.parse_args().study) as file:
-        arrays = dict(file)
-    moments = 1 + max(int(name.split(".")[1]) for name in arrays if "." in name)
-    for moment in range(1, moments):  # at moment 0 nothing has been answered
-        part = {name.split(".")[0]: value for name, value in arrays.items() if name.endswith(f".{moment}")}
-        print(f"after {moment} of {moments} parts of the training")
-        for name, (label, score) in scores(**part).items():
-            right = label == arrays["y"]
-            best = right[taken(label, score)].mean()
-            area = roc_auc_score(right, score)
-            print(f"  {name:14} all {100 * right.mean():.2f} %  area {area:.4f}  best half {100 * best:.2f} %")
+    parser.add_argument("out", type=Path, help="the folder of the trial `study`")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of runs.csv")
+    options = parser.parse_args()
+    trial = read_json(options.out / "study.json")
+    settings, text = settings_file(EXPERIMENT, trial["settings"])
+    same = {**trial["rows"][0], "experiment": EXPERIMENT, "settings": settings}
+    rows = []
+    for number, moment in AFTER.items():
+        with np.load(options.out / f"study-{number}.npz") as file:
+            found = judged(dict(file))
+        print(f"after {moment} of the training")
+        for name, figures in found.items():
+            print(f"  {name:22}", *(f"{metric} {value:+.2f}" for metric, value in figures.items()), sep="  ")
+            rows += [
+                {**same, "row": name, "metric": f"{metric}, after {moment}", "value": value}
+                for metric, value in figures.items()
+            ]
+    runs = options.results / "runs.csv"
+    with alone(runs):
+        known = {(row["experiment"], row["commit"]) for row in read_rows(runs)}
+        if (EXPERIMENT, same["commit"]) not in known:
+            write_file(options.results / settings, text)
+            append_rows(runs, rows)
 
 
-def scores(
-    last: Floats, answers: Floats, squares: Floats, visits: Floats, plain: Floats
-) -> dict[str, tuple[npt.NDArray[np.int64], Floats]]:
-    """Return the label of each row and its score, by the names above.
+def judged(arrays: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the figures of each score at one moment."""
+    label, found = scores(arrays)
+    right = label == arrays["y"]
+    counts = [round(COVERAGE * number) for number in np.bincount(label)]
+    first = most_confident(label, found[FIRST], counts)
+    figures = {}
+    for name, score in found.items():
+        best = most_confident(label, score, counts)
+        difference = bootstrap_difference(best, right, first, right)
+        figures[name] = {
+            AREA: 100 * float(roc_auc_score(right, score)),
+            RIGHT: 100 * float(right[best].mean()),
+            DIFFERENCE: 100 * difference.mean,
+            f"{DIFFERENCE}, low": 100 * difference.low,
+            f"{DIFFERENCE}, high": 100 * difference.high,
+        }
+    return figures
 
-    >>> q, m = np.array([[0.6, 0.4]]), np.array([[0.3, 0.7]])
-    >>> found = scores(q, m, m**2 + 0.01, np.array([3.0]), q)
-    >>> {name: (int(label[0]), round(float(score[0]), 3)) for name, (label, score) in found.items()}
-    {'last': (0, 0.6), 'mean': (1, 0.7), 'spread': (1, -0.1), 'mean - spread': (1, 0.6), 'plain': (0, 0.6)}
+
+def scores(arrays: Mapping[str, Any]) -> tuple[npt.NDArray[np.int64], dict[str, Floats]]:
+    """Return the label of each picture (N,), and each score of it (N,).
+
+    Args:
+        arrays: of `gate_material.Looker.material`, with the memory and the mean answer of each class.
     """
-    last, mean, square, plain = (part.astype(np.float64) for part in (last, answers, squares, plain))
-    label = mean.argmax(axis=1)
-    spread = np.sqrt(np.maximum(square - mean**2, 0))[np.arange(len(label)), label]
-    largest = mean.max(axis=1)
-    return {
-        "last": (last.argmax(axis=1), last.max(axis=1)),
-        "mean": (label, largest),
-        "spread": (label, -spread),
-        "mean - spread": (label, largest - spread),
-        "plain": (plain.argmax(axis=1), plain.max(axis=1)),
-    }
+
+    def aligned(name: str) -> Floats:
+        q: Floats = arrays[name].astype(np.float64) / arrays["classes"]
+        return q / q.sum(axis=1, keepdims=True)
+
+    weak = aligned("weak")
+    label = weak.argmax(axis=1)
+    rows = np.arange(len(label))
+    two = {"second view": aligned("second"), "student": aligned("student")}
+    several = {name: np.stack([weak, other])[:, rows, label] for name, other in two.items()}
+    several["heads"] = heads(arrays)[:, rows, label]
+    mean = {name: answers.mean(axis=0) for name, answers in several.items()}
+    spread = {name: answers.std(axis=0) for name, answers in several.items()}
+    for name, first, second in (("memory", "answers", "squares"), ("dropout", "dropout", "dropout_squares")):
+        mean[name], square = (arrays[part].astype(np.float64)[rows, label] for part in (first, second))
+        spread[name] = np.sqrt(np.maximum(square - mean[name] ** 2, 0))
+    found = {FIRST: weak[rows, label], "plain": aligned("plain")[rows, label], **mean}
+    found["all of them"] = np.mean(list(found.values()), axis=0)
+    return label, found | {f"{name}, spread": -value for name, value in spread.items()}
 
 
-def taken(label: npt.NDArray[np.int64], score: Floats) -> npt.NDArray[np.int64]:
-    """Return the rows of the best half of each predicted class.
+def heads(arrays: Mapping[str, Any]) -> Floats:
+    """Return the answers of linear models of the features, each fitted to a resample of the labels, (heads, N, C).
 
-    >>> taken(np.array([0, 0, 1, 1]), np.array([0.2, 0.9, 0.5, 0.1])).tolist()
-    [1, 2]
+    All views of a labeled picture are drawn together, as many pictures of each class as there are.
     """
-    parts = []
-    for one in np.unique(label):
-        rows = np.flatnonzero(label == one)
-        parts.append(rows[np.argsort(-score[rows], kind="stable")][: round(COVERAGE * len(rows))])
-    return np.concatenate(parts)
+    y = arrays["labeled_y"]
+    scaler = StandardScaler().fit(arrays["labeled_features"].astype(np.float64))
+    known, asked = (scaler.transform(arrays[name].astype(np.float64)) for name in ("labeled_features", "features"))
+    views = np.arange(len(y)).reshape(LABELED_VIEWS, -1)
+    classes = [np.flatnonzero(y[views[0]] == c) for c in np.unique(y)]
+    generator, found = np.random.default_rng(0), []
+    for _ in range(HEADS):
+        rows = views[:, np.concatenate([generator.choice(same, len(same)) for same in classes])].ravel()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a solver that stops a little early
+            found.append(LogisticRegression(max_iter=200).fit(known[rows], y[rows]).predict_proba(asked))
+    return np.stack(found)
 
 
 if __name__ == "__main__":

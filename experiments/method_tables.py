@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import gates
+
 from surelabel.report.drawing import Panel, curves
 from surelabel.report.tables import Statistic, statistic
 from surelabel.reproduce.entries import labels_text
@@ -138,6 +140,30 @@ def figure_link(results: Path) -> str:
     if not lines_of(results):
         return "No figure yet: it needs rows of two budgets, such as `--budget 1` and `--budget 4`."
     return f"![Test error of each method over the minutes of training](images/{FIGURE})"
+
+
+def gate_table(results: Path) -> str:
+    """Return how well each score separates right from wrong labels, at each moment; a placeholder without rows."""
+    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == gates.EXPERIMENT]
+    if not rows:
+        return "Not run yet: the trial `study` and `experiments/gates.py` make the rows."
+    found = {(row["row"], row["metric"]): float(row["value"]) for row in rows}
+    moments = [f"after {moment}" for moment in gates.AFTER.values()]
+    lines = _table(
+        ["score", *(f"{moment}: area, %" for moment in moments), *(f"{moment}: points" for moment in moments)]
+    )
+    for name in dict.fromkeys(row["row"] for row in rows):
+        areas = [f"{found[name, f'{gates.AREA}, {moment}']:.2f}" for moment in moments]
+        points = []
+        for moment in moments:
+            mean, low, high = (found[name, f"{gates.DIFFERENCE}{part}, {moment}"] for part in ("", ", low", ", high"))
+            points.append("" if name == gates.FIRST else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
+        lines.append(f"| {' | '.join([name, *areas, *points])} |")
+    last = rows[-1]
+    origin = (
+        f"experiment `{gates.EXPERIMENT}`, {last['labels']} labels, seed {last['seed']}, commit {last['commit'][:7]}"
+    )
+    return "\n".join([*lines, "", f"`results/runs.csv`, {origin}."])
 
 
 def _table(head: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from communication_tables import communication
 from first_run import first_run
-from method_tables import FIGURE, figure, figure_link, methods, settings
+from method_tables import FIGURE, figure, figure_link, gate_table, methods, settings
 from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
 from scale_tables import labels_at_scale, rounds_at_scale, sizes
 from uncertainty_tables import first_round, fresh_rounds
@@ -494,6 +494,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "rounds-at-scale": rounds_at_scale,
     "sizes": sizes,
     "consistency": consistency,
+    "gates": gate_table,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }
 

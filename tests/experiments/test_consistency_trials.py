@@ -11,8 +11,6 @@ from consistency_trials import TRIALS, main
 
 from surelabel.reproduce.results import read_rows
 
-GATES = Path(gates.__file__)
-
 
 @pytest.mark.slow
 def test_each_trial_is_run_once_and_recorded_once(tmp_path: Path) -> None:
@@ -21,17 +19,41 @@ def test_each_trial_is_run_once_and_recorded_once(tmp_path: Path) -> None:
         rows = read_rows(tmp_path / "results" / "runs.csv")
         assert [row["row"] for row in rows if row["metric"] == "validation error %"] == list(TRIALS)
     assert all((tmp_path / "results" / row["settings"]).exists() for row in rows)
-    told = subprocess.run([sys.executable, GATES, tmp_path / "study.npz"], capture_output=True, text=True, check=True)
-    assert told.stdout.count("mean - spread") == 7
-    with np.load(tmp_path / "study.npz") as study:
-        visits = [study[f"visits.{moment}"].sum() for moment in range(8)]
-    assert visits == sorted(visits)
-    assert visits[-1] > 0
+    for _ in range(2):
+        subprocess.run([sys.executable, gates.__file__, tmp_path, "--results", tmp_path / "results"], check=True)
+    judged = [row for row in read_rows(tmp_path / "results" / "runs.csv") if row["experiment"] == gates.EXPERIMENT]
+    assert len(judged) == 13 * 5 * len(gates.AFTER)
+    visits = [np.load(tmp_path / f"study-{number}.npz")["visits"].sum() for number in gates.AFTER]
+    assert 0 < visits[0] < visits[1] < visits[2]
 
 
-def test_a_gate_takes_the_best_half_of_each_class() -> None:
-    answers = np.array([[0.9, 0.1], [0.6, 0.4], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9], [0.4, 0.6]])
-    spread = np.array([0.3, 0.1, 0.2, 0.05, 0.0, 0.1])
-    found = gates.scores(answers, answers, answers**2 + spread[:, None] ** 2, np.ones(6), answers)
-    best = {name: sorted(gates.taken(*found[name]).tolist()) for name in ("last", "spread")}
-    assert best == {"last": [0, 2, 4], "spread": [1, 3, 4]}
+def test_scores_judge_the_label_of_a_weak_view_by_each_source() -> None:
+    """Six pictures of two classes; the memory of the second one is sure, and that of the first one is not."""
+    p = np.array([0.9, 0.6, 0.8, 0.7, 0.1, 0.4])
+    weak = np.stack([p, 1 - p], axis=1)
+    spread = np.array([0.3, 0.1, 0.2, 0.05, 0.0, 0.1])[:, None]
+    other = np.full((6, 2), 0.5)
+    generator = np.random.default_rng(0)
+    labeled_y = np.tile([0, 1], 4 * gates.LABELED_VIEWS)
+    features = generator.normal(size=(len(labeled_y), 3)) + 5 * labeled_y[:, None]
+    arrays = {
+        **{"weak": weak, "second": other, "student": weak, "plain": weak, "classes": np.ones(2)},
+        **{"answers": weak, "squares": weak**2 + spread**2, "dropout": other, "dropout_squares": other**2},
+        **{"features": features[[0, 0, 0, 0, 1, 1]], "labeled_features": features, "labeled_y": labeled_y},
+    }
+    label, found = gates.scores(arrays)
+    assert label.tolist() == [0, 0, 0, 0, 1, 1]
+    close = {name: score.round(3).tolist() for name, score in found.items()}
+    assert close["confidence"] == close["plain"] == close["student"] == [0.9, 0.6, 0.8, 0.7, 0.9, 0.6]
+    assert close["second view"] == [0.7, 0.55, 0.65, 0.6, 0.7, 0.55]
+    assert close["second view, spread"] == [-0.2, -0.05, -0.15, -0.1, -0.2, -0.05]
+    assert close["memory, spread"] == [-0.3, -0.1, -0.2, -0.05, 0.0, -0.1]
+    assert close["dropout"] == [0.5] * 6
+    assert min(close["heads"]) > 0.9
+    assert set(close["student, spread"]) == {0.0}
+
+    figures = gates.judged({**arrays, "y": np.array([1, 0, 0, 0, 1, 1])})
+    assert figures["confidence"][gates.RIGHT] == pytest.approx(100 * 2 / 3)
+    assert figures["memory, spread"][gates.RIGHT] == 100
+    assert figures["memory, spread"][gates.DIFFERENCE] == pytest.approx(100 / 3)
+    assert figures["confidence"][gates.DIFFERENCE] == 0
