@@ -160,7 +160,7 @@ def settings_of(kind: str, task: str) -> RunSettings:
 
 
 @pytest.mark.parametrize(("task", "labels"), [("single", "one label"), ("multi", "several labels")])
-@pytest.mark.parametrize("kind", ["tables", "pictures by backbones", *KIND_DEFAULTS])
+@pytest.mark.parametrize("kind", ["tables", *KIND_DEFAULTS])
 def test_help_says_the_defaults_of_each_kind_of_data(command, kind, task, labels):
     text = " ".join(command("fit", "--help").out.replace("│", " ").split())
     settings = settings_of(kind, task)

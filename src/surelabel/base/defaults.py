@@ -57,17 +57,17 @@ BY_LABELS: Mapping[str, tuple[Any, Any]] = {"tau_p": (0.7, 0.5), "kappa_p": (0.1
 _PICTURES: Mapping[str, Any] = {
     "learning_rate": 0.003,
     "batch_size": 64,
-    "min_steps": 400,
+    "min_steps": 1000,
     "epochs": 20,
     "dropout": 0.3,
     "labeled_batch_size": 32,
     "tau_p": 0.5,
     "kappa_p": 0.3,
-    "max_rounds": 3,
+    "max_rounds": 2,
 }
 KIND_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "pictures": _PICTURES,
-    "sounds": {**_PICTURES, "epochs": 50, "max_rounds": 1},
+    "sounds": {**_PICTURES, "min_steps": 400, "epochs": 50, "max_rounds": 1},
     "video": {
         "learning_rate": 0.003,
         "batch_size": 16,
@@ -77,6 +77,7 @@ KIND_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "kappa_p": 0.2,
         "max_rounds": 3,
     },
+    "pictures by backbones": {"learning_rate": 0.002, "tau_p": 0.5, "kappa_p": 0.3},
     "texts": {"learning_rate": 0.002},
     "texts by backbones": {"learning_rate": 0.0005, "labeled_batch_size": 32},
 }

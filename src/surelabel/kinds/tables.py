@@ -17,10 +17,14 @@ _SHOWN = 8
 
 
 def defaults_for(columns: Sequence[AnyColumn], task: Task, *, of_backbones: bool) -> Mapping[str, Any]:
-    """Return the defaults for a table, or for texts if it has a column of texts (docs/texts.md, docs/backbones.md)."""
-    if not any(isinstance(column, TextColumn) for column in columns):
-        return {}
-    return for_task(KIND_DEFAULTS["texts by backbones" if of_backbones else "texts"], task)
+    """Return the defaults for a table, or for texts if it has a column of texts (docs/texts.md, docs/backbones.md).
+
+    Backbones take texts, or pictures, which have no columns.
+    """
+    texts = any(isinstance(column, TextColumn) for column in columns)
+    if of_backbones:
+        return for_task(KIND_DEFAULTS[f"{'texts' if texts else 'pictures'} by backbones"], task)
+    return for_task(KIND_DEFAULTS["texts"], task) if texts else {}
 
 
 def linear_for(columns: Sequence[AnyColumn]) -> str:
