@@ -197,7 +197,6 @@ def write_label_studio(
     plain = {name: values.to_pylist() if hasattr(values, "to_pylist") else values for name, values in columns.items()}
     version = f"surelabel {folder.model_name()}, model {folder.model_hash[:12]}"
     made = label_studio.tasks(pool, settings.classes, shown, tag, version, plain)
-    label_studio.check_tasks(made, settings.classes, task)
     config = label_studio.labeling_config(settings.classes, task, tag)
     write_files({out.with_suffix(".xml"): config + b"\n", out: label_studio.tasks_bytes(made)})
     where = f"{out}, and their labeling configuration in {out.with_suffix('.xml')}"
