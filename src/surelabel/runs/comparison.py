@@ -197,5 +197,15 @@ def as_held_out(labels: PoolLabels, truth: Codes, known: npt.NDArray[np.bool_]) 
     )
 
 
+def pool_as_held_out(labels: PoolLabels) -> HeldOutLabels:
+    """Return a pool's positive labels, none of them marked as wrong."""
+    return as_held_out(labels, labels.label, np.ones(len(labels), dtype=bool))
+
+
+def all_known(truth: Codes) -> npt.NDArray[np.bool_]:
+    """Which samples have all of their labels known, (N,): a partly labeled one cannot be judged as a whole."""
+    return np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
+
+
 def _file(number: int, name: str) -> str:
     return layout.fold_file(number, f"{name}.parquet")
