@@ -13,6 +13,7 @@ from surelabel.cli import main
 from surelabel.core.metrics import share_interval
 from surelabel.data.tables import write_table
 from surelabel.learners.sklearn import SklearnLearner
+from surelabel.report.comparison import comparison_lines
 from surelabel.report.html import write_report
 from surelabel.runs import RunFolder
 
@@ -160,7 +161,7 @@ def test_too_little_time_for_all_folds_is_told(command):
     assert RunFolder.open("run").comparison().num_folds == 4
 
 
-def test_several_labels_are_compared_by_mean_average_precision(command):
+def test_several_labels_are_compared_by_mean_average_precision(command, monkeypatch):
     left = [row % 2 for row in range(30)] + [None] * 30
     columns = {**blobs(), "left": left, "right": [None if cell is None else 1 - cell for cell in left]}
     del columns["pet"]
@@ -169,6 +170,9 @@ def test_several_labels_are_compared_by_mean_average_precision(command):
     assert (result.code, result.err) == (0, "")
     assert re.search(r"linear model of the labels +1\.000 +1\.000 to 1\.000 +30", result.out)
     assert command("predict", "run", "both.csv").code == 0
+    monkeypatch.delattr("surelabel.runs.comparison.map_interval")
+    (line,) = comparison_lines(RunFolder.open("run"))
+    assert "(+0.000, within the standard error)" in line, "told without the intervals, which take long"
 
 
 def test_groups_are_held_out_whole_and_nothing_of_them_is_learned_from(command, monkeypatch):

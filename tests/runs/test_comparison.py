@@ -102,6 +102,26 @@ def test_several_labels_are_compared_by_mean_average_precision():
     assert few.score == (1.0, 0.0, 1.0), "so few samples have no interval"
 
 
+def test_held_out_labels_without_a_positive_judge_no_model_better_than_another():
+    truth = np.where(np.arange(30)[:, None] % 2, [[0, -1]], [[-1, 0]])
+    p = np.random.default_rng(0).random((30, 2))
+    made = {"linear": p, "first": 1 - p, "last": p**2}
+    for number in (30, 6):
+        found: dict[Any, Judged] = {
+            name: Judged(labels_of(p[:number] > 0.5, p[:number]), truth[:number]) for name, p in made.items()
+        }
+        assert {one.score for one in found.values()} == {(0.0, 0.0, 1.0)}
+        assert not is_clear(found["first"], found["last"])
+        assert choose(found) == "last"
+
+
+def test_no_model_is_compared_with_itself(monkeypatch):
+    calls = []
+    monkeypatch.setattr("surelabel.runs.comparison.is_clear", lambda one, other: calls.append(one is other) or False)
+    assert choose(judged({"linear": [0], "first": [1], "last": [2]})) == "last"
+    assert calls == [False, False]
+
+
 def test_the_score_is_the_share_of_right_labels_with_its_exact_interval():
     assert judged({"last": list(range(17))})["last"].score == share_interval(17, 20)
 

@@ -113,7 +113,7 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     judged, last, multi = comparison.judged(), run.num_rounds - 1, run.settings.config.task == "multi"
     if not judged or comparison.kept is None:
         return []
-    kept, scores = candidate_name(comparison.kept, last), {name: found.score.mean for name, found in judged.items()}
+    kept, scores = candidate_name(comparison.kept, last), {name: found.value for name, found in judged.items()}
 
     def ahead(other: Candidate) -> str:
         change = scores["last"] - scores[other]

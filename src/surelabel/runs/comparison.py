@@ -45,25 +45,34 @@ class Judged(NamedTuple):
     truth: Codes
 
     @property
-    def score(self) -> Interval:
-        """The share of right labels, or the mean average precision, with its 95 % interval.
+    def value(self) -> float:
+        """The share of right labels, or the mean average precision; 0 if no class has a known positive."""
+        labels, truth = self
+        if truth.ndim == 1:
+            return float((labels.label == truth).mean())
+        found = mean_average_precision(labels.confidence, truth == 1, truth >= 0)
+        return 0.0 if found is None else found.uninterpolated
 
-        With fewer than `FEWEST` multi-label samples, no interval can be computed: it is 0 to 1.
+    @property
+    def score(self) -> Interval:
+        """The value with its 95 % interval. With several labels, this is a bootstrap and takes long.
+
+        With fewer than `FEWEST` multi-label samples, or no positive, no interval can be computed: it is 0 to 1.
         """
         labels, truth = self
         if truth.ndim == 1:
             return share_interval(int((labels.label == truth).sum()), len(truth))
-        if len(truth) >= FEWEST:
-            return map_interval(labels.confidence, truth == 1, truth >= 0)
-        found = mean_average_precision(labels.confidence, truth == 1, truth >= 0)
-        return Interval(found.uninterpolated if found is not None else 0.0, 0.0, 1.0)
+        if len(truth) < FEWEST or not (truth == 1).any():
+            return Interval(self.value, 0.0, 1.0)
+        return map_interval(labels.confidence, truth == 1, truth >= 0)
 
 
 def choose(judged: Mapping[Candidate, Judged]) -> Candidate:
     """Return the last candidate, which learned from the most samples, or the best of those that are clearly better."""
     last = next(name for name in reversed(CANDIDATES) if name in judged)
-    better = [name for name in CANDIDATES if name in judged and is_clear(judged[name], judged[last])]
-    return max(better, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)), default=last)
+    others = [name for name in CANDIDATES if name in judged and name != last]
+    better = [name for name in others if is_clear(judged[name], judged[last])]
+    return max(better, key=lambda name: (judged[name].value, CANDIDATES.index(name)), default=last)
 
 
 def is_clear(better: Judged, other: Judged) -> bool:
@@ -73,6 +82,8 @@ def is_clear(better: Judged, other: Judged) -> bool:
         right, wrong = better.labels.label == truth, other.labels.label != truth
         gained, lost = int((wrong & right).sum()), int((~wrong & ~right).sum())
         return gained > lost and (gained - lost) ** 2 > gained + lost
+    if not (truth == 1).any():
+        return False
     change = map_change(other.labels.confidence, better.labels.confidence, truth == 1, truth >= 0)
     # A normal distribution's 95 % interval is 3.92 standard errors wide.
     return change.mean > (change.high - change.low) / 3.92
