@@ -32,7 +32,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]
     for row, run in ((of, one) for of in rows for one in of.runs):
         comparison = run.finished_comparison()
         if comparison is not None and comparison.judged():
-            yield row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run, comparison
+            yield row.name_of(run), run, comparison
 
 
 def side_by_side(rows: Sequence[Row]) -> TextTable | None:
