@@ -281,6 +281,31 @@ def test_time_that_the_command_has_taken_before_counts(run):
     assert steps(run, minutes_before=60.0) == [(0, 3)]
 
 
+def test_the_tables_of_a_comparison_are_read_once_until_it_goes_on(run):
+    going, opened = compare(RunFolder.open(run)), RunFolder.open(run)
+    assert opened.comparison() is None
+    next(going)
+    for planned in (3, 6, 9):
+        next(going)
+        assert len(opened.comparison().judged()["last"].truth) == planned
+    assert list(going) == []
+    found = opened.comparison().judged()
+    (run / "comparison" / "0" / "last.parquet").unlink()
+    assert opened.comparison().judged() is found
+    for again in (opened.verify, lambda: RunFolder.open(run).comparison().judged()):
+        with pytest.raises(DamagedFileError, match=r"last\.parquet"):
+            again()
+
+
+def test_the_true_labels_are_read_once(tmp_path):
+    list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0, with_validation=True)))
+    opened = RunFolder.open(tmp_path / "run")
+    assert (len(opened.truth), len(opened.validation_truth)) == (51, 12)
+    for name in ("pool", "validation"):
+        (tmp_path / "run" / "rounds" / "000" / f"{name}.parquet").unlink()
+    assert (len(opened.truth), len(opened.validation_truth)) == (51, 12)
+
+
 def with_kept(run: Path, kept: str) -> RunFolder:
     """Compare, and let the choice be another."""
     steps(run)

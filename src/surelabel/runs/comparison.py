@@ -11,6 +11,7 @@ every model is within it, and the linear model was kept although networks were b
 The labels are those of `surelabel label`: from the stochastic passes, with the run's thresholds and no balancing.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,13 @@ class Comparison:
 
     def judged(self) -> dict[Candidate, Judged]:
         """Return the held-out labels of each candidate that is in all folds; empty without a fold."""
+        return self._judged_once
+
+    @functools.cached_property
+    def _judged_once(self) -> dict[Candidate, Judged]:
+        return self._read_judged()
+
+    def _read_judged(self) -> dict[Candidate, Judged]:
         folds = self.content["folds"]
         names = [
             name for name in CANDIDATES if folds and all(_file(k, name) in f["files"] for k, f in enumerate(folds))
@@ -151,7 +159,7 @@ class Comparison:
 
     def verify(self) -> None:
         """Check every file; raise `DamagedFileError` for the first that is not as it was written."""
-        self.judged()
+        self._read_judged()
         if self.content["linear"] is not None:
             self.linear_model()
 

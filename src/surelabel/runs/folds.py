@@ -161,7 +161,7 @@ class _Comparing:
             "folds": [],
             "linear": None,
         }
-        content |= {"kept": None, "promise": None}
+        content = {**content, "kept": None, "promise": None}
         yield Step(len(content["folds"]), content["planned"])
         while group.by_first(functools.partial(clock.allows_fold, content)):
             started, number = time.monotonic(), len(content["folds"])
