@@ -16,6 +16,7 @@ from surelabel.data.targets import Marks
 from surelabel.errors import DamagedFileError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings
+from surelabel.learners.sklearn import SklearnLearner
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import CANDIDATES, Judged, choose, is_clear
 from surelabel.runs.files import write_json
@@ -170,15 +171,23 @@ def test_several_labels_need_something_known_of_each_class_in_every_fold():
     assert folds_of(data_of(codes), 5, seed=0) == []
 
 
-class Recorder(TorchLearner):
-    """Notes the ids and classes of the labels that each fit learns from, and those of the rest of the samples."""
+def note_fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[int], set[int]]]:
+    """Return a list that gets the ids of the labels that each fit learns from, and those of its other samples."""
+    seen = []
 
-    seen: list[tuple[set[int], set[int]]]
+    def note(learner: Any) -> None:
+        fit = learner.fit
 
-    def fit(self, training_set: Any, *, seed: int) -> None:
-        ids = training_set.source.ids
-        Recorder.seen.append((set(ids[: training_set.num_labeled]), set(ids[training_set.num_labeled :])))
-        super().fit(training_set, seed=seed)
+        def noting(self: Any, training_set: Any, *, seed: int) -> None:
+            ids = training_set.source.ids
+            seen.append((set(ids[: training_set.num_labeled]), set(ids[training_set.num_labeled :])))
+            fit(self, training_set, seed=seed)
+
+        monkeypatch.setattr(learner, "fit", noting)
+
+    note(TorchLearner)
+    note(SklearnLearner)
+    return seen
 
 
 def settings_with(folder: Path, **changes: Any) -> Any:
@@ -214,8 +223,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def test_no_held_out_label_is_learned_from_and_the_samples_join_the_pool(run, monkeypatch):
-    monkeypatch.setattr("surelabel.learners.network.TorchLearner", Recorder)
-    Recorder.seen = []
+    seen = note_fits(monkeypatch)
     assert steps(run) == [(0, 3), (1, 3), (2, 3), (3, 3)]
     judged_ids = [
         set(
@@ -227,9 +235,9 @@ def test_no_held_out_label_is_learned_from_and_the_samples_join_the_pool(run, mo
         for k in range(3)
     ]
     assert set.union(*judged_ids) == set(range(51, 60)), "the labeled samples"
-    assert len(Recorder.seen) == 6, "two rounds in each of three folds"
-    for place, (labeled, pool) in enumerate(Recorder.seen):
-        held_out = judged_ids[place // 2]
+    assert len(seen) == 9, "a linear model and two rounds in each of three folds"
+    for place, (labeled, pool) in enumerate(seen):
+        held_out = judged_ids[place // 3]
         assert labeled == set(range(51, 60)) - held_out
         assert pool == set(range(51)) | held_out
 
