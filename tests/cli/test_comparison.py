@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,15 @@ from PIL import Image
 
 from surelabel.cli import main
 from surelabel.core.metrics import share_interval
+from surelabel.core.thresholds import Thresholds, choose
 from surelabel.data.tables import write_table
 from surelabel.learners.sklearn import SklearnLearner
+from surelabel.report.comparison import comparison_lines
+from surelabel.report.held_out import check_selected
 from surelabel.report.html import write_report
 from surelabel.runs import RunFolder
+from surelabel.runs.comparison import all_known, as_held_out
+from surelabel.runs.files import write_json
 
 STUMP = ("--estimator", "sklearn.tree:DecisionTreeClassifier", "--rounds", "1", "--passes", "3")
 """Quick, and as good as a linear model on far groups of points."""
@@ -160,7 +166,7 @@ def test_too_little_time_for_all_folds_is_told(command):
     assert RunFolder.open("run").comparison().num_folds == 4
 
 
-def test_several_labels_are_compared_by_mean_average_precision(command):
+def test_several_labels_are_compared_by_mean_average_precision(command, monkeypatch):
     left = [row % 2 for row in range(30)] + [None] * 30
     columns = {**blobs(), "left": left, "right": [None if cell is None else 1 - cell for cell in left]}
     del columns["pet"]
@@ -169,10 +175,15 @@ def test_several_labels_are_compared_by_mean_average_precision(command):
     assert (result.code, result.err) == (0, "")
     assert re.search(r"linear model of the labels +1\.000 +1\.000 to 1\.000 +30", result.out)
     assert command("predict", "run", "both.csv").code == 0
+    monkeypatch.delattr("surelabel.runs.comparison.map_interval")
+    (line,) = comparison_lines(RunFolder.open("run"))
+    assert "(+0.000, within the standard error)" in line, "told without the intervals, which take long"
 
 
 def test_groups_are_held_out_whole_and_nothing_of_them_is_learned_from(command, monkeypatch):
-    write_table(Path("owned.csv"), {**blobs(60, 24), "owner": [f"o{row // 4}" for row in range(60)]})
+    # Each owner has labeled rows and others, and no shift of the rows keeps them together.
+    owners = [f"o{row % 13}" for row in range(60)]
+    write_table(Path("owned.csv"), {**blobs(60, 24), "owner": owners})
     seen, fit_one = [], SklearnLearner.fit
 
     def noting(self, training_set, **more):
@@ -187,8 +198,8 @@ def test_groups_are_held_out_whole_and_nothing_of_them_is_learned_from(command, 
     for labeled, samples in folds:
         gone = {name for name in everything if name not in samples}
         assert gone
-        owners = {int(name[1:]) // 4 for name in gone}
-        assert gone == {name for name in everything if int(name[1:]) // 4 in owners}, "whole groups"
+        held_out = {int(name[1:]) % 13 for name in gone}
+        assert gone == {name for name in everything if int(name[1:]) % 13 in held_out}, "whole groups"
         assert not labeled & gone
 
 
@@ -205,6 +216,33 @@ def test_labels_with_a_promise_are_selected_by_the_chosen_thresholds(command):
         passes = float(row["confidence"]) >= found.tau_p and float(row["uncertainty"]) <= found.kappa_p
         assert (row["selected"] == "positive") == passes
     assert f"({found.num_selected} of {found.num_selected}; " in command("label", "run", "pets.csv").err
+
+
+def test_a_promise_holds_for_each_of_the_models_from_which_the_kept_one_was_chosen(command):
+    write_table(Path("held.csv"), blobs(70, 70, seed=1))
+    result = command(*fit("--validation", "held.csv", "--max-label-error", "0.05"))
+    assert "With 70 held-out samples, no thresholds can promise an error below 0.05" in result.out
+    found = RunFolder.open("run").comparison()
+    assert len(found.judged()) == 3
+    labels, truth = found.judged()["last"]
+    assert (labels.label == truth).all()
+    held_out = as_held_out(labels, truth, all_known(truth))
+    # Without a wrong label it takes log(delta) / log(1 - 0.05) of them: 59 for delta = 0.05, and 80 for 0.05 / 3.
+    assert choose(held_out, 0.05, 0.05).num_selected == 70
+    assert choose(held_out, 0.05, 0.05 / 3).tau_p is None
+
+
+def test_how_often_selected_labels_are_right_is_told_of_those_that_the_promise_selects(compared, tmp_path):
+    path = Path(shutil.copytree(compared, tmp_path / "run"))
+    before, found = check_selected(RunFolder.open(path)), RunFolder.open(path).comparison()
+    labels, truth = found.judged()["linear"]
+    tau_p, kappa_p = float(np.quantile(labels.confidence, 0.3)), float(np.quantile(labels.uncertainty, 0.8))
+    promise = Thresholds(tau_p, kappa_p, 0, 0, len(truth), 0.05, 0.05, 0)
+    write_json(path / "comparison.json", {**found.content, "promise": promise._asdict()})
+    chosen = (labels.confidence >= tau_p) & (labels.uncertainty <= kappa_p)
+    after = check_selected(RunFolder.open(path))
+    assert after.positive == ((labels.label == truth)[chosen].sum(), chosen.sum())
+    assert 0 < after.positive.number < before.positive.number
 
 
 def test_too_few_held_out_labels_for_a_promise_tell_how_many_more(command):

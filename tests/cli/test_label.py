@@ -17,7 +17,7 @@ from surelabel.cli import main
 from surelabel.data.tables import read_table, write_table
 from surelabel.errors import DataError
 from surelabel.runs import RunFolder
-from surelabel.runs.label_studio import check_tasks, table_rows
+from surelabel.runs.label_studio import table_rows
 
 pytestmark = pytest.mark.usefixtures("short_fits")
 
@@ -247,17 +247,6 @@ def test_label_studio_itself_accepts_the_tasks(command, home, photos, tmp_path):
             assert not config.validate_prediction(task["predictions"][0], return_errors=True)
             wrong = {**task["predictions"][0], "score": 2}
             assert config.validate_prediction(wrong, return_errors=True)
-
-
-def test_two_choices_of_one_class_are_our_own_mistake():
-    def task(*choices: str) -> dict[str, Any]:
-        return {"predictions": [{"score": 0.5, "result": [{"value": {"choices": list(choices)}}]}]}
-
-    check_tasks([task("cat")], ["cat", "dog"], "single")
-    check_tasks([task("cat", "dog")], ["cat", "dog"], "multi")
-    for wrong in (task("cat", "dog"), task("bird")):
-        with pytest.raises(AssertionError):
-            check_tasks([wrong], ["cat", "dog"], "single")
 
 
 def test_options_and_files_that_do_not_fit_are_refused(command, home, tmp_path):

@@ -10,10 +10,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from report_support import scripted_run
 
 import surelabel as sl
 from surelabel.data.pool import Prediction
-from surelabel.data.run_data import RunData
+from surelabel.data.run_data import RunData, TableData
 from surelabel.report.drawing import (
     Panel,
     classes,
@@ -24,11 +25,13 @@ from surelabel.report.drawing import (
     panel,
     visible,
 )
+from surelabel.report.held_out import checked_table
 from surelabel.report.html import write_report
-from surelabel.report.tables import Statistic, TextTable, group_runs
+from surelabel.report.tables import Statistic, TextTable, all_but_seed, group_runs
 from surelabel.reproduce.paper_figures import figure_1_by_round, figure_4, write_figures
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
+from surelabel.settings import RunSettings
 
 PLAIN = [
     "$10_$20",
@@ -206,3 +209,32 @@ def test_captions_of_pictures_are_lines_of_their_own_whatever_the_names(
 
 def test_a_table_in_markdown_shows_dollars_and_stars_as_they_are() -> None:
     assert TextTable(["row"], [["cost $5 to $6 *now*"]]).markdown().splitlines()[2] == r"| cost \$5 to \$6 \*now\* |"
+
+
+def test_runs_without_a_name_are_one_row_if_their_folders_have_one_name_and_only_their_seeds_differ(
+    tmp_path: Path,
+) -> None:
+    changes: dict[str, dict[str, Any]] = {"a": {}, "b": {"seed": 1}, "c": {"tau_p": 0.8}}
+    runs = [scripted_run(tmp_path / place / "run", **change) for place, change in changes.items()]
+    assert [(row.name, len(row.runs)) for row in group_runs(runs[:2])] == [("run", 2)]
+    names = {row.name: row.runs for row in group_runs(runs)}
+    assert names == {f"{tmp_path}/a/run": tuple(runs[:2]), f"{tmp_path}/c/run": tuple(runs[2:])}
+    assert [line[0] for line in checked_table(group_runs(runs)).lines] == [f"{tmp_path}/{place}/run" for place in "abc"]
+
+
+def test_other_seeds_draw_other_validation_rows_of_the_same_file() -> None:
+    settings = [
+        RunSettings(
+            config=sl.UPSConfig(seed=seed), data=TableData(path=Path("a.csv"), validation=0.2, validation_seed=seed)
+        )
+        for seed in (0, 1)
+    ]
+    assert len({all_but_seed(one) for one in settings}) == 1
+
+
+def test_a_report_shows_runs_of_other_classes_whose_folders_have_one_name(tmp_path: Path) -> None:
+    classes = {"a": ["cat", "dog"], "b": ["cat", "dog", "owl"]}
+    runs = [hostile_run(tmp_path / place / "run", names).called("") for place, names in classes.items()]
+    text = write_report(runs, tmp_path / "both.html").read_text(encoding="utf-8")
+    for place in classes:
+        assert f'<th scope="row">{tmp_path}/{place}/run</th>' in text

@@ -16,6 +16,7 @@ from surelabel.data.targets import Marks
 from surelabel.errors import DamagedFileError, UntrustedCodeError
 from surelabel.learners.network import TorchLearner
 from surelabel.learners.settings import SklearnLearnerSettings
+from surelabel.learners.sklearn import SklearnLearner
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import CANDIDATES, Judged, choose, is_clear
 from surelabel.runs.files import write_json
@@ -102,6 +103,26 @@ def test_several_labels_are_compared_by_mean_average_precision():
     assert few.score == (1.0, 0.0, 1.0), "so few samples have no interval"
 
 
+def test_held_out_labels_without_a_positive_judge_no_model_better_than_another():
+    truth = np.where(np.arange(30)[:, None] % 2, [[0, -1]], [[-1, 0]])
+    p = np.random.default_rng(0).random((30, 2))
+    made = {"linear": p, "first": 1 - p, "last": p**2}
+    for number in (30, 6):
+        found: dict[Any, Judged] = {
+            name: Judged(labels_of(p[:number] > 0.5, p[:number]), truth[:number]) for name, p in made.items()
+        }
+        assert {one.score for one in found.values()} == {(0.0, 0.0, 1.0)}
+        assert not is_clear(found["first"], found["last"])
+        assert choose(found) == "last"
+
+
+def test_no_model_is_compared_with_itself(monkeypatch):
+    calls = []
+    monkeypatch.setattr("surelabel.runs.comparison.is_clear", lambda one, other: calls.append(one is other) or False)
+    assert choose(judged({"linear": [0], "first": [1], "last": [2]})) == "last"
+    assert calls == [False, False]
+
+
 def test_the_score_is_the_share_of_right_labels_with_its_exact_interval():
     assert judged({"last": list(range(17))})["last"].score == share_interval(17, 20)
 
@@ -150,15 +171,23 @@ def test_several_labels_need_something_known_of_each_class_in_every_fold():
     assert folds_of(data_of(codes), 5, seed=0) == []
 
 
-class Recorder(TorchLearner):
-    """Notes the ids and classes of the labels that each fit learns from, and those of the rest of the samples."""
+def note_fits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[set[int], set[int]]]:
+    """Return a list that gets the ids of the labels that each fit learns from, and those of its other samples."""
+    seen = []
 
-    seen: list[tuple[set[int], set[int]]]
+    def note(learner: Any) -> None:
+        fit = learner.fit
 
-    def fit(self, training_set: Any, *, seed: int) -> None:
-        ids = training_set.source.ids
-        Recorder.seen.append((set(ids[: training_set.num_labeled]), set(ids[training_set.num_labeled :])))
-        super().fit(training_set, seed=seed)
+        def noting(self: Any, training_set: Any, *, seed: int) -> None:
+            ids = training_set.source.ids
+            seen.append((set(ids[: training_set.num_labeled]), set(ids[training_set.num_labeled :])))
+            fit(self, training_set, seed=seed)
+
+        monkeypatch.setattr(learner, "fit", noting)
+
+    note(TorchLearner)
+    note(SklearnLearner)
+    return seen
 
 
 def settings_with(folder: Path, **changes: Any) -> Any:
@@ -194,8 +223,7 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def test_no_held_out_label_is_learned_from_and_the_samples_join_the_pool(run, monkeypatch):
-    monkeypatch.setattr("surelabel.learners.network.TorchLearner", Recorder)
-    Recorder.seen = []
+    seen = note_fits(monkeypatch)
     assert steps(run) == [(0, 3), (1, 3), (2, 3), (3, 3)]
     judged_ids = [
         set(
@@ -207,9 +235,9 @@ def test_no_held_out_label_is_learned_from_and_the_samples_join_the_pool(run, mo
         for k in range(3)
     ]
     assert set.union(*judged_ids) == set(range(51, 60)), "the labeled samples"
-    assert len(Recorder.seen) == 6, "two rounds in each of three folds"
-    for place, (labeled, pool) in enumerate(Recorder.seen):
-        held_out = judged_ids[place // 2]
+    assert len(seen) == 9, "a linear model and two rounds in each of three folds"
+    for place, (labeled, pool) in enumerate(seen):
+        held_out = judged_ids[place // 3]
         assert labeled == set(range(51, 60)) - held_out
         assert pool == set(range(51)) | held_out
 
@@ -259,6 +287,31 @@ def test_time_that_the_command_has_taken_before_counts(run):
 
     write_settings(run, RunFolder.open(run).settings.limited(None, 60.0))
     assert steps(run, minutes_before=60.0) == [(0, 3)]
+
+
+def test_the_tables_of_a_comparison_are_read_once_until_it_goes_on(run):
+    going, opened = compare(RunFolder.open(run)), RunFolder.open(run)
+    assert opened.comparison() is None
+    next(going)
+    for planned in (3, 6, 9):
+        next(going)
+        assert len(opened.comparison().judged()["last"].truth) == planned
+    assert list(going) == []
+    found = opened.comparison().judged()
+    (run / "comparison" / "0" / "last.parquet").unlink()
+    assert opened.comparison().judged() is found
+    for again in (opened.verify, lambda: RunFolder.open(run).comparison().judged()):
+        with pytest.raises(DamagedFileError, match=r"last\.parquet"):
+            again()
+
+
+def test_the_true_labels_are_read_once(tmp_path):
+    list(start(tmp_path / "run", small_settings(tmp_path, max_rounds=0, with_validation=True)))
+    opened = RunFolder.open(tmp_path / "run")
+    assert (len(opened.truth), len(opened.validation_truth)) == (51, 12)
+    for name in ("pool", "validation"):
+        (tmp_path / "run" / "rounds" / "000" / f"{name}.parquet").unlink()
+    assert (len(opened.truth), len(opened.validation_truth)) == (51, 12)
 
 
 def with_kept(run: Path, kept: str) -> RunFolder:

@@ -46,6 +46,7 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
     """Refuse labels, classes and pools that nothing can be learned from, by the file's own names; warn of others."""
     from surelabel.data.encoding import measurement
     from surelabel.data.packed import is_packed
+    from surelabel.runs.comparison import all_known
 
     single, codes = data.task == "single", data.labeled[1]
     where = f"{'Folder' if path.is_dir() else 'File'} '{path}'"
@@ -68,11 +69,9 @@ def check_data(data: "RunData", path: Path, given: dict[str, Any]) -> None:
             what = "file"
             remedy = "put files without a label into the folder 'unlabeled', or leave their rows out of --labels-file"
         raise DataError(f"{where} has no unlabeled {what} to self-train on; {remedy}.")
-    if "max_label_error" in given and data.validation is not None:
-        known = data.validation[1].reshape(len(data.validation[1]), -1) >= 0
-        if not known.all(axis=1).any():
-            remedy = "fill in what is unknown, or leave --max-label-error out"
-            raise DataError(f"{where}: no validation sample has all of its labels, so none can be judged; {remedy}.")
+    if "max_label_error" in given and data.validation is not None and not all_known(data.validation[1]).any():
+        remedy = "fill in what is unknown, or leave --max-label-error out"
+        raise DataError(f"{where}: no validation sample has all of its labels, so none can be judged; {remedy}.")
     for text in doubts(data, given):
         warn(text)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from surelabel.cli._console import warn
 from surelabel.cli._errors import Interrupted, WrongUse
-from surelabel.cli._options import open_run
+from surelabel.cli._options import open_run, refuse
 from surelabel.cli._rounds import shown_work
 from surelabel.cli._samples import check_entries
 from surelabel.errors import DataError
@@ -43,9 +43,8 @@ def check_one_file(samples: str, engine: str | None, workers: int | None) -> Non
     from surelabel.data.packed import is_packed
     from surelabel.data.shards import is_address
 
-    given = {"--engine": engine, "--workers": workers}
-    for flag in (flag for flag, value in given.items() if value is not None):
-        raise WrongUse(f"{flag} has no effect on one file of labels; name a folder for the labels: --out labels/.")
+    given = [name for name, value in {"engine": engine, "workers": workers}.items() if value is not None]
+    refuse(given, "has no effect on one file of labels; name a folder for the labels: --out labels/.")
     is_pattern = not Path(samples).exists() and any(mark in samples for mark in _MAGIC)
     if is_address(samples) or (is_pattern and not is_packed(Path(samples))):
         problem = f"Invalid value for 'INPUT': '{samples}' names a pool of shards"
@@ -80,9 +79,9 @@ def label_pool(run: Path, samples: str, out: str, how: How, engine: "Engine", wo
     """Label the shards that have no part yet; return the lines to print about the folder's labels."""
     from surelabel.report.held_out import selected_lines
 
-    without_effect = {"--prefix": how.prefix is not None, "--force": how.force, "--excel-safe": how.excel_safe}
-    for flag in (flag for flag, given in without_effect.items() if given):
-        raise WrongUse(f"{flag} has no effect with a folder as --out; leave it out, or name a file.")
+    without_effect = {"prefix": how.prefix is not None, "force": how.force, "excel_safe": how.excel_safe}
+    given = [name for name, is_given in without_effect.items() if is_given]
+    refuse(given, "has no effect with a folder as --out; leave it out, or name a file.")
     folder, started = open_run(run, how.trust_code), time.monotonic()
     check_entries(folder, how.entries)
     checked = selected_lines(folder)  # first, so that a damaged table is reported before anything is labeled

@@ -1,7 +1,7 @@
 """Options that several commands share, and checks of options before any work is done."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +128,12 @@ def flag(name: str) -> str:
     ('--tau-p', '--rounds')
     """
     return f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+
+
+def refuse(given: Iterable[str], problem: str) -> None:
+    """Refuse the first of the options that were given, if any; `problem` goes on after its name."""
+    for name in given:
+        raise WrongUse(f"{flag(name)} {problem}")
 
 
 def settings_given(settings: Collection[str], given: dict[str, Any]) -> dict[str, Any]:

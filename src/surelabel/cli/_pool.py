@@ -1,6 +1,7 @@
 """Options of `fit` and `resume` about a pool in shards: where it is, and which processes label it."""
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from surelabel.cli import _options as options
@@ -18,20 +19,18 @@ if TYPE_CHECKING:
 
 def check_pool_options(given: dict[str, Any]) -> None:
     """Refuse options about labeling shards if there are no shards, or under torchrun."""
-    for name in (name for name in ("workers", "engine") if name in given):
-        if "pool" not in given:
-            raise WrongUse(f"{options.flag(name)} has no effect without --pool; give one, or leave it out.")
-        check_alone(name)
+    about_workers = [name for name in ("workers", "engine") if name in given]
+    if "pool" not in given:
+        options.refuse(about_workers, "has no effect without --pool; give one, or leave it out.")
+    check_alone(about_workers)
     if "pool" in given and "estimator" in given:
         raise WrongUse("--estimator needs all samples in memory, and --pool is for more than that; leave one out.")
 
 
-def check_alone(name: str) -> None:
-    """Refuse an option about workers under torchrun."""
+def check_alone(about_workers: Sequence[str]) -> None:
+    """Refuse options about workers under torchrun."""
     if number() > 1:
-        raise WrongUse(
-            f"{options.flag(name)} has no effect under torchrun, whose processes label the shards; leave it out."
-        )
+        options.refuse(about_workers, "has no effect under torchrun, whose processes label the shards; leave it out.")
 
 
 def pool_reference(given: dict[str, Any]) -> "PoolShards | None":

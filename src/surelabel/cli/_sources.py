@@ -31,10 +31,8 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
     is_folder = given["data"].is_dir()
     options.check_path("DATA", given["data"])
     without = ("id", "drop", "use") if is_folder else () if "pool" in given else ("on_error",)
-    for name in (name for name in without if name in given):
-        raise WrongUse(
-            f"{options.flag(name)} has no effect: '{given['data']}' is a {'folder' if is_folder else 'file'}."
-        )
+    is_what = f"'{given['data']}' is a {'folder' if is_folder else 'file'}"
+    options.refuse([name for name in without if name in given], f"has no effect: {is_what}.")
     fields = (FolderData if is_folder else TableData).model_fields
     values = options.settings_given([name for name in fields if name != "kind"], given)
     held_out = given.get("validation", "0")
@@ -102,8 +100,8 @@ def packed_reference(given: dict[str, Any]) -> "PackedData":
     """Return the reference to the packed pictures that the options name."""
     from surelabel.kinds.packed import PackedData
 
-    for name in (name for name in _WITHOUT_EFFECT if name in given):
-        raise WrongUse(f"{options.flag(name)} has no effect: '{given['data']}' has packed pictures; leave it out.")
+    without = [name for name in _WITHOUT_EFFECT if name in given]
+    options.refuse(without, f"has no effect: '{given['data']}' has packed pictures; leave it out.")
     if given.get("kind", "pictures") != "pictures":
         raise WrongUse(f"Invalid value for '--kind': '{given['data']}' has packed pictures; got {given['kind']!r}.")
     if len(given.get("label", [])) > 1:

@@ -6,14 +6,12 @@ from pathlib import Path
 from surelabel.cli import _options as options
 from surelabel.cli._console import say, warn
 from surelabel.cli._rounds import shown_decoding
-from surelabel.errors import DataError, RunError
+from surelabel.errors import RunError
 
 EXAMPLES = (
     "surelabel export runs/iris --out model.onnx",
     "surelabel export runs/iris --out model.pt2",
 )
-
-_ENDINGS = (".onnx", ".pt2")
 
 
 def command(
@@ -33,11 +31,10 @@ def command(
     The file is run on samples of the run's data and compared with what 'predict'
     gives. One that differs by more than 0.0001 is not written.
     """
-    options.check_output(out, force, endings=_ENDINGS)
+    options.check_output(out, force, endings=(".onnx", ".pt2"))
     beside = {ending: out.with_suffix(ending) for ending in (".json", ".md")}
-    for path in beside.values():
-        if path.exists() and not force:
-            raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+    for ending, path in beside.items():
+        options.check_output(path, force, endings=(ending,))
     folder = options.open_run(run, trust_code)
     if not folder.num_rounds:
         raise RunError(f"The run in '{run}' has no finished round; go on with it: surelabel resume {run}.")
@@ -56,6 +53,6 @@ def command(
     write_files(contents)
     if made.missing is not None:
         warn(f"the run's data could not be read, so random numbers were tried instead: {made.missing}")
-    of = f"{made.number} samples of {made.of}" if made.missing is None else f"{made.number} samples of random numbers"
+    of = f"{made.number} samples of {made.of}"
     say(f"Compared with predict on {of}: the largest difference is {made.difference:.1g} ({TOLERANCE:g} is allowed).")
     say(f"The model is in {out}, what it takes and gives in {beside['.json']}, its card in {beside['.md']}.")

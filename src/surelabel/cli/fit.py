@@ -306,9 +306,9 @@ def run_settings(
     # Features of backbones are rows of numbers, as a table's are.
     kind = KINDS[data.of] if not isinstance(data, TableData) and not data.backbones else None
     columns = () if loaded is None else loaded.learned.get("columns") or ()
-    for name in ("hidden", "noise"):
-        if kind is not None and name in given:
-            raise WrongUse(f"{options.flag(name)} has no effect: it is of the network for tables; leave it out.")
+    if kind is not None:
+        for_tables = [name for name in ("hidden", "noise") if name in given]
+        options.refuse(for_tables, "has no effect: it is of the network for tables; leave it out.")
     values = options.settings_given([field.name for field in dataclasses.fields(FitSettings)], given)
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:

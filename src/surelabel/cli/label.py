@@ -87,7 +87,7 @@ def label_file(run: Path, file: Path, out: Path | None, how: How, *, for_people:
     from surelabel.report.held_out import selected_lines
 
     if for_people:
-        check_label_studio(out, how.force, {"--entries": how.entries, "--excel-safe": how.excel_safe})
+        check_label_studio(out, how)
     folder = _samples.checked_run(
         run,
         file,
@@ -154,14 +154,14 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
     return pa.array(flat, mask=flat < 0)
 
 
-def check_label_studio(out: Path | None, force: bool, without_effect: dict[str, bool]) -> None:
+def check_label_studio(out: Path | None, how: How) -> None:
     """Refuse what cannot be written as tasks, before anything is read."""
     if out is None:
         raise WrongUse("--format label-studio writes two files; name the first: --out tasks.json.")
-    for flag in (flag for flag, given in without_effect.items() if given):
-        raise WrongUse(f"{flag} has no effect with --format label-studio; leave it out.")
-    options.check_output(out, force, endings=(".json",))
-    options.check_output(out.with_suffix(".xml"), force, endings=(".xml",))
+    given = [name for name in ("entries", "excel_safe") if getattr(how, name)]
+    options.refuse(given, "has no effect with --format label-studio; leave it out.")
+    options.check_output(out, how.force, endings=(".json",))
+    options.check_output(out.with_suffix(".xml"), how.force, endings=(".xml",))
 
 
 def check_prefix(prefix: str | None, settings: "RunSettings", for_people: bool) -> None:
@@ -197,7 +197,6 @@ def write_label_studio(
     plain = {name: values.to_pylist() if hasattr(values, "to_pylist") else values for name, values in columns.items()}
     version = f"surelabel {folder.model_name()}, model {folder.model_hash[:12]}"
     made = label_studio.tasks(pool, settings.classes, shown, tag, version, plain)
-    label_studio.check_tasks(made, settings.classes, task)
     config = label_studio.labeling_config(settings.classes, task, tag)
     write_files({out.with_suffix(".xml"): config + b"\n", out: label_studio.tasks_bytes(made)})
     where = f"{out}, and their labeling configuration in {out.with_suffix('.xml')}"

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surelabel.cli import _options as options
-from surelabel.cli._errors import WrongUse
 from surelabel.cli._options import option
 from surelabel.cli._pool import check_alone, pool_workers
 from surelabel.cli._rounds import follow
@@ -46,11 +45,11 @@ def command(
         options.check_path("--data", data)
     options.check_track(track or (), track_dir)
     folder = options.open_run(run)
-    for name, value in {"pool": pool, "workers": workers, "engine": engine}.items():
-        if value is not None and folder.settings.pool is None:
-            raise WrongUse(f"{options.flag(name)} has no effect: the run has no pool in shards; leave it out.")
-        if value is not None and name != "pool":
-            check_alone(name)
+    of_shards = {"pool": pool, "workers": workers, "engine": engine}
+    given = [name for name, value in of_shards.items() if value is not None]
+    if folder.settings.pool is None:
+        options.refuse(given, "has no effect: the run has no pool in shards; leave it out.")
+    check_alone([name for name in given if name != "pool"])
     in_workers = pool_workers(engine, workers)
     from surelabel.runs.session import resume
     from surelabel.runs.tracking import trackers

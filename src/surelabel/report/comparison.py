@@ -32,7 +32,7 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]
     for row, run in ((of, one) for of in rows for one in of.runs):
         comparison = run.finished_comparison()
         if comparison is not None and comparison.judged():
-            yield row.name if len(row.runs) == 1 else f"{row.name}, {run.path.name}", run, comparison
+            yield row.name_of(run), run, comparison
 
 
 def side_by_side(rows: Sequence[Row]) -> TextTable | None:
@@ -113,7 +113,7 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     judged, last, multi = comparison.judged(), run.num_rounds - 1, run.settings.config.task == "multi"
     if not judged or comparison.kept is None:
         return []
-    kept, scores = candidate_name(comparison.kept, last), {name: found.score.mean for name, found in judged.items()}
+    kept, scores = candidate_name(comparison.kept, last), {name: found.value for name, found in judged.items()}
 
     def ahead(other: Candidate) -> str:
         change = scores["last"] - scores[other]

@@ -220,8 +220,8 @@ def labels_change(run: RunFolder) -> tuple[bool, str]:
 def checked_table(rows: Sequence[Row]) -> TextTable:
     """Return how often the selected labels of each run are right; no lines if no run has labels to check with."""
     lines, any_checked = [], False
-    for of, run in [(row, run) for row in rows for run in row.runs]:
-        name, checked = of.name if len(of.runs) == 1 else f"{of.name}, {run.path.name}", check_selected(run)
+    for name, run in [(row.name_of(run), run) for row in rows for run in row.runs]:
+        checked = check_selected(run)
         cells = ["–", "not checked", "–"]
         if checked is not None:
             right, without = (part.text() if part.number else "" for part in checked[1:3])

@@ -26,7 +26,7 @@ from surelabel.runs.files import make_folder, write_file
 
 
 def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], title: str = "surelabel report") -> Path:
-    """Write a report on these runs; runs of one name are seeds of one row. Return the file's path.
+    """Write a report on these runs; runs of one name are seeds of one row, see `group_runs`. Return the file's path.
 
     Args:
         runs: finished or not, with at least one finished round each. If you have not signed a run and a function that

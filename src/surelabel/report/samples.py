@@ -42,9 +42,9 @@ def samples_figures(row: Row) -> list[ReportFigure]:
         problem = make_problem(data.labeled, data.unlabeled, data.task, len(data.classes))
         labels = _kept_labels(run, problem)
         said = _said(labels, run.settings.classes)
-        place = None if run.settings.pool is not None else _path(run)
+        place, captions = None if run.settings.pool is not None else _path(run), _captions(run)
         chosen = [
-            Chosen(title, _captions(run)[title], place, problem.pool, rows, [said(row) for row in rows.tolist()])
+            Chosen(title, captions[title], place, problem.pool, rows, [said(row) for row in rows.tolist()])
             for title, rows in chosen_samples(labels).items()
             if len(rows)
         ]

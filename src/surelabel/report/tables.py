@@ -47,6 +47,12 @@ class Row:
     name: str
     runs: tuple[RunFolder, ...]
 
+    def name_of(self, run: RunFolder) -> str:
+        """Return the name of one of the row's runs, for tables with a line for each."""
+        if len(self.runs) == 1:
+            return self.name
+        return f"{self.name}, {run.path.name}" if run.settings.name else str(run.path)
+
     @property
     def num_rounds(self) -> int:
         """How many rounds every run of the row has finished, round 0 included."""
@@ -113,15 +119,25 @@ class JudgedLabels(NamedTuple):
 
 
 def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
-    """Return one row per name, in order of first appearance; a run without a name has its folder's name."""
+    """Return one row per name, in order of first appearance.
+
+    A run without a name has its folder's name, and is in a row with others only if just their seeds differ. Rows whose
+    names would be equal are called by their first run's path.
+    """
     if not runs:
         raise InvalidInputError("'runs' is empty; give at least one run folder.")
-    groups: dict[str, list[RunFolder]] = {}
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
     for run in runs:
         if not run.num_rounds:
             raise InvalidInputError(f"The run in '{run.path}' has no finished round; resume it, or leave it out.")
-        groups.setdefault(run.settings.name or run.path.name, []).append(run)
-    return [Row(name, tuple(members)) for name, members in groups.items()]
+        name = run.settings.name
+        group = (name, "") if name else (run.path.name, all_but_seed(run.settings))
+        groups.setdefault(group, []).append(run)
+    names = [name for name, _ in groups]
+    return [
+        Row(name if names.count(name) == 1 else str(members[0].path), tuple(members))
+        for (name, _), members in groups.items()
+    ]
 
 
 def main_row(rows: Sequence[Row]) -> Row:
@@ -153,7 +169,9 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
         values["config"].pop(name)
     if (values["learner"] or {}).get("method") == LATER["method"]:
         values["learner"] = {name: value for name, value in values["learner"].items() if name not in LATER}
-    ((values["data"] or {}).get("arguments") or {}).pop("seed", None)
+    data = values["data"] or {}
+    data.pop("validation_seed", None)
+    (data.get("arguments") or {}).pop("seed", None)
     return json.dumps(values, sort_keys=True)
 
 

@@ -23,7 +23,7 @@ from surelabel.errors import DataError, RunError
 from surelabel.report.drawing import histogram
 from surelabel.report.held_out import Checked, by_sample
 from surelabel.runs import RunFolder
-from surelabel.runs.comparison import as_held_out
+from surelabel.runs.comparison import all_known, as_held_out, pool_as_held_out
 
 COLUMNS = ("confidence", "label", "truth", "uncertainty")
 """The columns of a table of labels; `uncertainty` may be missing."""
@@ -48,18 +48,14 @@ def validation_labels(run: RunFolder, round: int = 0) -> HeldOutLabels:
     truth = run.validation_truth
     if truth is None:
         raise RunError(f"The run in '{run.path}' has no validation set with labels; use surelabel fit --validation.")
-    # A partly labeled sample cannot be judged as a whole.
-    known = np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
+    known = all_known(truth)
     _require_some(known, f"The validation set of the run in '{run.path}'")
     return as_held_out(run.validation(round), truth, known)
 
 
 def pool_labels(run: RunFolder, round: int = 0) -> HeldOutLabels | None:
     """Return the labels that a round's network gives the run's pool, none marked as wrong; None without a pool."""
-    if not run.has_pool:
-        return None
-    labels = run.pool(round)
-    return as_held_out(labels, labels.label, np.ones(len(labels.label), dtype=bool))
+    return pool_as_held_out(run.pool(round)) if run.has_pool else None
 
 
 def read_labels(path: Path) -> HeldOutLabels:

@@ -11,6 +11,7 @@ every model is within it, and the linear model was kept although networks were b
 The labels are those of `surelabel label`: from the stochastic passes, with the run's thresholds and no balancing.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,25 +46,34 @@ class Judged(NamedTuple):
     truth: Codes
 
     @property
-    def score(self) -> Interval:
-        """The share of right labels, or the mean average precision, with its 95 % interval.
+    def value(self) -> float:
+        """The share of right labels, or the mean average precision; 0 if no class has a known positive."""
+        labels, truth = self
+        if truth.ndim == 1:
+            return float((labels.label == truth).mean())
+        found = mean_average_precision(labels.confidence, truth == 1, truth >= 0)
+        return 0.0 if found is None else found.uninterpolated
 
-        With fewer than `FEWEST` multi-label samples, no interval can be computed: it is 0 to 1.
+    @property
+    def score(self) -> Interval:
+        """The value with its 95 % interval. With several labels, this is a bootstrap and takes long.
+
+        With fewer than `FEWEST` multi-label samples, or no positive, no interval can be computed: it is 0 to 1.
         """
         labels, truth = self
         if truth.ndim == 1:
             return share_interval(int((labels.label == truth).sum()), len(truth))
-        if len(truth) >= FEWEST:
-            return map_interval(labels.confidence, truth == 1, truth >= 0)
-        found = mean_average_precision(labels.confidence, truth == 1, truth >= 0)
-        return Interval(found.uninterpolated if found is not None else 0.0, 0.0, 1.0)
+        if len(truth) < FEWEST or not (truth == 1).any():
+            return Interval(self.value, 0.0, 1.0)
+        return map_interval(labels.confidence, truth == 1, truth >= 0)
 
 
 def choose(judged: Mapping[Candidate, Judged]) -> Candidate:
     """Return the last candidate, which learned from the most samples, or the best of those that are clearly better."""
     last = next(name for name in reversed(CANDIDATES) if name in judged)
-    better = [name for name in CANDIDATES if name in judged and is_clear(judged[name], judged[last])]
-    return max(better, key=lambda name: (judged[name].score.mean, CANDIDATES.index(name)), default=last)
+    others = [name for name in CANDIDATES if name in judged and name != last]
+    better = [name for name in others if is_clear(judged[name], judged[last])]
+    return max(better, key=lambda name: (judged[name].value, CANDIDATES.index(name)), default=last)
 
 
 def is_clear(better: Judged, other: Judged) -> bool:
@@ -73,6 +83,8 @@ def is_clear(better: Judged, other: Judged) -> bool:
         right, wrong = better.labels.label == truth, other.labels.label != truth
         gained, lost = int((wrong & right).sum()), int((~wrong & ~right).sum())
         return gained > lost and (gained - lost) ** 2 > gained + lost
+    if not (truth == 1).any():
+        return False
     change = map_change(other.labels.confidence, better.labels.confidence, truth == 1, truth >= 0)
     # A normal distribution's 95 % interval is 3.92 standard errors wide.
     return change.mean > (change.high - change.low) / 3.92
@@ -132,6 +144,13 @@ class Comparison:
 
     def judged(self) -> dict[Candidate, Judged]:
         """Return the held-out labels of each candidate that is in all folds; empty without a fold."""
+        return self._judged_once
+
+    @functools.cached_property
+    def _judged_once(self) -> dict[Candidate, Judged]:
+        return self._read_judged()
+
+    def _read_judged(self) -> dict[Candidate, Judged]:
         folds = self.content["folds"]
         names = [
             name for name in CANDIDATES if folds and all(_file(k, name) in f["files"] for k, f in enumerate(folds))
@@ -140,7 +159,7 @@ class Comparison:
 
     def verify(self) -> None:
         """Check every file; raise `DamagedFileError` for the first that is not as it was written."""
-        self.judged()
+        self._read_judged()
         if self.content["linear"] is not None:
             self.linear_model()
 
@@ -195,6 +214,16 @@ def as_held_out(labels: PoolLabels, truth: Codes, known: npt.NDArray[np.bool_]) 
         label=label[wide][known],
         wrong=(label & (labels.label != truth))[wide][known],
     )
+
+
+def pool_as_held_out(labels: PoolLabels) -> HeldOutLabels:
+    """Return a pool's positive labels, none of them marked as wrong."""
+    return as_held_out(labels, labels.label, np.ones(len(labels), dtype=bool))
+
+
+def all_known(truth: Codes) -> npt.NDArray[np.bool_]:
+    """Which samples have all of their labels known, (N,): a partly labeled one cannot be judged as a whole."""
+    return np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
 
 
 def _file(number: int, name: str) -> str:

@@ -28,7 +28,6 @@ from surelabel.learners.exported import exported
 from surelabel.learners.network import TorchLearner, is_for_tables
 from surelabel.runs.reading import RunFolder
 
-ENDINGS = (".onnx", ".pt2")
 TOLERANCE = 1e-4
 """How far a probability from the file may be from that of `predict_proba`."""
 SAMPLES = "samples"

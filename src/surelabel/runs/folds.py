@@ -28,7 +28,15 @@ from surelabel.errors import NotStochasticError
 from surelabel.loop import rounds
 from surelabel.runs import layout
 from surelabel.runs.checks import check_same_data
-from surelabel.runs.comparison import Candidate, Comparison, as_held_out, choose, fold_contents
+from surelabel.runs.comparison import (
+    Candidate,
+    Comparison,
+    all_known,
+    as_held_out,
+    choose,
+    fold_contents,
+    pool_as_held_out,
+)
 from surelabel.runs.files import make_folder, write_file, write_json
 from surelabel.runs.reading import RunFolder
 from surelabel.runs.writing import canonical_skops, locked_run, tidy
@@ -153,7 +161,7 @@ class _Comparing:
             "folds": [],
             "linear": None,
         }
-        content |= {"kept": None, "promise": None}
+        content = {**content, "kept": None, "promise": None}
         yield Step(len(content["folds"]), content["planned"])
         while group.by_first(functools.partial(clock.allows_fold, content)):
             started, number = time.monotonic(), len(content["folds"])
@@ -200,10 +208,10 @@ class _Comparing:
         """
         judged, kept = found.judged(), found.content["kept"]
         labels, truth = judged[kept]
-        known = np.asarray((truth.reshape(len(truth), -1) >= 0).all(axis=1))
         pool = self._pool(kept, linear)
-        of_pool = None if pool is None else as_held_out(pool, pool.label, np.ones(len(pool), dtype=bool))
-        chosen = thresholds.choose(as_held_out(labels, truth, known), max_error, DELTA / len(judged), pool=of_pool)
+        of_pool = None if pool is None else pool_as_held_out(pool)
+        held_out = as_held_out(labels, truth, all_known(truth))
+        chosen = thresholds.choose(held_out, max_error, DELTA / len(judged), pool=of_pool)
         kappa_p = None if chosen.kappa_p == np.inf else chosen.kappa_p
         return chosen._replace(delta=DELTA, kappa_p=kappa_p)._asdict()
 

@@ -87,23 +87,8 @@ def tasks(
     return made
 
 
-def check_tasks(made: Sequence[Mapping[str, Any]], classes: Sequence[str], task: Task) -> None:
-    """Refuse ambiguous tasks: Label Studio silently imports two choices for one class.
-
-    Raises:
-        AssertionError: if a prediction does not fit the labeling configuration.
-    """
-    for one in made:
-        for prediction in one["predictions"]:
-            chosen = [choice for part in prediction["result"] for choice in part["value"]["choices"]]
-            assert set(chosen) <= set(classes), chosen
-            assert len(set(chosen)) == len(chosen), chosen
-            assert task == "multi" or len(chosen) == 1, chosen
-            assert 0 <= prediction["score"] <= 1, prediction["score"]
-
-
 def tasks_bytes(made: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return tasks as a JSON file; NaN and infinities, which JSON does not have, become null."""
+    """Return tasks as a JSON file. NaN and infinities, which JSON does not have, raise a `ValueError`."""
     return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 

@@ -4,6 +4,7 @@ Only `RunFolder.learner` and `RunFolder.data` run code that the settings name, o
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ class RunFolder:
     signed: bool = False
     format: int = layout.FORMAT
     _ids: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _seen: dict[str, Comparison | None] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, trust_code: bool = False) -> Self:
@@ -202,19 +204,23 @@ class RunFolder:
         """Whether the run has a validation set (and a finished round)."""
         return bool(self.entries) and round_file(0, VALIDATION) in self.entries[0]["files"]
 
-    @property
+    @functools.cached_property
     def truth(self) -> Codes | None:
         """The pool's true labels, (N,) or (N, C), with -1 where unknown; None if all are unknown, or without a pool."""
         return truth_codes(self.table(POOL)) if self.has_pool else None
 
-    @property
+    @functools.cached_property
     def validation_truth(self) -> Codes | None:
         """The validation set's true labels, (N,) or (N, C), with -1 where unknown; None without a validation set."""
         return truth_codes(self.table(VALIDATION)) if self.has_validation else None
 
     def comparison(self) -> Comparison | None:
         """Return how the models of the finished rounds compare; None if they have not been compared."""
-        return Comparison.read(self.path, self.settings, self.num_rounds - 1) if self.entries else None
+        found = Comparison.read(self.path, self.settings, self.num_rounds - 1) if self.entries else None
+        # As long as its file is unchanged, it is the same object, which reads its tables once.
+        before = self._seen.get(layout.COMPARISON)
+        self._seen[layout.COMPARISON] = found = before if found == before else found
+        return found
 
     def finished_comparison(self) -> Comparison | None:
         """Return the comparison if it has chosen the kept model, else None."""
