@@ -1,6 +1,7 @@
 """The table of experiments/own_data.py for the documents."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,48 @@ def sounds(results: Path) -> str:
             lines.append(f"| {name} | {rounds[name, commit]} | {' | '.join(cells)} | {commit[:7]} |")
     seeds = len({row["seed"] for row in rows})
     return "\n".join([*lines, "", f"`results/defaults.csv`, mean over {seeds} speakers, each with a seed of its own."])
+
+
+OF_PICTURES = "CIFAR-10, training, 32 x 32", "Fashion-MNIST, 28 x 28", "MNIST, 28 x 28", "MNIST, 8 x 8"
+OF_HEADS = "Fashion-MNIST, 28 x 28", "Tiny-ImageNet, classes 10 to 19", "Tiny-ImageNet, classes 20 to 39"
+
+
+def pictures(results: Path) -> str:
+    """Return the trials of defaults for pictures."""
+    return _trials(results, "choose defaults of kinds", OF_PICTURES, "chosen")
+
+
+def heads(results: Path) -> str:
+    """Return the trials of defaults for features of pictures."""
+    return _trials(results, "choose defaults of heads", OF_HEADS, "a scale each, rate 0.01")
+
+
+def _trials(results: Path, experiment: str, datasets: Sequence[str], before: str) -> str:
+    """Return the last round of each candidate on each data set, and the mean of its gains over the defaults before."""
+    everything = (row for row in read_rows(results / "defaults.csv") if row["experiment"] == experiment)
+    rows = [row for row in everything if row["dataset"] in datasets]
+    names = [
+        name
+        for name in dict.fromkeys(row["row"] for row in rows)
+        if {row["dataset"] for row in rows if row["row"] == f"{name}: round 0"} == set(datasets)
+    ]
+    rows = [row for row in rows if row["row"].removesuffix(": round 0") in names]
+    values: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        values.setdefault((row["row"], row["dataset"]), []).append(float(row["value"]))
+    means = {key: float(np.mean(part)) for key, part in values.items()}
+    lines = [f"| changed | {' | '.join(datasets)} | round 0 | last round | gain |", "|---" * (len(datasets) + 4) + "|"]
+    for name in names:
+        first, last, base = ([means[row, one] for one in datasets] for row in (f"{name}: round 0", name, before))
+        gain = paired_difference(last, base)
+        text = "" if name == before else f"{gain.mean:+.1f} [{gain.low:+.1f}, {gain.high:+.1f}]"
+        cells = [f"{value:.1f}" for value in (*last, np.mean(first), np.mean(last))]
+        lines.append(f"| {'nothing' if name == before else name} | {' | '.join(cells)} | {text} |")
+    seeds = len({row["seed"] for row in rows})
+    end = (
+        f"`results/defaults.csv`, experiment `{experiment}`, mean over {seeds} seeds, {_commits(rows)}; 95 % intervals"
+    )
+    return "\n".join([*lines, "", f"{end} over the data sets."])
 
 
 def _newest(results: Path) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ import numpy as np
 from communication_tables import communication
 from first_run import first_run
 from method_tables import FIGURE, figure, figure_link, gate_table, methods, settings
-from own_data_tables import kept_rules, own_data, own_data_short, sounds, table_models
+from own_data_tables import heads, kept_rules, own_data, own_data_short, pictures, sounds, table_models
 from scale_tables import labels_at_scale, rounds_at_scale, sizes
 from uncertainty_tables import first_round, fresh_rounds
 
@@ -463,6 +463,8 @@ def _percent(rows: Sequence[Mapping[str, str]], kind: str) -> str:
 BLOCKS: dict[str, Callable[[Path], str]] = {
     "first-run": first_run,
     "own-data": own_data,
+    "pictures": pictures,
+    "heads": heads,
     "own-data-short": own_data_short,
     "kept-rules": kept_rules,
     "sounds": sounds,
