@@ -174,6 +174,22 @@ def test_plain_numbers_stay_what_they_were(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("space", ["", "\u00a0", "\n"])
+def test_numbers_written_as_text_are_numbers_now_and_later(tmp_path, space, gaps, ending):
+    cells = [f"{row % 7}.5{space}" for row in range(40)]
+    sizes = [None, *cells[1:]] if gaps else cells
+    path = table(tmp_path / f"t.{ending}", size=sizes, color=[1, 2, 3, 2] * 10)
+    settings = TableData(path=path, labels=("label",))
+    data = settings.load()
+    assert [column.use for column in data.learned["columns"]] == ["number", "number"]
+    new = table(tmp_path / f"new.{ending}", size=cells, color=[1, 2, 3, 2] * 10)
+    read = settings.replace(**data.learned).encoder(None).read(new).x
+    assert read.shape[1:] == data.labeled[0].sample_shape
+    assert read[:, 0].tolist() == [row % 7 + 0.5 for row in range(40)]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_table_without_gaps_has_medians_for_gaps_that_come_later(tmp_path, ending):
     path = table(tmp_path / f"t.{ending}", size=[float(row) for row in (*range(39), 100)], color=[1, 2, 3, 2] * 10)
     test = table(tmp_path / f"test.{ending}", size=[None, 7.0] * 20, color=[None, *[3] * 39])

@@ -176,6 +176,8 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if is_words(cells.type) and not pa.types.is_large_string(cells.type):
+        cells = words_in(place, cells)
     is_text = pa.types.is_large_string(cells.type)
     try:
         plain = pc.ascii_trim(cells, characters=" \t") if is_text else cells
@@ -184,10 +186,10 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
         check_text(place, cells)
     texts, codes = encoded(cells)
     # A lone "true" among measurements is a mistake, not 1.
-    measured = any(NUMBER.fullmatch(text.strip(" \t")) and text.strip(" \t") not in "01" for text in texts if text)
+    measured = any(NUMBER.fullmatch(text.strip()) and text.strip() not in "01" for text in texts if text)
 
-    def number(cell: str) -> float:
-        text = cell.strip(" \t").lower()
+    def number(cell: str | None) -> float:
+        text = (cell or "").strip().lower()
         if text in missing:
             return math.nan
         if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (measured and text in ("true", "false")):
