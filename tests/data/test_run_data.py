@@ -47,6 +47,12 @@ def test_numbered_classes_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     assert data.labeled[1].tolist() == [1, 0, 2]
 
 
+def test_classes_of_one_number_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = [f"{'0' * zeros}1" for zeros in range(9)]
+    path = write_table(tmp_path / "t.csv", {"x": [0.5 * row for row in range(10)], "y": [*names, None]})
+    assert TableData(path=path, labels=("y",)).load().classes == sorted(names)
+
+
 def test_a_validation_share_is_held_out_of_each_class(tmp_path: Path) -> None:
     path = write_pets(tmp_path / "pets.csv", rows=60)
     settings = TableData(path=path, labels=("kind",), id_column="name", validation=0.3)

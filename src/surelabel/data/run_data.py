@@ -309,7 +309,8 @@ def class_names(table: Table, y: npt.NDArray[Any]) -> list[str]:
         raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
     # Python does not parse numbers of more than a few thousand digits.
     whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
-    return sorted(names, key=int) if whole else sorted(names)
+    # "1" and "01" are two classes; without the name, their order would be that of a set.
+    return sorted(names, key=lambda name: (int(name), name)) if whole else sorted(names)
 
 
 def class_codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:
