@@ -140,7 +140,7 @@ class _Cache:
         content = json.dumps([_FORMAT, settings.model_dump(mode="json"), names])
         self.path = folder / hashlib.sha256(content.encode()).hexdigest()[:16]
         self.array, self.lines = self.path / f"{settings.kind}.npy", self.path / f"{settings.kind}.jsonl"
-        self.names, self.settings = names, settings
+        self.names, self.settings, self._end = names, settings, 0
 
     def missing(self, files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
         """Return the lines of the files that are not decoded as they are now, by name."""
@@ -164,6 +164,8 @@ class _Cache:
         # Checked again: another process may have decoded them while this one waited for the lock.
         missing, faults, waiting = self.missing(files), dict[str, str](), list[dict[str, Any]]()
         self._check_space(len(missing))
+        # A process that was killed may have left a truncated line.
+        self._end = self.lines.read_bytes().rfind(b"\n") + 1 if self.lines.exists() else 0
         row = {name: number for number, name in enumerate(self.names)}
         start, size = mapped(self.array, _damaged).offset, math.prod(self.settings.shape)
         jobs = {name: (files[name], self.array, start + row[name] * size, self.settings) for name in missing}
@@ -207,15 +209,16 @@ class _Cache:
     def _append(self, lines: list[dict[str, Any]]) -> None:
         if not lines:
             return
+        text = "".join(json.dumps(line) + "\n" for line in lines).encode()
         with _writing(self.path):
             with self.array.open("rb") as array:
                 os.fsync(array.fileno())
-            with open(self.lines, "a+b", opener=open_itself) as stream:
-                stream.seek(0)
-                stream.truncate(stream.read().rfind(b"\n") + 1)
-                stream.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            with open(self.lines, "ab", opener=open_itself) as stream:
+                stream.truncate(self._end)
+                stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
+        self._end += len(text)
         lines.clear()
 
 
