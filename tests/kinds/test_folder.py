@@ -264,6 +264,20 @@ def test_decoding_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.M
     np.testing.assert_array_equal(first.labeled[0][np.arange(8)], again.labeled[0][np.arange(8)])
 
 
+@pytest.mark.filterwarnings("ignore:1 of 21 pictures")
+def test_a_resumed_run_decodes_nothing_again_after_a_file_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = write_folder(tmp_path / "photos")
+    (photos / "unlabeled" / "empty.png").touch()
+    settings = folder.FolderData(of="pictures", path=photos, on_error="skip")
+    first = settings.load()
+    monkeypatch.setattr(decoding, "_decode", None)  # would fail if it were called
+    again = settings.replace(**first.learned).load()
+    assert again.unlabeled.ids.tolist() == first.unlabeled.ids.tolist()
+    np.testing.assert_array_equal(again.unlabeled[np.arange(12)], first.unlabeled[np.arange(12)])
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, command: Command) -> None:
     photos = write_folder(tmp_path / "photos")

@@ -18,7 +18,9 @@ from backbone_support import computed, write_nets
 from cli_support import Command
 from packed_support import add, classes, pictures, write_parquet, write_saved, write_shards
 
+from surelabel.data.decoding import watched
 from surelabel.data.packed import as_labels, expanded, is_packed, open_packed
+from surelabel.data.pictures import decode_picture
 from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds.packed import PackedData
 from surelabel.runs import RunFolder
@@ -124,6 +126,21 @@ def test_a_picture_that_cannot_be_read_is_named_or_left_out(home: Path) -> None:
         assert data.learned["skipped"] == ("3", "20")
         assert (len(data.labeled[0]), len(data.unlabeled)) == (7, 19)
         assert len(packed("parquet", skipped=("3", "20"), **more).load().unlabeled) == 19
+
+
+@pytest.mark.filterwarnings("ignore:1 of 28 pictures")
+def test_each_picture_is_decoded_once_where_one_is_left_out(home: Path) -> None:
+    files: list[Any] = pictures()
+    files[3] = files[3][:40]
+    write_parquet(home / "pool.parquet", files, classes())
+    done: list[tuple[str, int, int]] = []
+    with watched(lambda *at: done.append(at)):
+        first = packed("parquet", on_error="skip").load()
+        again = packed("parquet", **first.learned).load()
+    assert len(done) == 28
+    expected = [decode_picture(io.BytesIO(file), 10) for row, file in enumerate(files[:8]) if row != 3]
+    for data in (first, again):
+        np.testing.assert_array_equal(data.labeled[0][np.arange(7)], expected)
 
 
 def test_only_bytes_are_read_never_a_path(home: Path) -> None:

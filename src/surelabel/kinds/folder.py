@@ -280,13 +280,16 @@ class _Files:
 
     def without(self, names: Sequence[str]) -> Self:
         """Return all files except these; the hash is still that of all files."""
-        return dataclasses.replace(self, paths={name: path for name, path in self.paths.items() if name not in names})
+        left_out = set(names)
+        kept = {name: path for name, path in self.paths.items() if name not in left_out}
+        return dataclasses.replace(self, paths=kept)
 
     def decoded(self, settings: DecodeSettings, on_error: OnError) -> tuple[Source, tuple[str, ...]]:
         """Return the files' samples, and the names of those that could not be read."""
         # One cache per content: files in other folders may have the same names, sizes and times.
         cache = data_folder() / "decoded" / self.sha256[:16]
-        samples, faults = decode_files(self.paths, cache, settings, on_error=on_error)
+        # With room for the files that are left out too, so that a resumed run finds the cache of its start.
+        samples, faults = decode_files(self.paths, cache, settings, names=list(self.hashes), on_error=on_error)
         changed = [name for name, path in self.paths.items() if _version(path) != self.versions[name]]
         if changed:
             problem = f"changed while {'it was' if len(changed) == 1 else 'they were'} read"

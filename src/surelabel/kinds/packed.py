@@ -216,11 +216,9 @@ def _decoded(
     hashed: _Hashed, rows: npt.NDArray[np.int64], reading: PictureSettings, on_error: OnError
 ) -> tuple[Source, dict[str, str]]:
     """Return decoded pictures from the cache, after decoding missing ones."""
-    ids, faults = hashed.packed.ids[rows], dict[str, str]()
-    key = json.dumps([reading.model_dump(mode="json"), [hashed.contents[row] for row in rows]])
-    path = data_folder() / "decoded" / f"packed-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
+    faults, path = dict[str, str](), _cache_of(hashed, rows, reading)
     if path.exists():
-        return MappedSource(path, ids), faults
+        return MappedSource(path, hashed.packed.ids[rows]), faults
     pixels, progress = np.zeros((len(rows), *reading.shape), dtype=np.uint8), tell("pictures")
     for place, row in enumerate(rows.tolist()):
         try:
@@ -234,14 +232,21 @@ def _decoded(
     if not len(kept):
         raise DataError(f"None of the {len(rows)} pictures can be read. {next(iter(faults.values()))}")
     if faults:
-        return _decoded(hashed, rows[kept], reading, "stop")[0], faults
+        rows, pixels = rows[kept], pixels[kept]
+        path = _cache_of(hashed, rows, reading)
     try:
         os.makedirs(path.parent, exist_ok=True)
         write_whole(path, lambda stream: np.save(stream, pixels, allow_pickle=False))
     except OSError as error:
         problem = f"Decoded pictures cannot be written to '{path}' ({error.strerror})"
         raise DataError(f"{problem}; free space, or let {VARIABLE} name another folder.") from error
-    return MappedSource(path, ids), faults
+    return MappedSource(path, hashed.packed.ids[rows]), faults
+
+
+def _cache_of(hashed: _Hashed, rows: npt.NDArray[np.int64], reading: PictureSettings) -> Path:
+    """Return the file for the pixels of these rows."""
+    key = json.dumps([reading.model_dump(mode="json"), [hashed.contents[row] for row in rows]])
+    return data_folder() / "decoded" / f"packed-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
 
 
 def _warn(path: Path, number: int, faults: dict[str, str]) -> None:
