@@ -117,7 +117,7 @@ def decode_files(
     cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
     if cache.missing(files):
-        with _writing(cache.path):
+        with writing(cache.path):
             cache.path.mkdir(parents=True, exist_ok=True)
         told = f"Another process fills '{cache.path}'; this one waits for it."
         with locked(cache.path / ".lock", math.inf, told):
@@ -154,7 +154,7 @@ class _Cache:
             return
         about = json.dumps({"surelabel": __version__, "settings": self.settings.model_dump()}, indent=2)
         shape = (len(self.names), *self.settings.shape)
-        with _writing(self.path):
+        with writing(self.path):
             write_whole(self.path / "about.json", lambda stream: stream.write(about.encode()))
             self.lines.unlink(missing_ok=True)
             write_whole(self.array, partial(_write_zeros, shape=shape))
@@ -210,7 +210,7 @@ class _Cache:
         if not lines:
             return
         text = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        with _writing(self.path):
+        with writing(self.path):
             with self.array.open("rb") as array:
                 os.fsync(array.fileno())
             with open(self.lines, "ab", opener=open_itself) as stream:
@@ -255,11 +255,12 @@ def _damaged(path: Path, reason: object) -> DataError:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path, what: str = "Decoded files") -> Iterator[None]:
+    """Name the place and the remedy if the disk refuses what the block writes into a cache."""
     try:
         yield
     except OSError as error:
-        reason = f"Decoded files cannot be written to '{path}' ({error.strerror})"
+        reason = f"{what} cannot be written to '{path}' ({error.strerror})"
         raise DataError(f"{reason}; free space, or name another folder for the cache with {VARIABLE}.") from error
 
 
@@ -295,7 +296,7 @@ def _decode(path: Path, array: Path, position: int, settings: DecodeSettings) ->
         sample = settings.read(path)
     except DataError as error:
         return str(error)
-    with _writing(array.parent), open(array, "r+b", opener=open_itself) as stream:
+    with writing(array.parent), open(array, "r+b", opener=open_itself) as stream:
         stream.seek(position)
         stream.write(sample.tobytes())
     return None
