@@ -21,7 +21,7 @@ from surelabel.data._values import LabelMarks
 from surelabel.data.decoding import DecodeSettings, OnError, decode_files
 from surelabel.data.images import data_folder
 from surelabel.data.run_data import Codes, RunData, class_codes, class_names
-from surelabel.data.source import Source, Subset
+from surelabel.data.source import Source, Subset, positions
 from surelabel.data.splits import group_keys, has_label, split_rows
 from surelabel.data.tables import Table, content_hash, read_labels
 from surelabel.errors import ChangedFileError, DataError
@@ -146,8 +146,7 @@ class FolderData(Settings):
         classes = class_names(labels, labels.y)
         main = main.without(self.skipped)
         samples, skipped, settled = self._samples(main, self.on_error)
-        places = {name: row for row, name in enumerate(labels.ids.tolist())}
-        kept = np.array([places[name] for name in samples.ids.tolist()])
+        kept = positions(labels.ids.tolist(), samples.ids.tolist())
         codes = class_codes(labels, labels.y, classes)[kept]
         groups = main.content_of(samples.ids) if labels.groups is None else labels.groups[kept]
         where = f"Folder '{self.path}'"
@@ -201,8 +200,7 @@ class FolderData(Settings):
             problem = "has one class for each folder, and the run's files have several labels"
             raise DataError(f"Folder '{path}' {problem}; hold out a share: --validation 0.2.")
         samples = self._samples(files, self.on_error)[0]
-        place = {name: row for row, name in enumerate(labels.ids.tolist())}
-        codes = codes[[place[name] for name in samples.ids.tolist()]]
+        codes = codes[positions(labels.ids.tolist(), samples.ids.tolist())]
         rows = np.flatnonzero(has_label(codes))
         same = int(np.isin(files.content_of(samples.ids[rows]), learned).sum())
         if same:
