@@ -55,10 +55,14 @@ class Place(NamedTuple):
         """The error for one of the cells."""
         return DataError(f"File '{self.path}', column {self.column!r}, row {self.before + row + 1}: {text}")
 
+    @property
+    def quoted(self) -> str:
+        """The column as a word of a command."""
+        return shlex.quote(self.column) if self.column.isprintable() else repr(self.column)
+
     def drop(self) -> str:
         """Say how to leave the column out."""
-        name = shlex.quote(self.column) if self.column.isprintable() else repr(self.column)
-        return f"drop the column with --drop {name}"
+        return f"drop the column with --drop {self.quoted}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ used for it. How a column is used is decided in `surelabel.data.recognition`.
 import datetime
 import math
 import re
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
@@ -314,8 +313,7 @@ def number_texts(texts: Sequence[str | None]) -> dict[str, float]:
 
 
 def _or_category(place: Place) -> str:
-    name = shlex.quote(place.column) if place.column.isprintable() else repr(place.column)
-    return f", say --use {name}=category, or {place.drop()}"
+    return f", say --use {place.quoted}=category, or {place.drop()}"
 
 
 def yes_and_no(texts: Sequence[str | None]) -> dict[str, float]:
