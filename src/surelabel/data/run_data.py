@@ -88,7 +88,7 @@ class TableData(Settings):
         drop: columns that are not features.
         use: columns that are features although they only count the rows; or "COLUMN=category", see `columns.USES`.
         as_texts: whether columns of words that would be categories, or name the rows, are used as texts.
-        columns: how each column is used, and what `load` learned from it. None: not learned yet, or only plain numbers.
+        columns: how each column is used, and what `load` learned from it. None: not learned yet, or an array.
         texts_sha256: hash of the run's file with what was learned from texts.
         group: the column that says which rows belong together: they are on one side of every split.
         unlabeled: a label that means unlabeled, like the empty cell.
@@ -209,7 +209,7 @@ class TableData(Settings):
         )
 
     def encoder(self, texts: bytes | None) -> Encoder | None:
-        """Return how a run makes features from columns, with its file of texts; None if they are plain numbers."""
+        """Return how a run makes features from columns, with its file of texts; None for an array."""
         return None if self.columns is None else TableEncoder.kept(self.columns, texts)
 
     def _learned(self, texts: bytes | None) -> LearnedTable:
