@@ -389,3 +389,20 @@ def test_a_folder_saved_by_the_real_package_is_read(home: Path) -> None:
         assert [source.read(place) for place in range(28)] == pictures()
         assert is_packed(home / path)
     assert io.BytesIO(source.read(0)).getvalue().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("form", ["parquet", "shards"])
+def test_new_pictures_of_the_same_names_are_not_those_of_the_run(home: Path, command: Command, form: str) -> None:
+    sure = ("--tau-p", "0.4", "--kappa-p", "1")
+    words = (FORMS[form], *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors", *sure)
+    assert command("fit", *words, "--hidden", "8", *QUICK, "--out", "run").code == 0
+    assert command("label", "run", FORMS[form], "--out", "own.csv").code == 0
+    assert {row["round"] for row in rows(home / "own.csv")} == {"", "1"}
+    if form == "parquet":
+        new = write_parquet(home / "new.parquet", pictures(seed=1), None)
+    else:
+        new = write_shards(home / "new", pictures(seed=1), classes(labeled=0))
+    result = command("label", "run", new, "--out", "other.csv")
+    assert result.code == 0, result.err
+    assert [row["id"] for row in rows(home / "other.csv")] == [row["id"] for row in rows(home / "own.csv")]
+    assert {row["round"] for row in rows(home / "other.csv")} == {""}

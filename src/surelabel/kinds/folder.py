@@ -131,6 +131,10 @@ class FolderData(Settings):
         gone = {name: old for name, old in others.items() if old is not None and not old.exists()}
         return self.replace(path=path, **{name: path.with_name(old.name) for name, old in gone.items()})
 
+    def is_own(self, path: Path) -> bool:
+        """Whether a folder has the files that the run learned from, so that names mean the same in both."""
+        return _Files.find(path, KINDS[self.of]).sha256 == self.sha256
+
     def load(self) -> RunData:
         """Read the files; refuse a folder whose content has changed."""
         kind = KINDS[self.of]

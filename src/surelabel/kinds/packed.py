@@ -105,8 +105,11 @@ class PackedData(Settings):
         return self.replace(skipped=())._samples(_Hashed(packed), on_error)[0]
 
     def is_own(self, path: Path) -> bool:
-        """Whether a place has the pictures that the run learned from, so that row numbers mean the same in both."""
-        return self._open(path, None).sha256 == self.sha256
+        """Whether a place has the pictures that the run learned from, so that names mean the same in both."""
+        try:
+            return self._open(path, None).sha256 == self.sha256
+        except DataError:  # it lacks the run's label column
+            return False
 
     def moved(self, path: Path) -> Self:
         """Return the settings for pictures that have moved; `load` refuses them if their content differs.
