@@ -254,6 +254,9 @@ def test_a_table_of_labels_with_groups_keeps_them_on_one_side(tmp_path: Path, co
     line = command.fails(1, "fit", photos, *options[:2], "--out", tmp_path / "other", *QUICK)
     assert "names what is not among the pictures in" in line
     assert "'nowhere.png'" in line
+    (tmp_path / "labels.csv").write_text("file,label\ncat/0.png,cat\n./cat/0.png,dog\n")
+    line = command.fails(1, "fit", photos, *options[:2], "--out", tmp_path / "other", *QUICK)
+    assert "labels.csv' names 'cat/0.png' in two rows, with and without './'; leave one out." in line
 
 
 def test_decoding_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,7 +216,11 @@ class FolderData(Settings):
         """Return the labels of all files, in their order; a file without a row is unlabeled."""
         table = read_labels(path, self.labels, self.marks, FILE, self.group)
         assert table.y is not None
-        row = {str(name).removeprefix("./"): number for number, name in enumerate(table.ids.tolist())}
+        names = [str(name).removeprefix("./") for name in table.ids.tolist()]
+        twice = [name for name, number in Counter(names).items() if number > 1]
+        if twice:
+            raise DataError(f"File '{path}' names {twice[0]!r} in two rows, with and without './'; leave one out.")
+        row = {name: number for number, name in enumerate(names)}
         unknown = [name for name in row if name not in files.paths]
         if unknown:
             problem = f"names what is not among the {self.of} in '{files.root}': {listed(unknown, 3)}"
