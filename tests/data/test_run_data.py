@@ -1,6 +1,7 @@
 """Data by reference: tables with their content hash, and functions."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,20 @@ def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> No
     # Features that many samples share do not say which sample it is.
     coarse = write_table(tmp_path / "coarse.csv", {"x": [0.0, 1.0] * 4, "y": ["a", "b"] * 3 + [None] * 2})
     TableData(path=coarse, labels=("y",), test_path=coarse).load()
+
+
+def test_copies_on_both_sides_of_a_share_are_warned_of(tmp_path: Path) -> None:
+    # The rows 0 and 20 are one sample; a row of the pool is not learned from with a label.
+    path = write_table(tmp_path / "t.csv", {"x": [*range(5, 25), 5, 5], "y": [*"ab" * 10, "a", None]})
+    apart = []
+    for seed in range(5):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            data = TableData(path=path, labels=("y",), validation=0.5, validation_seed=seed).load()
+        apart.append(len({0, 20} & set(data.validation[0].ids.tolist())) == 1)
+        said = [str(warning.message) for warning in found]
+        assert any("1 of the 11 held-out rows of '" in text for text in said) == apart[-1]
+    assert {True, False} == set(apart)
 
 
 def test_held_out_rows_of_another_dtype_are_recognized(tmp_path: Path) -> None:
