@@ -98,6 +98,16 @@ def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     assert data.unlabeled.ids.tolist() == [2]
 
 
+def test_groups_are_those_of_the_labeled_rows_and_then_of_the_pool(tmp_path: Path) -> None:
+    owners = [f"owner {row % 3}" for row in range(8)]
+    columns = {"x": [0.5 * row for row in range(8)], "y": [None, *"aabb", None, None, None], "o": owners}
+    path = write_table(tmp_path / "t.csv", columns)
+    data = TableData(path=path, labels=("y",), group="o").load()
+    ids = [*data.labeled[0].ids.tolist(), *data.unlabeled.ids.tolist()]
+    assert ids == [1, 2, 3, 4, 0, 5, 6, 7]
+    assert data.groups.tolist() == [owners[row] for row in ids]
+
+
 def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> None:
     rows = {"x": [1.0, 2.0, 3.0, 4.0], "y": ["a", "b", "a", None]}
     train = write_table(tmp_path / "train.csv", rows)

@@ -281,6 +281,35 @@ def test_a_resumed_run_decodes_nothing_again_after_a_file_was_left_out(
     np.testing.assert_array_equal(again.unlabeled[np.arange(12)], first.unlabeled[np.arange(12)])
 
 
+@pytest.mark.parametrize("table", [False, True])
+def test_groups_are_those_of_the_labeled_files_and_then_of_the_pool(tmp_path: Path, table: bool) -> None:
+    photos = write_folder(tmp_path / "photos")
+    (photos / "unlabeled").rename(photos / "a pool")  # comes before the labeled files
+    names = [f"{kind}/{number}.png" for kind in ("cat", "dog") for number in range(4)]
+    lines = ["file,label,animal", *(f"{name},{name[:3]},{name[4]}" for name in names), "a pool/3.png,,7"]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    group = "animal" if table else None
+    settings = folder.FolderData(of="pictures", path=photos, labels_path=tmp_path / "labels.csv", group=group)
+    data = settings.load()
+    of_pool = data.unlabeled.ids.tolist()
+    assert data.labeled[0].ids.tolist() == names
+    if table:
+        expected = [name[4] for name in names] + ["7" if name == "a pool/3.png" else None for name in of_pool]
+    else:
+        expected = [folder.file_hash(photos / name) for name in (*names, *of_pool)]
+    assert data.groups.tolist() == expected
+
+
+@pytest.mark.filterwarnings("ignore:1 of 9 pictures")
+def test_labels_of_a_test_folder_stay_with_their_files_after_one_is_left_out(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos")
+    test = write_folder(tmp_path / "test", pool=0, first=1000)
+    (test / "cat" / "00.png").touch()
+    data = folder.FolderData(of="pictures", path=photos, test_path=test, on_error="skip").load()
+    samples, codes = data.test
+    assert [data.classes[code] for code in codes] == [name.partition("/")[0] for name in samples.ids.tolist()]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, command: Command) -> None:
     photos = write_folder(tmp_path / "photos")

@@ -1,6 +1,7 @@
 """Packed pictures go in as they are: Parquet, folders saved by Hugging Face datasets, tar shards."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from backbone_support import computed, write_nets
 from cli_support import Command
-from packed_support import add, classes, pictures, write_parquet, write_saved, write_shards
+from packed_support import CLASSES, add, classes, pictures, write_parquet, write_saved, write_shards
 
 from surelabel.data.decoding import watched
 from surelabel.data.packed import as_labels, expanded, is_packed, open_packed
@@ -126,6 +127,25 @@ def test_a_picture_that_cannot_be_read_is_named_or_left_out(home: Path) -> None:
         assert data.learned["skipped"] == ("3", "20")
         assert (len(data.labeled[0]), len(data.unlabeled)) == (7, 19)
         assert len(packed("parquet", skipped=("3", "20"), **more).load().unlabeled) == 19
+
+
+@pytest.mark.filterwarnings("ignore:1 of 6 pictures")
+def test_labels_of_a_test_stay_with_their_pictures_after_one_is_left_out(home: Path) -> None:
+    files: list[Any] = pictures(6, seed=1)
+    files[2] = files[2][:40]
+    write_parquet(home / "test.parquet", files, classes(6, labeled=6))
+    samples, codes = packed("parquet", test_path="test.parquet", on_error="skip").load().test
+    assert samples.ids.tolist() == [0, 1, 3, 4, 5]
+    assert [CLASSES[code] for code in codes] == ["red", "blue", "blue", "red", "blue"]
+
+
+def test_groups_are_those_of_the_labeled_pictures_and_then_of_the_pool(home: Path) -> None:
+    files = pictures()
+    write_parquet(home / "pool.parquet", files, classes()[::-1])
+    data = packed("parquet").load()
+    ids = [*data.labeled[0].ids.tolist(), *data.unlabeled.ids.tolist()]
+    assert ids[:2] == [20, 21]
+    assert data.groups.tolist() == [hashlib.sha256(files[row]).hexdigest() for row in ids]
 
 
 @pytest.mark.filterwarnings("ignore:1 of 28 pictures")
