@@ -152,6 +152,17 @@ def test_float_labels_keep_their_marker() -> None:
     assert set(classifier.transduction_) <= {-1.0, 0.0, 1.0, 2.0}
 
 
+def test_unsigned_labels_keep_their_marker() -> None:
+    classifier = quick(unlabeled=255).fit(X, np.where(FEW < 0, 255, FEW).astype(np.uint8))
+    assert classifier.transduction_.dtype == np.uint8
+    assert set(classifier.transduction_.tolist()) <= {255, 0, 1, 2}
+
+
+def test_a_negative_marker_stays_beside_unsigned_labels() -> None:
+    few = np.array([-1 if label < 0 else np.uint8(label) for label in FEW], dtype=object)
+    assert set(quick().fit(X, few).transduction_.tolist()) <= {-1, 0, 1, 2}
+
+
 def test_columns_that_are_no_numbers_are_named() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))

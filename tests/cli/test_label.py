@@ -1,6 +1,7 @@
 """`surelabel label`: since which round a label is learned from, and tasks for Label Studio."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -233,6 +234,17 @@ def test_files_become_tasks_with_addresses(command, photos, tmp_path):
     assert command(*words, "--force", "--prefix", "s3://mine/").code == 0
     tasks, _ = read_tasks(out)
     assert tasks[-1]["data"]["image"] == f"s3://mine/{tasks[-1]['data']['id']}"
+
+
+def test_names_of_files_name_samples_in_the_runs_own_folder_alone(command, photos, tmp_path):
+    own = rows(command("label", photos / "run", photos / "photos").out)
+    assert {row["round"] for row in own} == {"", "1"}
+    shutil.copytree(photos / "photos", tmp_path / "copy")
+    assert rows(command("label", photos / "run", tmp_path / "copy").out) == own
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "copy" / "unlabeled" / "2 & #1.png")  # another picture
+    other = rows(command("label", photos / "run", tmp_path / "copy").out)
+    assert [row["id"] for row in other] == [row["id"] for row in own]
+    assert {row["round"] for row in other} == {""}
 
 
 def test_label_studio_itself_accepts_the_tasks(command, home, photos, tmp_path):

@@ -114,7 +114,28 @@ def test_unseen_categories_and_gaps():
     assert (learned.categories, learned.other, learned.gaps) == (("a", "b"), True, True)
     assert learned.encode(words("b", "never seen", None)).tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     plain = CategoryColumn.learn("c", words("a", "a", "b", "b"))
-    assert plain.encode(words("never seen", None)).tolist() == [[0, 0], [0, 0]]
+    assert plain.encode(words("never seen", "a", None)).tolist() == [[0, 0], [1, 0], [0, 0]]
+    with pytest.warns(UserWarning, match="most cells of 'c' in 't.csv' are new categories, such as 'A'; the"):
+        plain.encode(words("A", "A", "a", None))
+
+
+def test_numbers_as_categories_are_one_with_and_without_a_fraction(tmp_path):
+    path = table(tmp_path / "t.csv", size=[3, 1, 2, 3] * 10)
+    settings = TableData(path=path, labels=("label",), use=("size=category",))
+    kept = settings.replace(**settings.load().learned)
+    for ending in ("csv", "parquet"):  # a gap makes pandas write integers as floats
+        new = table(tmp_path / f"new.{ending}", size=[1.0, 2.0, None, 3.0] * 10)
+        found = kept.encoder(None).read(new)
+        assert found.feature_names[:3] == ("size = 3", "size = 1", "size = 2")
+        assert found.x[:4, :3].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    assert CategoryColumn.learn("c", words("1", "1.0", "2", "2")).categories == ("1", "2")
+
+
+def test_categories_of_older_runs_keep_their_features():
+    old = CategoryColumn(name="c", categories=("1.0", "2.0"))
+    assert old.encode(words("1.0", "2", None)).tolist() == [[1, 0], [0, 1], [0, 0]]
+    both = CategoryColumn(name="c", categories=("1", "1.0"))
+    assert both.encode(words("1", "1.0")).tolist() == [[1, 0], [0, 1]]
 
 
 def test_dates_have_days_and_places_in_year_and_week():
@@ -171,6 +192,22 @@ def test_plain_numbers_stay_what_they_were(tmp_path):
     assert data.unlabeled.x.tolist() == [
         [np.float32(0.1 * row), (1, 2, 3, 2)[row % 4]] for row in data.unlabeled.ids.tolist()
     ]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("space", ["", "\u00a0", "\n"])
+def test_numbers_written_as_text_are_numbers_now_and_later(tmp_path, space, gaps, ending):
+    cells = [f"{row % 7}.5{space}" for row in range(40)]
+    sizes = [None, *cells[1:]] if gaps else cells
+    path = table(tmp_path / f"t.{ending}", size=sizes, color=[1, 2, 3, 2] * 10)
+    settings = TableData(path=path, labels=("label",))
+    data = settings.load()
+    assert [column.use for column in data.learned["columns"]] == ["number", "number"]
+    new = table(tmp_path / f"new.{ending}", size=cells, color=[1, 2, 3, 2] * 10)
+    read = settings.replace(**data.learned).encoder(None).read(new).x
+    assert read.shape[1:] == data.labeled[0].sample_shape
+    assert read[:, 0].tolist() == [row % 7 + 0.5 for row in range(40)]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

@@ -1,6 +1,7 @@
 """Data by reference: tables with their content hash, and functions."""
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def test_numbered_classes_are_in_the_order_of_numbers(tmp_path: Path) -> None:
     assert data.labeled[1].tolist() == [1, 0, 2]
 
 
+def test_classes_of_one_number_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    names = [f"{'0' * zeros}1" for zeros in range(9)]
+    path = write_table(tmp_path / "t.csv", {"x": [0.5 * row for row in range(10)], "y": [*names, None]})
+    assert TableData(path=path, labels=("y",)).load().classes == sorted(names)
+
+
 def test_a_validation_share_is_held_out_of_each_class(tmp_path: Path) -> None:
     path = write_pets(tmp_path / "pets.csv", rows=60)
     settings = TableData(path=path, labels=("kind",), id_column="name", validation=0.3)
@@ -91,6 +98,16 @@ def test_several_label_columns_are_several_labels(tmp_path: Path) -> None:
     assert data.unlabeled.ids.tolist() == [2]
 
 
+def test_groups_are_those_of_the_labeled_rows_and_then_of_the_pool(tmp_path: Path) -> None:
+    owners = [f"owner {row % 3}" for row in range(8)]
+    columns = {"x": [0.5 * row for row in range(8)], "y": [None, *"aabb", None, None, None], "o": owners}
+    path = write_table(tmp_path / "t.csv", columns)
+    data = TableData(path=path, labels=("y",), group="o").load()
+    ids = [*data.labeled[0].ids.tolist(), *data.unlabeled.ids.tolist()]
+    assert ids == [1, 2, 3, 4, 0, 5, 6, 7]
+    assert data.groups.tolist() == [owners[row] for row in ids]
+
+
 def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> None:
     rows = {"x": [1.0, 2.0, 3.0, 4.0], "y": ["a", "b", "a", None]}
     train = write_table(tmp_path / "train.csv", rows)
@@ -105,6 +122,20 @@ def test_held_out_rows_that_are_learned_from_are_warned_of(tmp_path: Path) -> No
     # Features that many samples share do not say which sample it is.
     coarse = write_table(tmp_path / "coarse.csv", {"x": [0.0, 1.0] * 4, "y": ["a", "b"] * 3 + [None] * 2})
     TableData(path=coarse, labels=("y",), test_path=coarse).load()
+
+
+def test_copies_on_both_sides_of_a_share_are_warned_of(tmp_path: Path) -> None:
+    # The rows 0 and 20 are one sample; a row of the pool is not learned from with a label.
+    path = write_table(tmp_path / "t.csv", {"x": [*range(5, 25), 5, 5], "y": [*"ab" * 10, "a", None]})
+    apart = []
+    for seed in range(5):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            data = TableData(path=path, labels=("y",), validation=0.5, validation_seed=seed).load()
+        apart.append(len({0, 20} & set(data.validation[0].ids.tolist())) == 1)
+        said = [str(warning.message) for warning in found]
+        assert any("1 of the 11 held-out rows of '" in text for text in said) == apart[-1]
+    assert {True, False} == set(apart)
 
 
 def test_held_out_rows_of_another_dtype_are_recognized(tmp_path: Path) -> None:

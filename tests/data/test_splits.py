@@ -16,6 +16,7 @@ from surelabel.data.splits import (
     multi_label_split,
     share_split,
     split_hash,
+    split_rows,
 )
 from surelabel.errors import InvalidInputError
 
@@ -300,6 +301,14 @@ def test_groups_with_several_labels_stay_whole() -> None:
         assert 100 <= len(split.validation) < 107
         for value in (0, 1):
             assert (MULTI[split.labeled] == value).any(axis=0).all()
+
+
+def test_the_only_row_of_a_class_is_not_held_out_where_rows_have_several_labels() -> None:
+    codes = np.stack([np.arange(40) % 2, np.arange(40) == 7], axis=1).astype(int)
+    for seed in range(40):
+        split = split_rows("t.csv", np.arange(40), codes, 0.3, seed)
+        assert 7 in split.labeled
+        assert len(split.validation) == 12
 
 
 def test_splits_of_several_labels_that_cannot_be_are_refused() -> None:

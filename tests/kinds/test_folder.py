@@ -254,6 +254,9 @@ def test_a_table_of_labels_with_groups_keeps_them_on_one_side(tmp_path: Path, co
     line = command.fails(1, "fit", photos, *options[:2], "--out", tmp_path / "other", *QUICK)
     assert "names what is not among the pictures in" in line
     assert "'nowhere.png'" in line
+    (tmp_path / "labels.csv").write_text("file,label\ncat/0.png,cat\n./cat/0.png,dog\n")
+    line = command.fails(1, "fit", photos, *options[:2], "--out", tmp_path / "other", *QUICK)
+    assert "labels.csv' names 'cat/0.png' in two rows, with and without './'; leave one out." in line
 
 
 def test_decoding_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +265,49 @@ def test_decoding_is_kept_for_the_next_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(decoding, "_decode", None)  # would fail if it were called
     again = settings.load()
     np.testing.assert_array_equal(first.labeled[0][np.arange(8)], again.labeled[0][np.arange(8)])
+
+
+@pytest.mark.filterwarnings("ignore:1 of 21 pictures")
+def test_a_resumed_run_decodes_nothing_again_after_a_file_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = write_folder(tmp_path / "photos")
+    (photos / "unlabeled" / "empty.png").touch()
+    settings = folder.FolderData(of="pictures", path=photos, on_error="skip")
+    first = settings.load()
+    monkeypatch.setattr(decoding, "_decode", None)  # would fail if it were called
+    again = settings.replace(**first.learned).load()
+    assert again.unlabeled.ids.tolist() == first.unlabeled.ids.tolist()
+    np.testing.assert_array_equal(again.unlabeled[np.arange(12)], first.unlabeled[np.arange(12)])
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_groups_are_those_of_the_labeled_files_and_then_of_the_pool(tmp_path: Path, table: bool) -> None:
+    photos = write_folder(tmp_path / "photos")
+    (photos / "unlabeled").rename(photos / "a pool")  # comes before the labeled files
+    names = [f"{kind}/{number}.png" for kind in ("cat", "dog") for number in range(4)]
+    lines = ["file,label,animal", *(f"{name},{name[:3]},{name[4]}" for name in names), "a pool/3.png,,7"]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    group = "animal" if table else None
+    settings = folder.FolderData(of="pictures", path=photos, labels_path=tmp_path / "labels.csv", group=group)
+    data = settings.load()
+    of_pool = data.unlabeled.ids.tolist()
+    assert data.labeled[0].ids.tolist() == names
+    if table:
+        expected = [name[4] for name in names] + ["7" if name == "a pool/3.png" else None for name in of_pool]
+    else:
+        expected = [folder.file_hash(photos / name) for name in (*names, *of_pool)]
+    assert data.groups.tolist() == expected
+
+
+@pytest.mark.filterwarnings("ignore:1 of 9 pictures")
+def test_labels_of_a_test_folder_stay_with_their_files_after_one_is_left_out(tmp_path: Path) -> None:
+    photos = write_folder(tmp_path / "photos")
+    test = write_folder(tmp_path / "test", pool=0, first=1000)
+    (test / "cat" / "00.png").touch()
+    data = folder.FolderData(of="pictures", path=photos, test_path=test, on_error="skip").load()
+    samples, codes = data.test
+    assert [data.classes[code] for code in codes] == [name.partition("/")[0] for name in samples.ids.tolist()]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -1,6 +1,7 @@
 """Packed pictures go in as they are: Parquet, folders saved by Hugging Face datasets, tar shards."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -16,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from backbone_support import computed, write_nets
 from cli_support import Command
-from packed_support import add, classes, pictures, write_parquet, write_saved, write_shards
+from packed_support import CLASSES, add, classes, pictures, write_parquet, write_saved, write_shards
 
+from surelabel.data.decoding import watched
 from surelabel.data.packed import as_labels, expanded, is_packed, open_packed
+from surelabel.data.pictures import decode_picture
 from surelabel.errors import ChangedFileError, DataError
 from surelabel.kinds.packed import PackedData
 from surelabel.runs import RunFolder
@@ -124,6 +127,40 @@ def test_a_picture_that_cannot_be_read_is_named_or_left_out(home: Path) -> None:
         assert data.learned["skipped"] == ("3", "20")
         assert (len(data.labeled[0]), len(data.unlabeled)) == (7, 19)
         assert len(packed("parquet", skipped=("3", "20"), **more).load().unlabeled) == 19
+
+
+@pytest.mark.filterwarnings("ignore:1 of 6 pictures")
+def test_labels_of_a_test_stay_with_their_pictures_after_one_is_left_out(home: Path) -> None:
+    files: list[Any] = pictures(6, seed=1)
+    files[2] = files[2][:40]
+    write_parquet(home / "test.parquet", files, classes(6, labeled=6))
+    samples, codes = packed("parquet", test_path="test.parquet", on_error="skip").load().test
+    assert samples.ids.tolist() == [0, 1, 3, 4, 5]
+    assert [CLASSES[code] for code in codes] == ["red", "blue", "blue", "red", "blue"]
+
+
+def test_groups_are_those_of_the_labeled_pictures_and_then_of_the_pool(home: Path) -> None:
+    files = pictures()
+    write_parquet(home / "pool.parquet", files, classes()[::-1])
+    data = packed("parquet").load()
+    ids = [*data.labeled[0].ids.tolist(), *data.unlabeled.ids.tolist()]
+    assert ids[:2] == [20, 21]
+    assert data.groups.tolist() == [hashlib.sha256(files[row]).hexdigest() for row in ids]
+
+
+@pytest.mark.filterwarnings("ignore:1 of 28 pictures")
+def test_each_picture_is_decoded_once_where_one_is_left_out(home: Path) -> None:
+    files: list[Any] = pictures()
+    files[3] = files[3][:40]
+    write_parquet(home / "pool.parquet", files, classes())
+    done: list[tuple[str, int, int]] = []
+    with watched(lambda *at: done.append(at)):
+        first = packed("parquet", on_error="skip").load()
+        again = packed("parquet", **first.learned).load()
+    assert len(done) == 28
+    expected = [decode_picture(io.BytesIO(file), 10) for row, file in enumerate(files[:8]) if row != 3]
+    for data in (first, again):
+        np.testing.assert_array_equal(data.labeled[0][np.arange(7)], expected)
 
 
 def test_only_bytes_are_read_never_a_path(home: Path) -> None:
@@ -372,3 +409,20 @@ def test_a_folder_saved_by_the_real_package_is_read(home: Path) -> None:
         assert [source.read(place) for place in range(28)] == pictures()
         assert is_packed(home / path)
     assert io.BytesIO(source.read(0)).getvalue().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("form", ["parquet", "shards"])
+def test_new_pictures_of_the_same_names_are_not_those_of_the_run(home: Path, command: Command, form: str) -> None:
+    sure = ("--tau-p", "0.4", "--kappa-p", "1")
+    words = (FORMS[form], *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors", *sure)
+    assert command("fit", *words, "--hidden", "8", *QUICK, "--out", "run").code == 0
+    assert command("label", "run", FORMS[form], "--out", "own.csv").code == 0
+    assert {row["round"] for row in rows(home / "own.csv")} == {"", "1"}
+    if form == "parquet":
+        new = write_parquet(home / "new.parquet", pictures(seed=1), None)
+    else:
+        new = write_shards(home / "new", pictures(seed=1), classes(labeled=0))
+    result = command("label", "run", new, "--out", "other.csv")
+    assert result.code == 0, result.err
+    assert [row["id"] for row in rows(home / "other.csv")] == [row["id"] for row in rows(home / "own.csv")]
+    assert {row["round"] for row in rows(home / "other.csv")} == {""}

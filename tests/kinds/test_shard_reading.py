@@ -175,7 +175,11 @@ def test_texts_are_shown_to_backbones_and_nothing_of_them_is_kept(
     pq.write_table(pa.table({"note": ["aa", None, "b a"]}), tmp_path / "pool.parquet", row_group_size=2)
     before = sorted((tmp_path / "cache").rglob("*"))
     place, (shard,) = find_shards(str(tmp_path / "pool.parquet"))
-    reader = ShardReader(place, Reading(data, (2,), ("note",)))
+    reader = ShardReader(place, Reading(data, (2,)))
     blocks = [reader.read(shard, block)[np.arange(rows)].tolist() for block, rows in enumerate(reader.blocks(shard))]
     assert blocks == [[[2, 2], [0, 0]], [[3, 1]]]
     assert sorted((tmp_path / "cache").rglob("*")) == before
+    pq.write_table(pa.table({"text": ["aa", "b"]}), tmp_path / "other.parquet")
+    place, (shard,) = find_shards(str(tmp_path / "other.parquet"))
+    with pytest.raises(DataError, match="lacks 1 of the 1 feature columns.*'note'"):
+        ShardReader(place, Reading(data, (2,))).blocks(shard)  # no row has been read yet

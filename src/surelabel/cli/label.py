@@ -49,8 +49,10 @@ def command(
     the classes in ruled_out, which are separated by |. All others are "none".
     Classes are not balanced. The round is the one since which every round has
     learned from the sample's label. It is empty if the last round did not, and for
-    samples outside the run's pool. If the file has the run's label column, a last
-    column, given, has your own labels; the other columns are still the model's.
+    samples outside the run's pool: ids tell in any file, row numbers and paths in
+    a folder only in the run's own data. If the file has the run's label column, a
+    last column, given, has your own labels; the other columns are still the
+    model's.
 
     Selected does not mean right. The last lines on standard error say how often
     selected labels are right, with a 95 % interval: on the validation set or in
@@ -133,7 +135,8 @@ def _all_columns(folder: "RunFolder", pool: "PoolLabels", known: dict[str, Any],
 def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None, entries: bool) -> Any:
     """Return the round since which each sample's label was learned from, as an Arrow array with nulls.
 
-    Samples of the pool are recognized by their names. Row numbers are names only in the run's own file.
+    Samples of the pool are recognized by their names: by ids that the user gave, in any file. Row numbers and paths in
+    a folder are names only in the run's own data.
     """
     import numpy as np
     import pyarrow as pa
@@ -142,11 +145,11 @@ def round_cells(folder: "RunFolder", ids: Any, file: Path, id_column: str | None
     since = np.full((len(ids), width), -1, dtype=np.int64)
     if folder.has_pool:
         of_pool, column = folder.pool().ids, getattr(data, "id_column", None)
-        named = [bool(column) or of_pool.dtype.kind not in "iu"]
-        named.append(bool(column if id_column is None else id_column) or np.asarray(ids).dtype.kind not in "iu")
+        own = getattr(data, "is_own", None)
+        given = bool(column) or (own is None and of_pool.dtype.kind not in "iu")
+        in_file = bool(column if id_column is None else id_column)
         # Data made by a function are in no file, and a pool in shards is not in the file with the labels.
-        own = getattr(data, "is_own", None) if folder.settings.pool is None else None
-        same = named[0] == named[1] and (named[0] or (own is not None and own(file)))
+        same = given == in_file and (given or (own is not None and folder.settings.pool is None and own(file)))
         place = {str(name): row for row, name in enumerate(of_pool.tolist())} if same else {}
         rows = np.array([place.get(str(name), -1) for name in np.asarray(ids).tolist()], dtype=np.int64)
         since[rows >= 0] = folder.selected_since(entries).reshape(-1, width)[rows[rows >= 0]]

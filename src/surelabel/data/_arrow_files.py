@@ -88,10 +88,12 @@ def read_parquet(path: Path, request: Request) -> Table:
         columns = choose_columns(path, [field.name for field in fields], request)
         if file.metadata.num_rows == 0:
             raise no_rows(path)
+        # Text may be numbers, as in a CSV file.
+        tried = (*numbers, is_words) if columns.gaps else numbers
         no_numbers = {
             position: _no_number(Place(path, fields[position].name), fields[position].type, columns.droppable)
             for position in columns.features
-            if not any(is_kind(fields[position].type) for is_kind in numbers)
+            if not any(is_kind(fields[position].type) for is_kind in tried)
         }
         for position in (*no_numbers, *columns.words):
             kind = fields[position].type

@@ -245,12 +245,12 @@ def build_table(
 
 def _ids(path: Path, columns: Columns, cells: Sequence[Cells], group: RowGroup | None) -> Array:
     assert columns.id is not None
-    name, before = columns.names[columns.id], 0 if group is None else group.before
+    name = columns.names[columns.id]
     if group is None:
-        return ids_in(Place(path, name, before), cells)
+        return ids_in(Place(path, name), cells)
     # For a part of a file, only the column's type tells whether all ids of the file are integers.
     kind = group.type_of_ids(name)
-    ids = ids_in(Place(path, name, before), [some.cast(kind) for some in cells], parse=False)
+    ids = ids_in(Place(path, name, group.before), [some.cast(kind) for some in cells], parse=False)
     return ids.astype(np.uint64) if str(kind) == "uint64" else ids
 
 

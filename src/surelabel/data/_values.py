@@ -55,10 +55,14 @@ class Place(NamedTuple):
         """The error for one of the cells."""
         return DataError(f"File '{self.path}', column {self.column!r}, row {self.before + row + 1}: {text}")
 
+    @property
+    def quoted(self) -> str:
+        """The column as a word of a command."""
+        return shlex.quote(self.column) if self.column.isprintable() else repr(self.column)
+
     def drop(self) -> str:
         """Say how to leave the column out."""
-        name = shlex.quote(self.column) if self.column.isprintable() else repr(self.column)
-        return f"drop the column with --drop {name}"
+        return f"drop the column with --drop {self.quoted}"
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,8 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if is_words(cells.type) and not pa.types.is_large_string(cells.type):
+        cells = words_in(place, cells)
     is_text = pa.types.is_large_string(cells.type)
     try:
         plain = pc.ascii_trim(cells, characters=" \t") if is_text else cells
@@ -184,10 +190,10 @@ def numbers_in(place: Place, cells: Cells, droppable: bool, missing: Collection[
         check_text(place, cells)
     texts, codes = encoded(cells)
     # A lone "true" among measurements is a mistake, not 1.
-    measured = any(NUMBER.fullmatch(text.strip(" \t")) and text.strip(" \t") not in "01" for text in texts if text)
+    measured = any(NUMBER.fullmatch(text.strip()) and text.strip() not in "01" for text in texts if text)
 
-    def number(cell: str) -> float:
-        text = cell.strip(" \t").lower()
+    def number(cell: str | None) -> float:
+        text = (cell or "").strip().lower()
         if text in missing:
             return math.nan
         if (text not in _NUMBERS and not NUMBER.fullmatch(text)) or (measured and text in ("true", "false")):

@@ -7,7 +7,7 @@ used for it. How a column is used is decided in `surelabel.data.recognition`.
 import datetime
 import math
 import re
-import shlex
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
@@ -18,7 +18,7 @@ from pydantic import Field, FiniteFloat
 
 from surelabel.base.settings import Settings
 from surelabel.base.text import shown
-from surelabel.data._values import GAPS, Place
+from surelabel.data._values import GAPS, Place, class_name
 from surelabel.data.encoding import NUMBER
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -176,7 +176,8 @@ class BooleanColumn(Column):
 class CategoryColumn(Column):
     """A feature of 0 and 1 for each category, and one each for rare ones and for gaps, if there were any.
 
-    A new category counts as a rare one; if there were no rare ones, all its features are 0.
+    A new category counts as a rare one; if there were no rare ones, all its features are 0. Whole numbers lose their
+    fraction, as classes do: 3 and 3.0 are one category.
 
     Attributes:
         categories: the more frequent ones.
@@ -214,20 +215,37 @@ class CategoryColumn(Column):
     def encode(self, cells: Words) -> Floats:
         """Return the features of cells."""
         width, known = len(self.features), {name: place for place, name in enumerate(self.categories)}
+        # An older run may have learned 3.0, or even 3 and 3.0.
+        alike = {class_name(name): place for name, place in known.items()}
         of_text = np.zeros((len(cells.texts), width), dtype=np.float32)
+        new: list[str] = []
         for code, text in enumerate(cells.texts):
             if text is None:
                 of_text[code, width - 1] = self.gaps
-            elif text in known:
-                of_text[code, known[text]] = 1
+                continue
+            place = known.get(text, alike.get(class_name(text)))
+            if place is not None:
+                of_text[code, place] = 1
             elif self.other:
                 of_text[code, len(known)] = 1
+            else:
+                new.append(text)
+        self._warn_of_new(cells, new)
         return np.asarray(of_text[cells.codes])
+
+    def _warn_of_new(self, cells: Words, new: Sequence[str]) -> None:
+        """Warn if most cells are categories that were not learned."""
+        counts = cells.counts()
+        if 2 * sum(counts[text] for text in new) > sum(counts.values()):
+            found = f"most cells of {self.name!r} in '{cells.place.path}' are new categories, such as {shown(new[0])}"
+            warnings.warn(f"{found}; the model ignores them. Write them as in the run's file.", stacklevel=4)
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
         """Return the column with its categories: those in at least two rows, if there are any."""
-        counts = cells.counts()
+        # Rebuilt, so that cells of one name are counted together.
+        names = [text and class_name(text) for text in cells.texts]
+        counts = Words.of(cells.place, names, cells.codes).counts()
         often = [text for text, number in counts.items() if number >= _LEAST_OFTEN] or list(counts)
         kept = tuple(often[:MOST_CATEGORIES])
         return cls(name=name, gaps=None in cells.texts, categories=kept, other=len(kept) < len(counts))
@@ -314,8 +332,7 @@ def number_texts(texts: Sequence[str | None]) -> dict[str, float]:
 
 
 def _or_category(place: Place) -> str:
-    name = shlex.quote(place.column) if place.column.isprintable() else repr(place.column)
-    return f", say --use {name}=category, or {place.drop()}"
+    return f", say --use {place.quoted}=category, or {place.drop()}"
 
 
 def yes_and_no(texts: Sequence[str | None]) -> dict[str, float]:

@@ -117,7 +117,7 @@ def decode_files(
     cache = _Cache(folder, names, settings)
     faults: dict[str, str] = {}
     if cache.missing(files):
-        with _writing(cache.path):
+        with writing(cache.path):
             cache.path.mkdir(parents=True, exist_ok=True)
         told = f"Another process fills '{cache.path}'; this one waits for it."
         with locked(cache.path / ".lock", math.inf, told):
@@ -140,7 +140,7 @@ class _Cache:
         content = json.dumps([_FORMAT, settings.model_dump(mode="json"), names])
         self.path = folder / hashlib.sha256(content.encode()).hexdigest()[:16]
         self.array, self.lines = self.path / f"{settings.kind}.npy", self.path / f"{settings.kind}.jsonl"
-        self.names, self.settings = names, settings
+        self.names, self.settings, self._end = names, settings, 0
 
     def missing(self, files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
         """Return the lines of the files that are not decoded as they are now, by name."""
@@ -154,7 +154,7 @@ class _Cache:
             return
         about = json.dumps({"surelabel": __version__, "settings": self.settings.model_dump()}, indent=2)
         shape = (len(self.names), *self.settings.shape)
-        with _writing(self.path):
+        with writing(self.path):
             write_whole(self.path / "about.json", lambda stream: stream.write(about.encode()))
             self.lines.unlink(missing_ok=True)
             write_whole(self.array, partial(_write_zeros, shape=shape))
@@ -164,6 +164,8 @@ class _Cache:
         # Checked again: another process may have decoded them while this one waited for the lock.
         missing, faults, waiting = self.missing(files), dict[str, str](), list[dict[str, Any]]()
         self._check_space(len(missing))
+        # A process that was killed may have left a truncated line.
+        self._end = self.lines.read_bytes().rfind(b"\n") + 1 if self.lines.exists() else 0
         row = {name: number for number, name in enumerate(self.names)}
         start, size = mapped(self.array, _damaged).offset, math.prod(self.settings.shape)
         jobs = {name: (files[name], self.array, start + row[name] * size, self.settings) for name in missing}
@@ -207,15 +209,16 @@ class _Cache:
     def _append(self, lines: list[dict[str, Any]]) -> None:
         if not lines:
             return
-        with _writing(self.path):
+        text = "".join(json.dumps(line) + "\n" for line in lines).encode()
+        with writing(self.path):
             with self.array.open("rb") as array:
                 os.fsync(array.fileno())
-            with open(self.lines, "a+b", opener=open_itself) as stream:
-                stream.seek(0)
-                stream.truncate(stream.read().rfind(b"\n") + 1)
-                stream.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            with open(self.lines, "ab", opener=open_itself) as stream:
+                stream.truncate(self._end)
+                stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
+        self._end += len(text)
         lines.clear()
 
 
@@ -252,11 +255,12 @@ def _damaged(path: Path, reason: object) -> DataError:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path, what: str = "Decoded files") -> Iterator[None]:
+    """Name the place and the remedy if the disk refuses what the block writes into a cache."""
     try:
         yield
     except OSError as error:
-        reason = f"Decoded files cannot be written to '{path}' ({error.strerror})"
+        reason = f"{what} cannot be written to '{path}' ({error.strerror})"
         raise DataError(f"{reason}; free space, or name another folder for the cache with {VARIABLE}.") from error
 
 
@@ -292,7 +296,7 @@ def _decode(path: Path, array: Path, position: int, settings: DecodeSettings) ->
         sample = settings.read(path)
     except DataError as error:
         return str(error)
-    with _writing(array.parent), open(array, "r+b", opener=open_itself) as stream:
+    with writing(array.parent), open(array, "r+b", opener=open_itself) as stream:
         stream.seek(position)
         stream.write(sample.tobytes())
     return None

@@ -173,7 +173,8 @@ def decode_labels(codes: npt.NDArray[np.int64], encoded: EncodedLabels, unlabele
     labels = encoded.classes[np.where(missing, 0, codes)]
     if not missing.any():
         return np.asarray(labels)
-    if isinstance(unlabeled, (int, float, np.number)) and labels.dtype.kind in "if":
+    # Unsigned labels cannot hold a negative marker, which only an array of objects has beside them.
+    if isinstance(unlabeled, (int, float, np.number)) and labels.dtype.kind in ("iuf" if unlabeled >= 0 else "if"):
         return np.where(missing, np.asarray(unlabeled, dtype=labels.dtype), labels)
     if unlabeled is None and labels.dtype.kind == "f":
         return np.where(missing, np.nan, labels)

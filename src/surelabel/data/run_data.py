@@ -88,7 +88,7 @@ class TableData(Settings):
         drop: columns that are not features.
         use: columns that are features although they only count the rows; or "COLUMN=category", see `columns.USES`.
         as_texts: whether columns of words that would be categories, or name the rows, are used as texts.
-        columns: how each column is used, and what `load` learned from it. None: not learned yet, or only plain numbers.
+        columns: how each column is used, and what `load` learned from it. None: not learned yet, or an array.
         texts_sha256: hash of the run's file with what was learned from texts.
         group: the column that says which rows belong together: they are on one side of every split.
         unlabeled: a label that means unlabeled, like the empty cell.
@@ -195,6 +195,8 @@ class TableData(Settings):
         validation = settled._held_out_file(self.validation_path, table, encoder, labeled, classes)
         if self.validation:
             validation = _part(table, codes, validation_rows)
+            which = f"held-out rows of '{self.path}'"
+            _warn_of_learned_rows(which, validation[0], "labeled rows", table.samples(labeled))
         return RunData(
             labeled=_part(table, codes, labeled),
             unlabeled=_part(table, codes, pool)[0] if len(pool) else None,
@@ -209,7 +211,7 @@ class TableData(Settings):
         )
 
     def encoder(self, texts: bytes | None) -> Encoder | None:
-        """Return how a run makes features from columns, with its file of texts; None if they are plain numbers."""
+        """Return how a run makes features from columns, with its file of texts; None for an array."""
         return None if self.columns is None else TableEncoder.kept(self.columns, texts)
 
     def _learned(self, texts: bytes | None) -> LearnedTable:
@@ -240,7 +242,8 @@ class TableData(Settings):
         rows = np.flatnonzero(has_label(codes))
         if not len(rows):
             raise DataError(f"File '{path}' has no labeled row to score; fill in the labels.")
-        _warn_of_learned_rows(path, other.samples(rows), self.path, table.samples(labeled))
+        samples, learned = other.samples(rows), table.samples(labeled)
+        _warn_of_learned_rows(f"labeled rows of '{path}'", samples, f"labeled rows of '{self.path}'", learned)
         return _part(other, codes, rows)
 
 
@@ -282,7 +285,7 @@ class FunctionData(Settings):
         return data
 
 
-def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Source) -> None:
+def _warn_of_learned_rows(which: str, held_out: Source, others: str, learned: Source) -> None:
     """Warn about held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
 
     def features(samples: Source) -> Iterator[bytes]:
@@ -294,9 +297,7 @@ def _warn_of_learned_rows(path: Path, held_out: Source, data: Path, learned: Sou
     same = sum(row in known for row in features(held_out))
     # If labeled samples share their features anyway, features do not identify a sample.
     if same and len(known) > 0.9 * len(learned):
-        found = (
-            f"{same} of the {len(held_out)} labeled rows of '{path}' have the very features of labeled rows of '{data}'"
-        )
+        found = f"{same} of the {len(held_out)} {which} have the very features of {others}"
         warnings.warn(f"{found}; if they are the same samples, remove them: scores would be too good.", stacklevel=2)
 
 
@@ -309,7 +310,8 @@ def class_names(table: Table, y: npt.NDArray[Any]) -> list[str]:
         raise DataError(f"File '{table.path}' names no class in any labeled row; add rows that have one.")
     # Python does not parse numbers of more than a few thousand digits.
     whole = all(name.removeprefix("-").isdecimal() and len(name) < 1000 for name in names)
-    return sorted(names, key=int) if whole else sorted(names)
+    # "1" and "01" are two classes; without the name, their order would be that of a set.
+    return sorted(names, key=lambda name: (int(name), name)) if whole else sorted(names)
 
 
 def class_codes(table: Table, y: npt.NDArray[Any], classes: list[str]) -> Codes:

@@ -1,7 +1,7 @@
 """Where samples come from: something with ids, a length, and rows on demand."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
@@ -230,6 +230,16 @@ def join_ids(parts: Sequence[Ids]) -> Ids:
             raise InvalidInputError(f"No integers hold both the ids {smallest} and {largest}; make all of them text.")
         parts = [part.astype(np.uint64 if smallest >= 0 else np.int64) for part in parts]
     return np.concatenate(parts)
+
+
+def positions(names: Iterable[Any], ids: Iterable[Any]) -> Index:
+    """Return the place of each id among names, (N,).
+
+    >>> positions(["a", "b", "c"], ["c", "a"]).tolist()
+    [2, 0]
+    """
+    place = {name: row for row, name in enumerate(names)}
+    return np.array([place[name] for name in ids], dtype=np.int64)
 
 
 def check_unique_ids(ids: Ids) -> None:

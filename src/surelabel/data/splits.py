@@ -6,7 +6,7 @@ one patient, never lie on both sides of a split.
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,8 +176,9 @@ def split_rows(
 ) -> Split:
     """Return the rows that are labeled, held out and pool; the share is held out by a hash of (seed, id).
 
-    The same share of each class is held out, and at least one row of each stays labeled. With groups, whole groups are
-    held out by a hash of (seed, group), and unlabeled rows of these groups are in no part.
+    The same share of each class is held out, or of all rows if they may have several labels, and at least one row of
+    each class stays labeled. With groups, whole groups are held out by a hash of (seed, group), and unlabeled rows of
+    these groups are in no part.
 
     Args:
         where: the data's name in errors.
@@ -193,17 +194,18 @@ def split_rows(
     if not share:
         return Split(labeled, labeled[:0], pool)
     keys = sample_keys(ids) if groups is None else group_keys(groups)
-    of_class = codes[labeled] if codes.ndim == 1 else np.zeros(len(labeled), dtype=np.int64)
-    _, of_class = np.unique(of_class, return_inverse=True)
-    left = np.bincount(of_class)
+    count = _counts_of(codes[labeled])
+    left = count(np.arange(len(labeled)))
     wanted = np.minimum(np.round(share * left), left - 1)
+    if codes.ndim == 2:
+        wanted[1:] = 0  # the share is of all rows
     held_out = np.zeros(len(labeled), dtype=bool)
     drawn = draw(seed, "validation", keys[labeled])
     order = np.argsort(drawn, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1):
-        counts = np.bincount(of_class[members], minlength=len(left))
-        # A group is held out if one of its classes still has too few, and each class keeps a labeled row.
-        if (wanted[counts > 0] > 0).any() and (left - counts > 0).all():
+        counts = count(members)
+        # A group is held out if one of its classes still has too few, and each of them keeps a labeled row.
+        if (wanted[counts > 0] > 0).any() and (left > counts)[counts > 0].all():
             held_out[members] = True
             wanted, left = wanted - counts, left - counts
     if not held_out.any():
@@ -211,6 +213,19 @@ def split_rows(
         raise DataError(f"{where}: {problem}; raise the share or label more rows.")
     validation = labeled[held_out]
     return Split(labeled[~held_out], validation, pool[~np.isin(keys[pool], keys[validation])])
+
+
+def _counts_of(codes: npt.NDArray[np.integer]) -> Callable[[Index], npt.NDArray[np.integer]]:
+    """Return a function that counts some rows by class; with several labels: all rows, then those that have each class.
+
+    >>> _counts_of(np.array([[1, 0], [1, -1], [0, 0]]))(np.array([1, 2])).tolist()
+    [2, 1, 0]
+    """
+    if codes.ndim == 1:
+        classes, of_class = np.unique(codes, return_inverse=True)
+        return lambda rows: np.bincount(of_class[rows], minlength=len(classes))
+    has = np.column_stack([np.ones(len(codes), dtype=bool), codes == 1])
+    return lambda rows: has[rows].sum(axis=0)
 
 
 def group_keys(groups: npt.NDArray[Any]) -> UInt64Array:

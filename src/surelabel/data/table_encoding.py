@@ -77,7 +77,8 @@ class TableEncoder:
         """Return a table with the features of numbers in `x` and of the cells in `words`."""
         if all(isinstance(column, NumberColumn) and not column.gaps for column in self.columns):
             return self._filled(table)
-        parts = [column.encode(self._cells(table, column)) for column in self.columns]
+        place = {name: number for number, name in enumerate(table.feature_names)}
+        parts = [column.encode(self._cells(table, column, place)) for column in self.columns]
         names = tuple(name for column in self.columns for name in column.features)
         return dataclasses.replace(table, x=np.concatenate(parts, axis=1), feature_names=names, words={})
 
@@ -89,9 +90,9 @@ class TableEncoder:
         medians = [column.median for column in self.columns if isinstance(column, NumberColumn)]
         return dataclasses.replace(table, x=np.where(gaps, np.array(medians, dtype=np.float32), table.x))
 
-    def _cells(self, table: Table, column: AnyColumn) -> Any:
+    def _cells(self, table: Table, column: AnyColumn, place: Mapping[str, int]) -> Any:
         if isinstance(column, NumberColumn):
-            return table.x[:, table.feature_names.index(column.name)]
+            return table.x[:, place[column.name]]
         cells = words_of(table, column.name)
         if isinstance(column, TextColumn):
             return self.models[column.name].encode(cells.texts)[cells.codes]
@@ -205,11 +206,12 @@ def learn_table(table: Table, use: Sequence[str] = (), *, as_texts: bool = False
     table, uses, left_out = recognize_table(table, use, as_texts=as_texts)
     if not table.words and not _may_have_gaps(table):
         return LearnedTable(table, None, left_out)
+    place = {name: number for number, name in enumerate(table.feature_names)}
     columns: list[AnyColumn] = []
     models: dict[str, texts.TextModel] = {}
     for name, how in uses.items():
         if name not in table.words:
-            columns.append(NumberColumn.learn(name, _column_of(table, name)))
+            columns.append(NumberColumn.learn(name, table.x[:, place[name]]))
             continue
         cells = words_of(table, name)
         if how == "text":
@@ -236,10 +238,6 @@ def _learned(how: str, cells: Words, model: texts.TextModel | None) -> AnyColumn
         "date": DateColumn,
     }
     return kinds[how].learn(name, cells)
-
-
-def _column_of(table: Table, name: str) -> Any:
-    return table.x[:, table.feature_names.index(name)]
 
 
 def words_of(table: Table, name: str) -> Words:

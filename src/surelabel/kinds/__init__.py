@@ -4,7 +4,6 @@
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from surelabel.errors import DataError
@@ -27,12 +26,9 @@ def guess(path: Path) -> Kind:
     >>> guess(folder).name
     'pictures'
     """
-    counts = Counter(kind.name for file in walk(path) for kind in _kinds_of(file))
+    kind_of = {ending: kind.name for kind in KINDS.values() for ending in kind.endings}
+    counts = Counter(kind_of[ending] for file in walk(path) if (ending := file.suffix.lower()) in kind_of)
     if not counts:
         known = "; ".join(f"{kind.name}: {', '.join(kind.endings)}" for kind in KINDS.values())
         raise DataError(f"Folder '{path}' has no file of a kind that is known ({known}); check the path.")
     return KINDS[counts.most_common(1)[0][0]]
-
-
-def _kinds_of(file: Path) -> Iterator[Kind]:
-    return (kind for kind in KINDS.values() if file.suffix.lower() in kind.endings)

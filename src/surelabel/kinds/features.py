@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,8 @@ from surelabel._version import __version__
 from surelabel.base.processes import locked
 from surelabel.base.system import cores, open_itself, write_whole
 from surelabel.base.text import most_bytes, shown
-from surelabel.data.decoding import OnError, tell
-from surelabel.data.images import VARIABLE, data_folder
+from surelabel.data.decoding import OnError, tell, writing
+from surelabel.data.images import data_folder
 from surelabel.data.pictures import decode_picture
 from surelabel.data.source import Ids, Index
 from surelabel.errors import DataError, InvalidInputError
@@ -171,7 +170,7 @@ class FeatureCache:
         """Compute missing features; return why some samples could not be read, by index."""
         faults: dict[str, str] = {}
         if self._missing(contents):
-            with _writing(self.path):
+            with writing(self.path, "Features"):
                 self.path.mkdir(parents=True, exist_ok=True)
             told = f"Another process fills '{self.path}'; this one waits for it."
             with locked(self.path / ".lock", math.inf, told):
@@ -240,7 +239,7 @@ class FeatureCache:
     def _cut_off(self) -> None:
         """Remove a truncated line, and rows without a line."""
         lines, width = len(self._there()), self._width() or 0
-        with _writing(self.path):
+        with writing(self.path, "Features"):
             for path, size in ((self.contents, _LINE * lines), (self.features, 4 * width * lines)):
                 if path.exists():
                     with open(path, "r+b", opener=open_itself) as stream:
@@ -251,7 +250,7 @@ class FeatureCache:
 
     def _append(self, contents: Sequence[str], features: Features) -> None:
         width = self._width()
-        with _writing(self.path):
+        with writing(self.path, "Features"):
             if width is None:
                 values = {"surelabel": __version__, **self.settings.model_dump(mode="json")}
                 about = json.dumps(values | {"width": features.shape[1]}, indent=2)
@@ -295,12 +294,3 @@ def _mapped(path: Path, width: int) -> "np.memmap[Any, np.dtype[np.float32]]":
 def _damaged(path: Path, reason: object) -> DataError:
     short = shown(reason, quote=False, limit=120)
     return DataError(f"'{path}' is damaged ({short}); remove its folder, and the features are computed again.")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = f"Features cannot be written to '{path}' ({error.strerror})"
-        raise DataError(f"{problem}; free space, or let {VARIABLE} name another folder.") from error

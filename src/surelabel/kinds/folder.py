@@ -21,7 +21,7 @@ from surelabel.data._values import LabelMarks
 from surelabel.data.decoding import DecodeSettings, OnError, decode_files
 from surelabel.data.images import data_folder
 from surelabel.data.run_data import Codes, RunData, class_codes, class_names
-from surelabel.data.source import Source, Subset
+from surelabel.data.source import Source, Subset, positions
 from surelabel.data.splits import group_keys, has_label, split_rows
 from surelabel.data.tables import Table, content_hash, read_labels
 from surelabel.errors import ChangedFileError, DataError
@@ -131,6 +131,10 @@ class FolderData(Settings):
         gone = {name: old for name, old in others.items() if old is not None and not old.exists()}
         return self.replace(path=path, **{name: path.with_name(old.name) for name, old in gone.items()})
 
+    def is_own(self, path: Path) -> bool:
+        """Whether a folder has the files that the run learned from, so that names mean the same in both."""
+        return _Files.find(path, KINDS[self.of]).sha256 == self.sha256
+
     def load(self) -> RunData:
         """Read the files; refuse a folder whose content has changed."""
         kind = KINDS[self.of]
@@ -146,8 +150,7 @@ class FolderData(Settings):
         classes = class_names(labels, labels.y)
         main = main.without(self.skipped)
         samples, skipped, settled = self._samples(main, self.on_error)
-        places = {name: row for row, name in enumerate(labels.ids.tolist())}
-        kept = np.array([places[name] for name in samples.ids.tolist()])
+        kept = positions(labels.ids.tolist(), samples.ids.tolist())
         codes = class_codes(labels, labels.y, classes)[kept]
         groups = main.content_of(samples.ids) if labels.groups is None else labels.groups[kept]
         where = f"Folder '{self.path}'"
@@ -201,8 +204,7 @@ class FolderData(Settings):
             problem = "has one class for each folder, and the run's files have several labels"
             raise DataError(f"Folder '{path}' {problem}; hold out a share: --validation 0.2.")
         samples = self._samples(files, self.on_error)[0]
-        place = {name: row for row, name in enumerate(labels.ids.tolist())}
-        codes = codes[[place[name] for name in samples.ids.tolist()]]
+        codes = codes[positions(labels.ids.tolist(), samples.ids.tolist())]
         rows = np.flatnonzero(has_label(codes))
         same = int(np.isin(files.content_of(samples.ids[rows]), learned).sum())
         if same:
@@ -214,7 +216,11 @@ class FolderData(Settings):
         """Return the labels of all files, in their order; a file without a row is unlabeled."""
         table = read_labels(path, self.labels, self.marks, FILE, self.group)
         assert table.y is not None
-        row = {str(name).removeprefix("./"): number for number, name in enumerate(table.ids.tolist())}
+        names = [str(name).removeprefix("./") for name in table.ids.tolist()]
+        twice = [name for name, number in Counter(names).items() if number > 1]
+        if twice:
+            raise DataError(f"File '{path}' names {twice[0]!r} in two rows, with and without './'; leave one out.")
+        row = {name: number for number, name in enumerate(names)}
         unknown = [name for name in row if name not in files.paths]
         if unknown:
             problem = f"names what is not among the {self.of} in '{files.root}': {listed(unknown, 3)}"
@@ -280,13 +286,16 @@ class _Files:
 
     def without(self, names: Sequence[str]) -> Self:
         """Return all files except these; the hash is still that of all files."""
-        return dataclasses.replace(self, paths={name: path for name, path in self.paths.items() if name not in names})
+        left_out = set(names)
+        kept = {name: path for name, path in self.paths.items() if name not in left_out}
+        return dataclasses.replace(self, paths=kept)
 
     def decoded(self, settings: DecodeSettings, on_error: OnError) -> tuple[Source, tuple[str, ...]]:
         """Return the files' samples, and the names of those that could not be read."""
         # One cache per content: files in other folders may have the same names, sizes and times.
         cache = data_folder() / "decoded" / self.sha256[:16]
-        samples, faults = decode_files(self.paths, cache, settings, on_error=on_error)
+        # With room for the files that are left out too, so that a resumed run finds the cache of its start.
+        samples, faults = decode_files(self.paths, cache, settings, names=list(self.hashes), on_error=on_error)
         changed = [name for name, path in self.paths.items() if _version(path) != self.versions[name]]
         if changed:
             problem = f"changed while {'it was' if len(changed) == 1 else 'they were'} read"

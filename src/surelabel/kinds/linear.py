@@ -40,14 +40,14 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         scaler = StandardScaler(with_mean=False)
         for chunk in chunks:
             scaler.partial_fit(self._rows(chunk))
-        return type(self)(C=self.C, max_iter=self.max_iter, scale=self._shared(scaler))
+        return type(self)(C=self.C, max_iter=self.max_iter, scale=self._scale_of(scaler))
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from samples X, shape (N, ...), of classes y, shape (N,)."""
         rows = self._rows(X)
         # Sparse rows are not centered, because they would not be sparse any more.
         scaler = StandardScaler(with_mean=not issparse(rows)).fit(rows)
-        scaler.scale_ = self._shared(scaler) if self.scale is None else np.asarray(self.scale)
+        scaler.scale_ = self._scale_of(scaler) if self.scale is None else np.asarray(self.scale)
         regression = LogisticRegression(C=self.C, max_iter=self.max_iter).fit(scaler.transform(rows), y)
         self.model_ = Pipeline([("scale", scaler), ("regression", regression)])
         self.classes_, self.n_features_in_ = self.model_.classes_, int(rows.shape[1])
@@ -63,7 +63,7 @@ class LinearOnTable(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sc
         found: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return found
 
-    def _shared(self, scaler: StandardScaler) -> Floats:
+    def _scale_of(self, scaler: StandardScaler) -> Floats:
         scale: Floats = scaler.scale_
         return scale
 
@@ -83,5 +83,5 @@ class LinearOnPixels(LinearOnTable):
     [0, 0, 1, 1]
     """
 
-    def _shared(self, scaler: StandardScaler) -> Floats:
+    def _scale_of(self, scaler: StandardScaler) -> Floats:
         return np.full(len(scaler.var_), max(float(np.sqrt(scaler.var_).mean()), 1e-6))

@@ -18,12 +18,12 @@ from surelabel.base.settings import Seed, Settings
 from surelabel.base.system import write_whole
 from surelabel.base.text import listed
 from surelabel.base.trust import Reference
-from surelabel.data.decoding import MappedSource, OnError, tell
-from surelabel.data.images import VARIABLE, data_folder
+from surelabel.data.decoding import MappedSource, OnError, tell, writing
+from surelabel.data.images import data_folder
 from surelabel.data.packed import PackedPictures, expanded, open_packed
-from surelabel.data.pictures import PictureSettings, decode_picture
+from surelabel.data.pictures import PictureSettings, decode_picture, picture_size
 from surelabel.data.run_data import RunData, class_codes, class_names
-from surelabel.data.source import Source, Subset
+from surelabel.data.source import Source, Subset, positions
 from surelabel.data.splits import split_rows
 from surelabel.data.tables import Table
 from surelabel.errors import DataError
@@ -83,12 +83,10 @@ class PackedData(Settings):
         assert table.y is not None
         classes = class_names(table, table.y)
         samples, skipped, found = self._samples(main, self.on_error)
-        places = {name: row for row, name in enumerate(main.names)}
-        kept = np.array([places[str(name)] for name in samples.ids.tolist()])
+        kept = positions(main.names, map(str, samples.ids.tolist()))
         codes, contents = class_codes(table, table.y, classes)[kept], np.array(main.contents, dtype=object)[kept]
         where = f"'{self.path}'"
-        split = split_rows(where, samples.ids, codes, self.validation, self.validation_seed, contents)
-        labeled, held_out, pool = split
+        labeled, held_out, pool = split_rows(where, samples.ids, codes, self.validation, self.validation_seed, contents)
         test, test_sha256 = self.replace(**found)._test(classes, set(contents[labeled]))
         learned = {**found, "skipped": (*self.skipped, *skipped), "sha256": main.sha256, "test_sha256": test_sha256}
         return RunData(
@@ -107,8 +105,11 @@ class PackedData(Settings):
         return self.replace(skipped=())._samples(_Hashed(packed), on_error)[0]
 
     def is_own(self, path: Path) -> bool:
-        """Whether a place has the pictures that the run learned from, so that row numbers mean the same in both."""
-        return self._open(path, None).sha256 == self.sha256
+        """Whether a place has the pictures that the run learned from, so that names mean the same in both."""
+        try:
+            return self._open(path, None).sha256 == self.sha256
+        except DataError:  # it lacks the run's label column
+            return False
 
     def moved(self, path: Path) -> Self:
         """Return the settings for pictures that have moved; `load` refuses them if their content differs.
@@ -132,12 +133,11 @@ class PackedData(Settings):
     def _test(self, classes: list[str], learned: set[str]) -> tuple[Any, str | None]:
         if self.test_path is None:
             return None, None
-        hashed = self.replace(skipped=())._open(self.test_path, self.test_sha256)
+        hashed = self._open(self.test_path, self.test_sha256)
         table = hashed.table()
         assert table.y is not None
         samples, _, _ = self.replace(skipped=())._samples(hashed, self.on_error)
-        places = {name: row for row, name in enumerate(hashed.names)}
-        kept = np.array([places[str(name)] for name in samples.ids.tolist()])
+        kept = positions(hashed.names, map(str, samples.ids.tolist()))
         codes = class_codes(table, table.y, classes)[kept]
         rows = np.flatnonzero(codes >= 0)
         if not len(rows):
@@ -207,8 +207,6 @@ class _Hashed:
 
     def size(self, place: int) -> tuple[int, int]:
         """Return the width and the height of a picture."""
-        from surelabel.data.pictures import picture_size
-
         return picture_size(io.BytesIO(self.packed.read(place)), name=self.packed.called(place))
 
 
@@ -216,11 +214,9 @@ def _decoded(
     hashed: _Hashed, rows: npt.NDArray[np.int64], reading: PictureSettings, on_error: OnError
 ) -> tuple[Source, dict[str, str]]:
     """Return decoded pictures from the cache, after decoding missing ones."""
-    ids, faults = hashed.packed.ids[rows], dict[str, str]()
-    key = json.dumps([reading.model_dump(mode="json"), [hashed.contents[row] for row in rows]])
-    path = data_folder() / "decoded" / f"packed-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
+    faults, path = dict[str, str](), _cache_of(hashed, rows, reading)
     if path.exists():
-        return MappedSource(path, ids), faults
+        return MappedSource(path, hashed.packed.ids[rows]), faults
     pixels, progress = np.zeros((len(rows), *reading.shape), dtype=np.uint8), tell("pictures")
     for place, row in enumerate(rows.tolist()):
         try:
@@ -234,14 +230,18 @@ def _decoded(
     if not len(kept):
         raise DataError(f"None of the {len(rows)} pictures can be read. {next(iter(faults.values()))}")
     if faults:
-        return _decoded(hashed, rows[kept], reading, "stop")[0], faults
-    try:
+        rows, pixels = rows[kept], pixels[kept]
+        path = _cache_of(hashed, rows, reading)
+    with writing(path):
         os.makedirs(path.parent, exist_ok=True)
         write_whole(path, lambda stream: np.save(stream, pixels, allow_pickle=False))
-    except OSError as error:
-        problem = f"Decoded pictures cannot be written to '{path}' ({error.strerror})"
-        raise DataError(f"{problem}; free space, or let {VARIABLE} name another folder.") from error
-    return MappedSource(path, ids), faults
+    return MappedSource(path, hashed.packed.ids[rows]), faults
+
+
+def _cache_of(hashed: _Hashed, rows: npt.NDArray[np.int64], reading: PictureSettings) -> Path:
+    """Return the file for the pixels of these rows."""
+    key = json.dumps([reading.model_dump(mode="json"), [hashed.contents[row] for row in rows]])
+    return data_folder() / "decoded" / f"packed-{hashlib.sha256(key.encode()).hexdigest()[:24]}.npy"
 
 
 def _warn(path: Path, number: int, faults: dict[str, str]) -> None:

@@ -218,9 +218,10 @@ class TableShard:
 
     def _check_columns(self, there: Sequence[str]) -> None:
         """Refuse a file that lacks a needed column now: its rows may be read only hours later."""
-        data, names = self._reading.data, self._reading.feature_names
-        if names is not None and isinstance(data, TableData):
-            needed = tuple(column.name for column in data.columns) if data.columns else tuple(names)
+        data = self._reading.data
+        if not isinstance(data, TableData):
+            return
+        if needed := tuple(column.name for column in data.columns or ()) or tuple(self._reading.feature_names or ()):
             choose_columns(self._path, there, Request((), self._reading.named_by, (), needed, LabelMarks()))
 
     def _texts(self, data: TextData, options: dict[str, Any]) -> Source:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from surelabel.data.pool import PoolLabels, without_known
 from surelabel.data.run_data import RunData
-from surelabel.data.source import as_source
+from surelabel.data.source import as_source, positions
 from surelabel.data.training_set import make_problem
 from surelabel.errors import SurelabelError
 from surelabel.report.comparison import judged_models
@@ -161,8 +161,7 @@ def doubts(run: RunFolder, data: RunData) -> list[Chosen]:
     if comparison.judge == "validation set" and data.validation is not None:
         part, path = data.validation, getattr(run.settings.data, "validation_path", None) or path
     samples = as_source("samples", part[0])
-    place = {name: row for row, name in enumerate(samples.ids.tolist())}
-    found = np.array([place[name] for name in labels.ids[rows].tolist()])
+    found = positions(samples.ids.tolist(), labels.ids[rows].tolist())
     classes = run.settings.classes
     said = [
         f"given as {classes[truth[row]]}, looks like {classes[labels.label[row]]} {labels.confidence[row]:.2f}"
