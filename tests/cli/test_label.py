@@ -247,6 +247,16 @@ def test_names_of_files_name_samples_in_the_runs_own_folder_alone(command, photo
     assert {row["round"] for row in other} == {""}
 
 
+def test_pictures_added_to_the_runs_folder_have_no_round_and_the_others_keep_theirs(command, photos):
+    before = rows(command("label", photos / "run", photos / "photos").out)
+    added = photos / "photos" / "unlabeled" / "zzz.png"
+    Image.new("RGB", (8, 8), "red").save(added)
+    after = rows(command("label", photos / "run", photos / "photos").out)
+    added.unlink()
+    assert [row["round"] for row in after if "zzz" not in row["id"]] == [row["round"] for row in before]
+    assert [row["round"] for row in after if "zzz" in row["id"]] == [""]
+
+
 def test_label_studio_itself_accepts_the_tasks(command, home, photos, tmp_path):
     interface = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk takes 483 MB")
     for run, data in (("named", "named.csv"), ("both", "both.csv"), ("run", "photos")):

@@ -120,9 +120,7 @@ def test_features_are_those_of_the_network(home: Path) -> None:
 
 def test_several_backbones_get_a_head_each_and_their_spread_is_the_uncertainty(home: Path, command: Command) -> None:
     both = ("--backbone", "nets.py:colors", "--backbone", "nets.py:others")
-    fitted = command(
-        "fit", "photos", *both, "--rounds", "1", "--hidden", "8", "--epochs", "1", "--no-compare", "--out", "run"
-    )
+    fitted = command("fit", "photos", *both, "--rounds", "1", "--epochs", "1", "--no-compare", "--out", "run")
     assert fitted.code == 0, fitted.err
     assert "Features: 3 by nets.py:colors, 5 by nets.py:others." in fitted.out
     run = RunFolder.open("run")

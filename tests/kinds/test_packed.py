@@ -65,7 +65,7 @@ def test_all_forms_hold_the_same_pictures_and_labels(home: Path, form: str) -> N
 @pytest.mark.parametrize("form", ["parquet", "saved", "pattern"])
 def test_fit_and_predict_on_features(home: Path, command: Command, form: str) -> None:
     words = [FORMS[form], *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors"]
-    fitted = command("fit", *words, "--hidden", "8", *QUICK, "--out", "run")
+    fitted = command("fit", *words, *QUICK, "--out", "run")
     assert fitted.code == 0, fitted.err
     assert "8 labeled, 20 unlabeled" in fitted.out
     assert computed(home) == 28

@@ -132,8 +132,8 @@ class FolderData(Settings):
         return self.replace(path=path, **{name: path.with_name(old.name) for name, old in gone.items()})
 
     def is_own(self, path: Path) -> bool:
-        """Whether a folder has the files that the run learned from, so that names mean the same in both."""
-        return _Files.find(path, KINDS[self.of]).sha256 == self.sha256
+        """Whether names mean the same as in the run: in its own folder, and in one with the very same files."""
+        return path.resolve() == self.path or _Files.find(path, KINDS[self.of]).sha256 == self.sha256
 
     def load(self) -> RunData:
         """Read the files; refuse a folder whose content has changed."""
