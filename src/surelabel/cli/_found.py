@@ -1,6 +1,7 @@
 """What `fit` has found in the data: it is printed, refused if nothing can be learned from it, or gives warnings."""
 
 import math
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("|", ";")
 """What people write between several labels in a cell; without --separator it is part of a name."""
+_LEAST_ROWS, _MOST_ROWS = 5, 1000
+"""Labeled rows, and unlabeled ones, whose gaps are compared: fewer may differ by chance, and as many are enough."""
+_NEARLY = 0.9
 
 
 def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -> None:
@@ -97,6 +101,9 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         yield f"no row has two labels; if {separator!r} does not part them, correct --separator."
     if not single:
         yield from one_sided(codes, data.classes)
+    if filled := _filled_with_labels(data):
+        remedy = " ".join(f"--drop {shlex.quote(name)}" for name in filled)
+        yield f"nearly only labeled rows have a value for {listed(filled)}; if it came with the label, say {remedy}."
     shape = as_source("labeled", data.labeled[0]).sample_shape
     if len(shape) > 1 and not ({"model", "estimator"} & set(given) or "reading" in data.learned):
         remedy = "for pictures say --model surelabel.models.image:small_image_network, or another network"
@@ -109,3 +116,36 @@ def _without_label(data: "RunData", codes: Any) -> list[str]:
 
     known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
     return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
+
+
+def _filled_with_labels(data: "RunData") -> list[str]:
+    """Return the columns that are filled in nearly all labeled rows and empty in nearly all unlabeled ones.
+
+    They may tell of the labeling, such as who did it, and even held-out rows then give their labels away.
+    """
+    import numpy as np
+
+    from surelabel.data.columns import TextColumn
+
+    columns = data.learned.get("columns") or ()
+    # Without names, the features are those of backbones.
+    if data.unlabeled is None or not data.feature_names or not any(column.gaps for column in columns):
+        return []
+    parts = data.labeled[0], data.unlabeled
+    if min(map(len, parts)) < _LEAST_ROWS:
+        return []
+    some = [np.unique(np.linspace(0, len(part) - 1, min(len(part), _MOST_ROWS)).astype(np.int64)) for part in parts]
+    labeled, unlabeled = (part[rows] for part, rows in zip(parts, some, strict=True))
+    found, start = [], 0
+    for column in columns:
+        features = slice(start, start := start + len(column.features))
+        if not column.gaps:
+            continue
+        # A text without words is 0 in all directions; other columns have a last feature for gaps.
+        in_labeled, in_unlabeled = (
+            (x[:, features].any(axis=1) if isinstance(column, TextColumn) else x[:, features][:, -1] == 0).mean()
+            for x in (labeled, unlabeled)
+        )
+        if in_labeled >= _NEARLY and in_unlabeled <= 1 - _NEARLY:
+            found.append(column.name)
+    return found
