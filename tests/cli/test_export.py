@@ -86,12 +86,12 @@ def test_the_file_gives_what_predict_gives(command, home, tmp_path, name):
     predicted = rows(command("predict", home / "runs/pets", home / "pets.csv", "--proba").out)
     expected = [[float(row[f"p({name})"]) for name in classes] for row in predicted]
     np.testing.assert_allclose(p, expected, atol=1e-5)
-    about = json.loads(out.with_suffix(".json").read_text())
+    about = json.loads((tmp_path / f"{name}.json").read_text())
     assert (about["file"], about["classes"], about["input"]["features"]) == (name, ["cat", "dog"], ["width", "height"])
     assert about["input"]["shape"] == ["batch", 2]
     assert about["model_sha256"] == RunFolder.open(home / "runs/pets").model_hash
     assert about["check"]["tolerance"] == 1e-4
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model.json", "model.md"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, f"{name}.json", f"{name}.md"])
 
 
 def test_onnxruntime_is_told_to_send_nothing_before_it_is_loaded(monkeypatch):
@@ -132,7 +132,7 @@ def test_pictures_go_in_as_bytes(command, tmp_path):
         Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
     run = fit(tmp_path / "run", tmp_path / "photos", "--rounds", 0, "--epochs", 1, "--model", small_network(tmp_path))
     assert command("export", run, "--out", tmp_path / "model.onnx").code == 0
-    about = json.loads((tmp_path / "model.json").read_text())
+    about = json.loads((tmp_path / "model.onnx.json").read_text())
     assert about["input"] == {
         "name": "samples",
         "type": "uint8",
@@ -157,7 +157,7 @@ def test_several_labels_have_a_probability_each(command, tmp_path):
     p, classes = run_file(tmp_path / "model.pt2", x)
     found = rows(command("predict", run, table, "--entries").out)
     np.testing.assert_allclose(p.ravel(), [float(row["confidence"]) for row in found], atol=1e-5)
-    assert (classes, json.loads((tmp_path / "model.json").read_text())["present_from"]) == (["left", "right"], 0.5)
+    assert (classes, json.loads((tmp_path / "model.pt2.json").read_text())["present_from"]) == (["left", "right"], 0.5)
 
 
 def test_a_file_that_differs_is_not_written(command, tmp_path):
@@ -186,11 +186,11 @@ def test_a_network_that_cannot_be_followed_is_named(command, tmp_path):
 
 
 def test_what_is_there_is_kept(command, home, tmp_path):
-    (tmp_path / "model.md").write_text("mine")
+    (tmp_path / "model.pt2.md").write_text("mine")
     out = tmp_path / "model.pt2"
-    assert "model.md' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
+    assert "model.pt2.md' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
     assert command("export", home / "runs/pets", "--out", out, "--force").code == 0
-    assert (tmp_path / "model.md").read_text().startswith("# Model card: pets\n")
+    assert (tmp_path / "model.pt2.md").read_text().startswith("# Model card: pets\n")
     assert "model.pt2' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
     error = command.fails(2, "export", home / "runs/pets", "--out", tmp_path / "model.pkl")
     assert error.endswith("model.pkl' must end in .onnx or .pt2.")
@@ -216,7 +216,7 @@ def test_without_the_runs_data_random_numbers_are_tried_and_the_user_is_told(com
         "warning: the run's data could not be read, so random numbers were tried instead: File '"
     )
     assert "on 256 samples of random numbers: " in result.out
-    assert json.loads((tmp_path / "model.json").read_text())["check"]["of"] == "random numbers"
+    assert json.loads((tmp_path / "model.pt2.json").read_text())["check"]["of"] == "random numbers"
 
 
 def test_a_file_that_cannot_be_written_leaves_none_of_them(tmp_path):
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_written_leaves_none_of_them(tmp_path):
 
 def test_the_card_has_the_runs_numbers_and_their_sources(command, home, tmp_path):
     assert command("export", home / "runs/pets", "--out", tmp_path / "model.pt2").code == 0
-    card, run = (tmp_path / "model.md").read_text(), RunFolder.open(home / "runs/pets")
+    card, run = (tmp_path / "model.pt2.md").read_text(), RunFolder.open(home / "runs/pets")
     split, last = run.split(), run.records()[-1]
     assert split is not None
     assert f"| labeled samples | {len(split['labeled'])} | split.json |" in card
@@ -247,7 +247,7 @@ def test_the_card_has_the_runs_numbers_and_their_sources(command, home, tmp_path
 def test_the_card_of_a_run_without_held_out_labels_claims_nothing(command, tmp_path):
     run = fit(tmp_path / "run", write_blobs(tmp_path / "pets.csv"), "--label", "pet", "--id", "id", *LOGISTIC)
     assert command("export", run, "--out", tmp_path / "model.pt2").code == 0
-    card = (tmp_path / "model.md").read_text()
+    card = (tmp_path / "model.pt2.md").read_text()
     assert "**No score is known:** the run has neither validation nor test labels." in card
     assert "## Calibration\n\nNot known: the run has no validation labels." in card
     assert "- How often selected labels are right was not checked: " in card
@@ -264,3 +264,5 @@ def test_the_guide_does_what_it_says(command, home, monkeypatch):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, {})
     assert printed.getvalue() == "['cat', 'dog']\n"
+    for name in ("model.onnx", "model.pt2"):
+        assert json.loads(Path(f"{name}.json").read_text())["file"] == name

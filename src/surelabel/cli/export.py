@@ -26,13 +26,13 @@ def command(
     The model takes samples as the run stores them, in batches of any size, and
     returns the probability of each class. Normalization is inside; how files are read, the
     names of the columns and of the classes are in the file's metadata and beside
-    it, in a .json file. A model card is in an .md file beside it.
+    it: model.onnx.json. A model card is in model.onnx.md.
 
     The file is run on samples of the run's data and compared with what 'predict'
     gives. One that differs by more than 0.0001 is not written.
     """
     options.check_output(out, force, endings=(".onnx", ".pt2"))
-    beside = {ending: out.with_suffix(ending) for ending in (".json", ".md")}
+    beside = {ending: out.with_name(out.name + ending) for ending in (".json", ".md")}
     for ending, path in beside.items():
         options.check_output(path, force, endings=(ending,))
     folder = options.open_run(run, trust_code)
