@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import time
 import warnings
 from pathlib import Path
@@ -370,6 +371,21 @@ def test_a_label_can_mean_unlabeled(command):
     write_blobs(Path("marked.csv"), pet=names)
     assert command(*pets(*LOGISTIC, "--unlabeled", "unknown", data="marked.csv")).code == 0
     assert RunFolder.open("runs/pets").settings.classes == ("cat", "dog")
+
+
+def test_all_marks_of_unlabeled_rows_are_named_and_may_be_given(command):
+    marks = ["?", "NA", "nan", "None", "unknown", "-1", ""]
+    write_blobs(Path("marked.csv"), pet=[name or marks[row % 7] for row, name in enumerate(blobs()["pet"])])
+    result = command(*pets(*LOGISTIC, "--rounds", "0", data="marked.csv"))
+    remedy = "--unlabeled -1 --unlabeled '?' --unlabeled NA --unlabeled None --unlabeled nan --unlabeled unknown"
+    assert result.err.splitlines()[0] == (
+        f"warning: '-1', '?', 'NA', 'None', 'nan', 'unknown' are classes; if they mean unlabeled, say {remedy}."
+    )
+    remedied = pets(*LOGISTIC, *shlex.split(remedy), data="marked.csv")
+    result = command(*remedied, "--out", "runs/remedied")
+    assert (result.code, result.err) == (0, "")
+    assert RunFolder.open("runs/remedied").settings.classes == ("cat", "dog")
+    assert command("resume", "runs/remedied", "--rounds", "2").code == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")

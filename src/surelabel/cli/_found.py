@@ -92,8 +92,10 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         unjudged = [] if data.validation is None else _without_label(data, data.validation[1])
         if unjudged:
             yield f"the validation set has no label of {listed(unjudged)}; label more of them, or raise --validation."
-    for name in [name for name in data.classes if name.lower() in MARKS][:1]:
-        yield f"{name!r} is a class; if it means unlabeled, say --unlabeled {name}."
+    if marks := [name for name in data.classes if name.lower() in MARKS]:
+        found = "are classes; if they mean" if len(marks) > 1 else "is a class; if it means"
+        remedy = " ".join(f"--unlabeled {shlex.quote(name)}" for name in marks)
+        yield f"{listed(marks)} {found} unlabeled, say {remedy}."
     for name, text in [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name][:1]:
         yield f"{name!r} is a class; if it means several, say --separator {text!r}."
     # A row may be partly labeled: classes with a question mark are in its cell too.
