@@ -446,6 +446,17 @@ def test_a_missing_file_is_wrong_use(command):
     assert "'--validation': file 'gone.csv'" in command.fails(2, *pets("--validation", "gone.csv"))
 
 
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [("island", "it has"), ("Pet", "did you mean 'Pet'? It has"), ("pets", "did you mean 'pets'? It")],
+)
+def test_a_test_file_without_labels_is_refused_and_only_a_similar_name_is_suggested(command, column, hint):
+    write_blobs(Path("test.csv"), pet=None, **{column: blobs()["pet"]})
+    line = command.fails(1, *pets(*LOGISTIC, "--test", "test.csv"))
+    assert line.startswith(f"File 'test.csv' has no label column 'pet'; {hint}")
+    assert line.endswith(f"'width', 'height', {column!r}. Add it.")
+
+
 def test_a_class_that_only_the_test_file_has_is_refused(command):
     write_blobs(Path("test.csv"), pet=["bird"] * 60)
     line = command.fails(1, *pets("--test", "test.csv"))

@@ -207,6 +207,14 @@ def test_a_missing_file_is_wrong_use(command, home):
     assert line == "Invalid value for 'INPUT': file 'gone.csv' does not exist; check the path."
 
 
+@pytest.mark.parametrize("name", ["predict", "label"])
+def test_a_file_without_ids_is_told_how_to_be_numbered(command, home, tmp_path, name):
+    path = write_blobs(tmp_path / "new.csv", id=None)
+    problem = f"File '{path}' has no id column 'id'; it has 'width', 'height', 'pet'. Name another one, or number the"
+    assert command.fails(1, name, home / "pets", path) == f"{problem} rows: --id ''."
+    assert command(name, home / "pets", path, "--id", "").code == 0
+
+
 def test_samples_without_a_feature_of_the_run_are_refused(command, home, tmp_path):
     path = write_blobs(tmp_path / "narrow.csv", height=None)
     line = command.fails(1, "predict", home / "pets", path)

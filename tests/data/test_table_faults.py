@@ -345,7 +345,7 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "column 'l', row 1: its type list<element: double> cannot hold labels" in fault(
         path, labels=["l"], features=["a"]
     )
-    assert "did you mean 'y'" in fault(path, labels=["yy"])
+    assert "did you mean 'y'" in fault(path, labels=["Y"])
     path = parquet(tmp_path, {"a": [1.0, float("inf")]})
     assert "column 'a', row 2: the value is infinite" in fault(path)
     assert "has no rows" in fault(parquet(tmp_path, {"a": pa.array([], pa.float32())}))
