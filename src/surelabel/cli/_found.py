@@ -27,6 +27,9 @@ def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -
     """Print how many samples and labels were found, and of which classes."""
     import numpy as np
 
+    from surelabel.kinds.packed import PackedData
+    from surelabel.kinds.tables import described
+
     codes, pool = loaded.labeled[1], loaded.unlabeled
     counts = np.bincount(codes, minlength=len(loaded.classes)) if codes.ndim == 1 else (codes == 1).sum(axis=0)
     kind = getattr(data, "of", "rows")
@@ -36,11 +39,13 @@ def tell_found(data: "TableData | FolderData | PackedData", loaded: "RunData") -
     shown = [f"{name} {count}" for name, count in zip(loaded.classes, counts.tolist(), strict=True)]
     more = f" and {len(shown) - 20} more" if len(shown) > 20 else ""
     say(f"Classes, with their labels: {', '.join(shown[:20])}{more}.")
-    if kind == "rows" and (loaded.feature_names or loaded.learned.get("columns")):
-        from surelabel.kinds.tables import described
-
-        for line in described(loaded.feature_names or (), loaded.learned):
-            say(line)
+    lines: list[str] = []
+    if isinstance(data, PackedData):
+        lines = described((), {"columns": (), "drop": data.unused()})
+    elif kind == "rows" and (loaded.feature_names or loaded.learned.get("columns")):
+        lines = described(loaded.feature_names or (), loaded.learned)
+    for line in lines:
+        say(line)
     features = [f"{one.width} by {one.name}" for one in loaded.learned.get("backbones", ())]
     if features:
         say(f"Features: {', '.join(features)}.")
