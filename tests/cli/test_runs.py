@@ -179,12 +179,23 @@ def test_an_existing_file_is_replaced_only_when_forced(command, home, tmp_path, 
 
 @pytest.mark.parametrize(
     ("out", "problem"),
-    [("result.txt", "must end in .csv or .parquet."), ("gone/result.csv", "does not exist; make it first.")],
+    [
+        ("result.txt", "must end in .csv or .parquet."),
+        ("mine/a/b.csv", "cannot be made (Not a directory); choose another."),
+    ],
 )
 def test_an_output_that_cannot_be_written_is_wrong_use(command, home, tmp_path, out, problem):
+    (tmp_path / "mine").touch()
     line = command.fails(2, "predict", home / "pets", home / "pets.csv", "--out", tmp_path / out)
     assert line.startswith("Invalid value for '--out': ")
     assert line.endswith(problem)
+
+
+@pytest.mark.parametrize(("name", "out"), [("predict", "p.csv"), ("export", "m.pt2"), ("report", "r.html")])
+def test_the_folders_of_an_output_are_made(command, home, tmp_path, name, out):
+    file = (home / "pets.csv",) if name == "predict" else ()
+    assert command(name, home / "pets", *file, "--out", tmp_path / "a/b" / out).code == 0
+    assert (tmp_path / "a/b" / out).exists()
 
 
 @pytest.mark.parametrize("name", ["predict", "label", "resume", "report"])
