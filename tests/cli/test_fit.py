@@ -388,6 +388,17 @@ def test_all_marks_of_unlabeled_rows_are_named_and_may_be_given(command):
     assert command("resume", "runs/remedied", "--rounds", "2").code == 0
 
 
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_rows_without_any_value_are_told(command):
+    columns = {name: values for name, values in blobs().items() if name != "id"}
+    path = write_table(Path("sheet.csv"), columns)
+    path.write_text(path.read_text() + ",,\n" * 3)
+    result = command("fit", path, "--label", "pet", *LOGISTIC, "--out", "runs/sheet")
+    found = "File 'sheet.csv' has 3 rows without any value; they count as unlabeled samples: remove them."
+    assert result.err.count(f"warning: {found}\n") == 1
+    assert "8 labeled, 55 unlabeled" in result.out
+
+
 @pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_a_test_file_is_scored(command):
     write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
