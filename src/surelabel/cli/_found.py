@@ -101,6 +101,8 @@ def doubts(data: "RunData", given: dict[str, Any]) -> Iterator[str]:
         found = "are classes; if they mean" if len(marks) > 1 else "is a class; if it means"
         remedy = " ".join(f"--unlabeled {shlex.quote(name)}" for name in marks)
         yield f"{listed(marks)} {found} unlabeled, say {remedy}."
+    if empty := _empty_folders(data, given):
+        yield f"these folders have no samples and name no class: {listed(empty)}; put some in, or remove them."
     for name, text in [(name, text) for text in _SEPARATORS for name in data.classes if single and text in name][:1]:
         yield f"{name!r} is a class; if it means several, say --separator {text!r}."
     # A row may be partly labeled: classes with a question mark are in its cell too.
@@ -123,6 +125,18 @@ def _without_label(data: "RunData", codes: Any) -> list[str]:
 
     known = np.unique(codes) if data.task == "single" else np.flatnonzero((codes >= 0).any(axis=0))
     return [data.classes[code] for code in np.setdiff1d(np.arange(len(data.classes)), known)]
+
+
+def _empty_folders(data: "RunData", given: dict[str, Any]) -> list[str]:
+    """Return the folders that would name a class if there were files of the run's kind in them."""
+    from surelabel.data.packed import is_packed
+    from surelabel.kinds.folder import UNLABELED
+
+    if "labels_file" in given or not given["data"].is_dir() or is_packed(given["data"]):
+        return []
+    inside = [path for path in given["data"].iterdir() if path.is_dir() and not path.is_symlink()]
+    known = {UNLABELED, *data.classes}
+    return sorted(path.name for path in inside if path.name.strip() not in known and not path.name.startswith("."))
 
 
 def _filled_with_labels(data: "RunData") -> list[str]:
