@@ -588,7 +588,7 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path):
     for argument in ("labels", "drop", "features"):
         with pytest.raises(InvalidInputError, match=rf"{argument} must be a list .* write \['label'\]"):
             read_table(path, **{argument: "label"})
-    with pytest.raises(InvalidInputError, match=r"labels_path is for \.npy files"):
+    with pytest.raises(InvalidInputError, match=r"t.csv' is no \.npy file, .* \(labels_path, --labels-file\)"):
         read_table(path, labels_path=tmp_path / "y.npy")
 
 

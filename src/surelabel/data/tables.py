@@ -157,7 +157,8 @@ def _read(path: Path, request: Request) -> Table:
     if read is None:
         raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")
     if request.labels_path is not None and read is not read_npy:
-        raise InvalidInputError(f"labels_path is for .npy files; name the label column of '{path}'.")
+        problem = f"'{path}' is no .npy file, and has its labels itself"
+        raise InvalidInputError(f"{problem}; leave out the other file of labels (labels_path, --labels-file).")
     if request.group is not None and path.suffix.lower() in ARRAYS:
         raise InvalidInputError(f"'group' is for tables with named columns, not for '{path}'; leave it out.")
     return read(path, request)
