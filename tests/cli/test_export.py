@@ -1,6 +1,8 @@
 """`surelabel export`: a file that other programs run, with the same probabilities, and its model card."""
 
 import contextlib
+import csv
+import datetime
 import io
 import json
 import os
@@ -19,6 +21,7 @@ from PIL import Image
 
 from surelabel.cli import main
 from surelabel.data.tables import write_table
+from surelabel.data.texts import from_bytes
 from surelabel.errors import RunError
 from surelabel.runs import RunFolder
 from surelabel.runs.export import import_onnxruntime
@@ -86,12 +89,12 @@ def test_the_file_gives_what_predict_gives(command, home, tmp_path, name):
     predicted = rows(command("predict", home / "runs/pets", home / "pets.csv", "--proba").out)
     expected = [[float(row[f"p({name})"]) for name in classes] for row in predicted]
     np.testing.assert_allclose(p, expected, atol=1e-5)
-    about = json.loads(out.with_suffix(".json").read_text())
+    about = json.loads((tmp_path / f"{name}.json").read_text())
     assert (about["file"], about["classes"], about["input"]["features"]) == (name, ["cat", "dog"], ["width", "height"])
     assert about["input"]["shape"] == ["batch", 2]
     assert about["model_sha256"] == RunFolder.open(home / "runs/pets").model_hash
     assert about["check"]["tolerance"] == 1e-4
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model.json", "model.md"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, f"{name}.json", f"{name}.md"])
 
 
 def test_onnxruntime_is_told_to_send_nothing_before_it_is_loaded(monkeypatch):
@@ -132,7 +135,7 @@ def test_pictures_go_in_as_bytes(command, tmp_path):
         Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
     run = fit(tmp_path / "run", tmp_path / "photos", "--rounds", 0, "--epochs", 1, "--model", small_network(tmp_path))
     assert command("export", run, "--out", tmp_path / "model.onnx").code == 0
-    about = json.loads((tmp_path / "model.json").read_text())
+    about = json.loads((tmp_path / "model.onnx.json").read_text())
     assert about["input"] == {
         "name": "samples",
         "type": "uint8",
@@ -141,6 +144,8 @@ def test_pictures_go_in_as_bytes(command, tmp_path):
     }
     assert about["input"]["files_are_read_by"]["side"] == 9
     pixels = np.asarray(Image.open(tmp_path / "photos/unlabeled/2.png")).transpose(2, 0, 1)[None]
+    read = RunFolder.open(run).samples(tmp_path / "photos/unlabeled/2.png")
+    assert (read.ids.tolist(), read[np.array([0])].tolist()) == (["2.png"], pixels.tolist())
     p, classes = run_file(tmp_path / "model.onnx", pixels)
     predicted = rows(command("predict", run, tmp_path / "photos/unlabeled/2.png", "--proba").out)[0]
     np.testing.assert_allclose(p[0], [float(predicted[f"p({name})"]) for name in classes], atol=1e-5)
@@ -157,7 +162,7 @@ def test_several_labels_have_a_probability_each(command, tmp_path):
     p, classes = run_file(tmp_path / "model.pt2", x)
     found = rows(command("predict", run, table, "--entries").out)
     np.testing.assert_allclose(p.ravel(), [float(row["confidence"]) for row in found], atol=1e-5)
-    assert (classes, json.loads((tmp_path / "model.json").read_text())["present_from"]) == (["left", "right"], 0.5)
+    assert (classes, json.loads((tmp_path / "model.pt2.json").read_text())["present_from"]) == (["left", "right"], 0.5)
 
 
 def test_a_file_that_differs_is_not_written(command, tmp_path):
@@ -186,11 +191,11 @@ def test_a_network_that_cannot_be_followed_is_named(command, tmp_path):
 
 
 def test_what_is_there_is_kept(command, home, tmp_path):
-    (tmp_path / "model.md").write_text("mine")
+    (tmp_path / "model.pt2.md").write_text("mine")
     out = tmp_path / "model.pt2"
-    assert "model.md' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
+    assert "model.pt2.md' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
     assert command("export", home / "runs/pets", "--out", out, "--force").code == 0
-    assert (tmp_path / "model.md").read_text().startswith("# Model card: pets\n")
+    assert (tmp_path / "model.pt2.md").read_text().startswith("# Model card: pets\n")
     assert "model.pt2' exists and is kept; " in command.fails(1, "export", home / "runs/pets", "--out", out)
     error = command.fails(2, "export", home / "runs/pets", "--out", tmp_path / "model.pkl")
     assert error.endswith("model.pkl' must end in .onnx or .pt2.")
@@ -216,7 +221,7 @@ def test_without_the_runs_data_random_numbers_are_tried_and_the_user_is_told(com
         "warning: the run's data could not be read, so random numbers were tried instead: File '"
     )
     assert "on 256 samples of random numbers: " in result.out
-    assert json.loads((tmp_path / "model.json").read_text())["check"]["of"] == "random numbers"
+    assert json.loads((tmp_path / "model.pt2.json").read_text())["check"]["of"] == "random numbers"
 
 
 def test_a_file_that_cannot_be_written_leaves_none_of_them(tmp_path):
@@ -227,7 +232,7 @@ def test_a_file_that_cannot_be_written_leaves_none_of_them(tmp_path):
 
 def test_the_card_has_the_runs_numbers_and_their_sources(command, home, tmp_path):
     assert command("export", home / "runs/pets", "--out", tmp_path / "model.pt2").code == 0
-    card, run = (tmp_path / "model.md").read_text(), RunFolder.open(home / "runs/pets")
+    card, run = (tmp_path / "model.pt2.md").read_text(), RunFolder.open(home / "runs/pets")
     split, last = run.split(), run.records()[-1]
     assert split is not None
     assert f"| labeled samples | {len(split['labeled'])} | split.json |" in card
@@ -247,7 +252,7 @@ def test_the_card_has_the_runs_numbers_and_their_sources(command, home, tmp_path
 def test_the_card_of_a_run_without_held_out_labels_claims_nothing(command, tmp_path):
     run = fit(tmp_path / "run", write_blobs(tmp_path / "pets.csv"), "--label", "pet", "--id", "id", *LOGISTIC)
     assert command("export", run, "--out", tmp_path / "model.pt2").code == 0
-    card = (tmp_path / "model.md").read_text()
+    card = (tmp_path / "model.pt2.md").read_text()
     assert "**No score is known:** the run has neither validation nor test labels." in card
     assert "## Calibration\n\nNot known: the run has no validation labels." in card
     assert "- How often selected labels are right was not checked: " in card
@@ -260,7 +265,73 @@ def test_the_guide_does_what_it_says(command, home, monkeypatch):
     text = DOCUMENT.read_text()
     for line in re.findall(r"^surelabel (.*)$", text, flags=re.MULTILINE):
         assert command(*shlex.split(line)).code == 0, line
-    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    numbers, of_file = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(code, {})
+        exec(numbers, {})
     assert printed.getvalue() == "['cat', 'dog']\n"
+    names: dict[str, Any] = {}
+    exec(of_file, names)
+    predicted = rows(command("predict", "runs/pets", "pets.csv", "--proba").out)
+    assert [row["id"] for row in predicted] == names["new"].ids.tolist()
+    np.testing.assert_allclose(names["p"][:, 0], [float(row["p(cat)"]) for row in predicted], atol=1e-5)
+    for name in ("model.onnx", "model.pt2"):
+        assert json.loads(Path(f"{name}.json").read_text())["file"] == name
+
+
+def by_hand(column: dict[str, Any], cell: str) -> list[float]:
+    """Return the features of a cell by the table in the guide."""
+    if column["use"] == "number":
+        found = [float(cell) if cell else column["median"]]
+    elif column["use"] == "boolean":
+        found = [float(cell == "yes") if cell else float(column["usual"])]
+    elif column["use"] == "category":
+        found = [float(cell == name) for name in column["categories"]]
+        found += [float(bool(cell) and cell not in column["categories"])] * column["other"]
+    else:
+        days = (datetime.date.fromisoformat(cell or "1970-01-01") - datetime.date(1970, 1, 1)).days
+        turns = [days / 365.2425, (days + 3) / 7]
+        found = [days - column["first"], *(turn(2 * np.pi * part) for part in turns for turn in (np.cos, np.sin))]
+        found = found if cell else [column["median"], 0, 0, 0, 0]
+    return [*found, *([float(not cell)] if column["gaps"] else [])]
+
+
+def test_the_description_says_what_cells_become(command, tmp_path):
+    pytest.importorskip("onnxruntime")
+    drawn = np.random.default_rng(0)
+    lines = [
+        {
+            "size": "" if row % 7 == 0 else str(round(drawn.normal(), 2)),
+            "color": f"rare{row}" if row > 37 else ("red", "green", "blue", "")[row % 4],
+            "when": "" if row % 9 == 0 else f"2024-{row % 12 + 1:02d}-11",
+            "good": ("yes", "no", "")[row % 3],
+            "pet": ("cat", "dog")[row % 2] if row < 12 else "",
+        }
+        for row in range(40)
+    ]
+    with open(tmp_path / "pets.csv", "w", newline="") as stream:
+        csv.DictWriter(stream, lines[0]).writerows([dict(zip(lines[0], lines[0], strict=True)), *lines])
+    run = fit(tmp_path / "run", tmp_path / "pets.csv", "--label", "pet", *QUICK)
+    result = command("export", run, "--out", tmp_path / "model.onnx")
+    assert result.out.splitlines()[-1] == (
+        f"It takes numbers alone; surelabel.RunFolder.open('{run}').samples('new.csv') makes them of size (number), "
+        "color (category), when (date), good (boolean)."
+    )
+    columns = json.loads((tmp_path / "model.onnx.json").read_text())["input"]["columns"]
+    assert columns[1]["other"]
+    x = [[value for column in columns for value in by_hand(column, line[column["name"]])] for line in lines]
+    p, _ = run_file(tmp_path / "model.onnx", np.array(x, dtype=np.float32))
+    predicted = rows(command("predict", run, tmp_path / "pets.csv", "--proba").out)
+    np.testing.assert_allclose(p[:, 0], [float(row["p(cat)"]) for row in predicted], atol=1e-5)
+
+
+def test_what_was_learned_from_texts_goes_along(command, tmp_path):
+    lines = [["works well every day", "broken again and bad"][row % 2] + f" {row}" for row in range(40)]
+    table = write_blobs(
+        tmp_path / "pets.csv", width=None, height=None, id=None, note=lines, pet=["a", "b"] * 10 + [None] * 20
+    )
+    run = fit(tmp_path / "run", table, "--label", "pet", *QUICK)
+    assert command("export", run, "--out", tmp_path / "model.pt2").code == 0
+    learned = from_bytes((tmp_path / "model.pt2.texts.safetensors").read_bytes())["note"]
+    p, _ = run_file(tmp_path / "model.pt2", learned.encode(lines))
+    predicted = rows(command("predict", run, table, "--proba").out)
+    np.testing.assert_allclose(p[:, 0], [float(row["p(a)"]) for row in predicted], atol=1e-5)

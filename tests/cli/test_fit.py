@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import time
 import warnings
 from pathlib import Path
@@ -372,6 +373,32 @@ def test_a_label_can_mean_unlabeled(command):
     assert RunFolder.open("runs/pets").settings.classes == ("cat", "dog")
 
 
+def test_all_marks_of_unlabeled_rows_are_named_and_may_be_given(command):
+    marks = ["?", "NA", "nan", "None", "unknown", "-1", ""]
+    write_blobs(Path("marked.csv"), pet=[name or marks[row % 7] for row, name in enumerate(blobs()["pet"])])
+    result = command(*pets(*LOGISTIC, "--rounds", "0", data="marked.csv"))
+    remedy = "--unlabeled -1 --unlabeled '?' --unlabeled NA --unlabeled None --unlabeled nan --unlabeled unknown"
+    assert result.err.splitlines()[0] == (
+        f"warning: '-1', '?', 'NA', 'None', 'nan', 'unknown' are classes; if they mean unlabeled, say {remedy}."
+    )
+    remedied = pets(*LOGISTIC, *shlex.split(remedy), data="marked.csv")
+    result = command(*remedied, "--out", "runs/remedied")
+    assert (result.code, result.err) == (0, "")
+    assert RunFolder.open("runs/remedied").settings.classes == ("cat", "dog")
+    assert command("resume", "runs/remedied", "--rounds", "2").code == 0
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_rows_without_any_value_are_told(command):
+    columns = {name: values for name, values in blobs().items() if name != "id"}
+    path = write_table(Path("sheet.csv"), columns)
+    path.write_text(path.read_text() + ",,\n" * 3)
+    result = command("fit", path, "--label", "pet", *LOGISTIC, "--out", "runs/sheet")
+    found = "File 'sheet.csv' has 3 rows without any value; they count as unlabeled samples: remove them."
+    assert result.err.count(f"warning: {found}\n") == 1
+    assert "8 labeled, 55 unlabeled" in result.out
+
+
 @pytest.mark.filterwarnings("ignore:.*have the very features of labeled rows")
 def test_a_test_file_is_scored(command):
     write_blobs(Path("test.csv"), pet=["cat" if row % 2 else "dog" for row in range(60)])
@@ -428,6 +455,17 @@ def test_a_missing_file_is_wrong_use(command):
     assert line == "Invalid value for 'DATA': file 'gone.csv' does not exist; check the path."
     assert "'--test': file 'gone.csv'" in command.fails(2, *pets("--test", "gone.csv"))
     assert "'--validation': file 'gone.csv'" in command.fails(2, *pets("--validation", "gone.csv"))
+
+
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [("island", "it has"), ("Pet", "did you mean 'Pet'? It has"), ("pets", "did you mean 'pets'? It")],
+)
+def test_a_test_file_without_labels_is_refused_and_only_a_similar_name_is_suggested(command, column, hint):
+    write_blobs(Path("test.csv"), pet=None, **{column: blobs()["pet"]})
+    line = command.fails(1, *pets(*LOGISTIC, "--test", "test.csv"))
+    assert line.startswith(f"File 'test.csv' has no label column 'pet'; {hint}")
+    assert line.endswith(f"'width', 'height', {column!r}. Add it.")
 
 
 def test_a_class_that_only_the_test_file_has_is_refused(command):

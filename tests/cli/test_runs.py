@@ -179,12 +179,23 @@ def test_an_existing_file_is_replaced_only_when_forced(command, home, tmp_path, 
 
 @pytest.mark.parametrize(
     ("out", "problem"),
-    [("result.txt", "must end in .csv or .parquet."), ("gone/result.csv", "does not exist; make it first.")],
+    [
+        ("result.txt", "must end in .csv or .parquet."),
+        ("mine/a/b.csv", "cannot be made (Not a directory); choose another."),
+    ],
 )
 def test_an_output_that_cannot_be_written_is_wrong_use(command, home, tmp_path, out, problem):
+    (tmp_path / "mine").touch()
     line = command.fails(2, "predict", home / "pets", home / "pets.csv", "--out", tmp_path / out)
     assert line.startswith("Invalid value for '--out': ")
     assert line.endswith(problem)
+
+
+@pytest.mark.parametrize(("name", "out"), [("predict", "p.csv"), ("export", "m.pt2"), ("report", "r.html")])
+def test_the_folders_of_an_output_are_made(command, home, tmp_path, name, out):
+    file = (home / "pets.csv",) if name == "predict" else ()
+    assert command(name, home / "pets", *file, "--out", tmp_path / "a/b" / out).code == 0
+    assert (tmp_path / "a/b" / out).exists()
 
 
 @pytest.mark.parametrize("name", ["predict", "label", "resume", "report"])
@@ -205,6 +216,14 @@ def test_a_folder_without_a_run_is_a_failure(command, tmp_path):
 def test_a_missing_file_is_wrong_use(command, home):
     line = command.fails(2, "predict", home / "pets", "gone.csv")
     assert line == "Invalid value for 'INPUT': file 'gone.csv' does not exist; check the path."
+
+
+@pytest.mark.parametrize("name", ["predict", "label"])
+def test_a_file_without_ids_is_told_how_to_be_numbered(command, home, tmp_path, name):
+    path = write_blobs(tmp_path / "new.csv", id=None)
+    problem = f"File '{path}' has no id column 'id'; it has 'width', 'height', 'pet'. Name another one, or number the"
+    assert command.fails(1, name, home / "pets", path) == f"{problem} rows: --id ''."
+    assert command(name, home / "pets", path, "--id", "").code == 0
 
 
 def test_samples_without_a_feature_of_the_run_are_refused(command, home, tmp_path):

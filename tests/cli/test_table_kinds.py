@@ -152,3 +152,27 @@ def test_the_program_for_texts_runs():
     names = {"texts": texts, "labels": [row % 2 if row < 16 else -1 for row in range(60)]}
     exec(compile(code, "texts.md", "exec"), names)
     assert names["classifier"].predict(texts).tolist() == [0, 1] * 30
+
+
+@pytest.mark.filterwarnings("always")
+def test_columns_that_are_filled_with_the_labels_are_warned_of(command):
+    quick = (*QUICK, "--rounds", "0")
+    drawn, lines = random.Random(0), []
+    for row in range(60):
+        by_hand = [row % 2 + 7, f"A{row % 2}", f"2024-01-{row + 1:02d}", f"a remark on {row}"] if row < 12 else [""] * 4
+        often = row % 2 if drawn.random() < 0.5 else ""
+        lines.append([drawn.random(), often, *by_hand, "uv"[row % 2] if row < 12 else ""])
+    head = ["size", "often empty", "kind id", "who", "when", "remark", "label"]
+    write("t.csv", head, lines)
+    result = command("fit", "t.csv", "--label", "label", "--out", "run", *quick)
+    assert result.code == 0
+    remedy = "--drop 'kind id' --drop who --drop when --drop remark"
+    assert result.err == (
+        "warning: nearly only labeled rows have a value for 'kind id', 'who', 'when', 'remark'; if it came with the "
+        f"label, say {remedy}.\n"
+    )
+    result = command("fit", "t.csv", "--label", "label", "--out", "again", *shlex.split(remedy), *quick)
+    assert (result.code, result.err) == (0, "")
+    write("t.csv", head, [lines[row] for row in (0, 1, 2, 3, *range(12, 30))])
+    result = command("fit", "t.csv", "--label", "label", "--out", "few", "--use", "remark=category", *quick)
+    assert (result.code, result.err) == (0, ""), "gaps of four rows say nothing"

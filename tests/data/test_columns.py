@@ -177,7 +177,7 @@ def test_texts_that_share_nothing_are_refused():
 def table(path: Path, **changes):
     columns = {
         "size": [1.0, 2.0, None, 4.0] * 10,
-        "color": ["red", "blue", None, "red"] * 10,
+        "color": ["red", "blue", "red", None] * 10,
         "label": ["u", "v", None, None] * 10,
     }
     return write_table(path, {**columns, **changes}, overwrite=True)

@@ -55,6 +55,37 @@ def test_rounds_take_datasets_and_data_frames() -> None:
     assert [record.num_positive for record in again] == [record.num_positive for record in framed]
 
 
+def test_data_frames_with_other_columns_are_refused() -> None:
+    y, config = np.arange(8) % 2, UPSConfig(max_rounds=1)
+    frame = pd.DataFrame({"a": 8.0 * y, "b": 0.0, "c": 1.0})
+    words = frame.assign(c="x")
+    for given in (frame, words):
+        for other, problem in (
+            (given[["b", "a", "c"]], "column 1 is 'b', and 'a' in the labeled samples"),
+            (given.rename(columns={"b": "B"}), "column 2 is 'B', and 'b' in the labeled samples"),
+            (given[["a", "b"]], "column 3 is missing, and 'c' in the labeled samples"),
+            (given.assign(d=1), "column 4 is 'd', and missing in the labeled samples"),
+        ):
+            for name in ("unlabeled", "validation", "test"):
+                parts = {"unlabeled": given, name: other if name == "unlabeled" else (other, y)}
+                with pytest.raises(InvalidInputError) as error:
+                    list(self_train(LEARNER.build("single"), (given, y), config=config, **parts))
+                remedy = f"give both the same columns in one order, as in {name}[labeled.columns]."
+                assert str(error.value) == f"{name}: {problem}; {remedy}"
+
+
+@pytest.mark.parametrize("kind", ["Float64", "boolean", "Int8", "double[pyarrow]", "bool[pyarrow]", "plain"])
+def test_data_frames_of_nullable_numbers_are_numbers(kind: str) -> None:
+    frame = pd.DataFrame({"a": np.array([1.5, 0.0]), "b": [True, False]})
+    if kind != "plain":
+        frame = frame.assign(b=frame["b"].astype(kind))
+    source = as_source("labeled", frame)
+    assert source[np.array([0, 1])].tolist() == [[1.5, 1], [0, 0]]
+    if kind != "plain":
+        frame.loc[1, "b"] = pd.NA
+        assert np.isnan(as_source("labeled", frame)[np.array([1])][0, 1])
+
+
 def test_datasets_that_cannot_be_sources() -> None:
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:

@@ -345,7 +345,7 @@ def test_parquet_faults_are_one_line_with_place_and_remedy(tmp_path):
     assert "column 'l', row 1: its type list<element: double> cannot hold labels" in fault(
         path, labels=["l"], features=["a"]
     )
-    assert "did you mean 'y'" in fault(path, labels=["yy"])
+    assert "did you mean 'y'" in fault(path, labels=["Y"])
     path = parquet(tmp_path, {"a": [1.0, float("inf")]})
     assert "column 'a', row 2: the value is infinite" in fault(path)
     assert "has no rows" in fault(parquet(tmp_path, {"a": pa.array([], pa.float32())}))
@@ -588,7 +588,7 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path):
     for argument in ("labels", "drop", "features"):
         with pytest.raises(InvalidInputError, match=rf"{argument} must be a list .* write \['label'\]"):
             read_table(path, **{argument: "label"})
-    with pytest.raises(InvalidInputError, match=r"labels_path is for \.npy files"):
+    with pytest.raises(InvalidInputError, match=r"t.csv' is no \.npy file, .* \(labels_path, --labels-file\)"):
         read_table(path, labels_path=tmp_path / "y.npy")
 
 

@@ -62,6 +62,22 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_taken(tmp_path: P
     assert "links to folders are not followed: 'unlabeled/more'; copy what is in them." in result.err
 
 
+def test_folders_without_samples_are_named(tmp_path: Path, command: Command) -> None:
+    photos = write_folder(tmp_path / "photos")
+    for name in ("owl", ".hidden", "cat/more"):
+        (photos / name).mkdir()
+    result = command("fit", photos, "--out", tmp_path / "run", *QUICK)
+    found = "these folders have no samples and name no class: 'owl'; put some in, or remove them."
+    assert f"warning: {found}" in result.err.splitlines()
+    assert RunFolder.open(tmp_path / "run").settings.classes == ("cat", "dog")
+
+
+@pytest.mark.parametrize("option", ["--label", "--separator", "--none", "--unlabeled"])
+def test_options_of_a_table_of_labels_need_one(tmp_path: Path, command: Command, option: str) -> None:
+    line = command.fails(2, "fit", write_folder(tmp_path / "photos"), option, "x", "--out", tmp_path / "run")
+    assert line == f"{option} has no effect without --labels-file: folders name the classes; leave it out."
+
+
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_files_that_cannot_be_read_stop_fit_or_are_skipped(tmp_path: Path, command: Command) -> None:
     photos = write_folder(tmp_path / "photos")

@@ -62,6 +62,17 @@ def test_all_forms_hold_the_same_pictures_and_labels(home: Path, form: str) -> N
     assert data.labeled[0].ids[0] == expected
 
 
+def test_columns_beside_the_pictures_are_said_to_be_left_out(home: Path, command: Command) -> None:
+    more = {"age": list(range(28)), "name": [f"p{row}" for row in range(28)]}
+    write_parquet(home / "more.parquet", pictures(), classes(), **more)
+    words = ("--label", "y", "--backbone", "nets.py:colors", "--hidden", "8", *QUICK, "--rounds", "0")
+    fitted = command("fit", "more.parquet", *words, "--out", "all")
+    assert "Left out: age, name." in fitted.out.splitlines()
+    fitted = command("fit", "more.parquet", "--id", "name", *words, "--out", "named")
+    assert "Left out: age." in fitted.out.splitlines()
+    assert "Left out" not in command("fit", "pool.parquet", *words, "--out", "pool").out
+
+
 @pytest.mark.parametrize("form", ["parquet", "saved", "pattern"])
 def test_fit_and_predict_on_features(home: Path, command: Command, form: str) -> None:
     words = [FORMS[form], *(["--label", "y"] if form == "parquet" else []), "--backbone", "nets.py:colors"]

@@ -104,6 +104,7 @@ def test_a_table_is_fitted_on_features_and_new_texts_are_predicted_and_labeled(h
     assert [row["given"] for row in printed(again.out)][:3] == ["ham", "spam", "ham"]
 
 
+@pytest.mark.filterwarnings("ignore:.*rows without any value")
 def test_features_are_computed_once_for_each_text(home: Path, command: Command) -> None:
     assert command(*FIT, *QUICK, "--quiet", "--out", "first").code == 0
     write("messages.csv", ["message", "kind"], [*lines()[::-1], ["something quite new", ""], ["  ", ""], ["", ""]])

@@ -192,15 +192,18 @@ def check_path(argument: str, path: Path) -> None:
 
 
 def check_output(path: Path | None, force: bool, endings: tuple[str, ...] = (".csv", ".parquet")) -> None:
-    """Refuse an output that would be overwritten or cannot be written."""
+    """Refuse an output that would be overwritten or cannot be written; make its folder."""
     if path is None:
         return
     if path.suffix.lower() not in endings:
         raise WrongUse(f"Invalid value for '--out': '{path}' must end in {' or '.join(endings)}.")
-    if not path.parent.is_dir():
-        raise WrongUse(f"Invalid value for '--out': the folder '{path.parent}' does not exist; make it first.")
     if path.exists() and not force:
         raise DataError(f"File '{path}' exists and is kept; choose another name, or give --force to replace it.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        problem = f"the folder '{path.parent}' cannot be made ({error.strerror})"
+        raise WrongUse(f"Invalid value for '--out': {problem}; choose another.") from error
 
 
 def check_pretrained(path: Path | None) -> None:

@@ -3,7 +3,6 @@
 Several labels per sample are written in the form of the run's own table.
 """
 
-import functools
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -71,9 +70,9 @@ def read_samples(
     """
     from surelabel.data.packed import is_packed
     from surelabel.data.run_data import TableData
-    from surelabel.data.tables import read_table
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
+    from surelabel.runs.new_files import checked_samples, table_reader
 
     if isinstance(settings.data, PackedData):
         if not is_packed(path):
@@ -93,22 +92,13 @@ def read_samples(
         raise WrongUse(
             f"Invalid value for 'INPUT': '{path}' is a folder, and the run learned from a file; name a file{remedy}."
         )
-    data, features = settings.data if isinstance(settings.data, TableData) else None, settings.feature_names
-    if data is not None and id_column is None:
-        id_column = data.id_column
-    drop = data.drop if data is not None and features is not None else ()
-    encoder = None if data is None else data.encoder(texts)
-    if encoder is None:
-        read = functools.partial(read_table, path, id_column=id_column or None, features=features, drop=drop)
-    else:
-        read = functools.partial(encoder.read, path, id_column=id_column or None, drop=drop)
+    data, read = settings.data, table_reader(settings, path, texts, id_column)
     with shown_decoding(quiet=False):  # backbones take their time
-        table, given = _with_labels(read, data, len(settings.classes)) if data and with_labels else (read(), None)
-    samples = table.samples(slice(None))
-    if samples.sample_shape != settings.sample_shape:
-        shapes = f"samples of shape {samples.sample_shape}, and the run learned from {settings.sample_shape}"
-        raise DataError(f"File '{path}' has {shapes}; give samples of that shape.")
-    return samples, given
+        if isinstance(data, TableData) and with_labels:
+            table, given = _with_labels(read, data, len(settings.classes))
+        else:
+            table, given = read(), None
+    return checked_samples(settings, table), given
 
 
 def _with_labels(read: "Callable[..., Table]", data: "TableData", num_classes: int) -> "tuple[Table, Any]":

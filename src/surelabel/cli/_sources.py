@@ -33,6 +33,9 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
     without = ("id", "drop", "use") if is_folder else () if "pool" in given else ("on_error",)
     is_what = f"'{given['data']}' is a {'folder' if is_folder else 'file'}"
     options.refuse([name for name in without if name in given], f"has no effect: {is_what}.")
+    if is_folder and "labels_file" not in given:
+        of_table = [name for name in ("label", "separator", "none", "unlabeled") if name in given]
+        options.refuse(of_table, "has no effect without --labels-file: folders name the classes; leave it out.")
     fields = (FolderData if is_folder else TableData).model_fields
     values = options.settings_given([name for name in fields if name != "kind"], given)
     held_out = given.get("validation", "0")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from surelabel.cli import _options as options
 from surelabel.cli._console import say, warn
@@ -26,16 +27,19 @@ def command(
     The model takes samples as the run stores them, in batches of any size, and
     returns the probability of each class. Normalization is inside; how files are read, the
     names of the columns and of the classes are in the file's metadata and beside
-    it, in a .json file. A model card is in an .md file beside it.
+    it: model.onnx.json. A model card is in model.onnx.md; what was learned from
+    texts is in model.onnx.texts.safetensors.
 
     The file is run on samples of the run's data and compared with what 'predict'
     gives. One that differs by more than 0.0001 is not written.
     """
     options.check_output(out, force, endings=(".onnx", ".pt2"))
-    beside = {ending: out.with_suffix(ending) for ending in (".json", ".md")}
-    for ending, path in beside.items():
-        options.check_output(path, force, endings=(ending,))
     folder = options.open_run(run, trust_code)
+    texts = folder.texts()
+    endings = [".json", ".md", *([] if texts is None else [".texts.safetensors"])]
+    beside = {ending: out.with_name(out.name + ending) for ending in endings}
+    for path in beside.values():
+        options.check_output(path, force, endings=(path.suffix,))
     if not folder.num_rounds:
         raise RunError(f"The run in '{run}' has no finished round; go on with it: surelabel resume {run}.")
     from surelabel.report.card import model_card
@@ -50,9 +54,20 @@ def command(
         beside[".md"]: model_card(folder, out.name, made.description).encode(),
         out: made.content,
     }
+    if texts is not None:
+        contents[beside[".texts.safetensors"]] = texts
     write_files(contents)
     if made.missing is not None:
         warn(f"the run's data could not be read, so random numbers were tried instead: {made.missing}")
     of = f"{made.number} samples of {made.of}"
     say(f"Compared with predict on {of}: the largest difference is {made.difference:.1g} ({TOLERANCE:g} is allowed).")
     say(f"The model is in {out}, what it takes and gives in {beside['.json']}, its card in {beside['.md']}.")
+    encoded = [f"{one['name']} ({one['use']})" for one in made.description["input"].get("columns", ()) if _needs(one)]
+    if encoded:
+        code = f"surelabel.RunFolder.open({str(run)!r}).samples('new.csv')"
+        say(f"It takes numbers alone; {code} makes them of {', '.join(encoded)}.")
+
+
+def _needs(column: dict[str, Any]) -> bool:
+    """Whether a column's cells are not the model's input as they are."""
+    return bool(column["gaps"] or column["use"] != "number")

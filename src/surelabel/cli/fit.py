@@ -107,7 +107,9 @@ def command(
         "says how to use it; may be repeated.",
         metavar="COLUMN",
     ),
-    unlabeled: str | None = _data("A label that means unlabeled, like the empty cell.", metavar="VALUE"),
+    unlabeled: list[str] | None = _data(
+        "A label that means unlabeled, like the empty cell; may be repeated.", metavar="VALUE"
+    ),
     test: Path | None = _data("A labeled file that each round is scored on; nothing learns from it."),
     validation: str | None = _data("The share of the labels to hold out, or a labeled file.", metavar="SHARE or FILE"),
     tau_p: float | None = _select("Least confidence of a positive label.", default=options.usual("tau_p")),

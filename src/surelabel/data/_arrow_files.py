@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import re
+import warnings
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -55,6 +56,8 @@ class Survey:
     rows: int
     longest: int
     """The bytes of the longest record."""
+    blank: int
+    """Rows whose cells are all empty, as at the end of a spreadsheet."""
 
 
 def read_csv(path: Path, request: Request) -> Table:
@@ -68,7 +71,11 @@ def read_csv(path: Path, request: Request) -> Table:
         columns = choose_columns(path, survey.header, request)
         if not survey.rows:
             raise no_rows(path)
-        return build_table(path, columns, request.marks, survey.rows, _batches(path, columns, survey))
+        table = build_table(path, columns, request.marks, survey.rows, _batches(path, columns, survey))
+    if survey.blank and request.features is None:
+        found = f"File '{path}' has {survey.blank:,} rows without any value"
+        warnings.warn(f"{found}; they count as unlabeled samples: remove them.", stacklevel=3)
+    return table
 
 
 def _no_number(place: Place, kind: Any, droppable: bool) -> DataError:
@@ -177,7 +184,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
         path: The file.
         asked: Names of columns; a header equal to one of them is not taken for several names with another delimiter.
     """
-    rows, ragged = 0, None
+    rows, blank, ragged = 0, 0, None
     with _lines(path) as lines:
         records = csv.reader(lines, delimiter=_delimiter(path), strict=True)
         try:
@@ -187,6 +194,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
             for record in records:
                 lines.records += 1
                 rows += bool(record)
+                blank += bool(record) and not any(record)
                 if record and len(record) != len(header):
                     ragged = ragged or (rows, record)
         except csv.Error as error:
@@ -198,7 +206,7 @@ def survey_text(path: Path, asked: Collection[str] = ()) -> Survey:
         row, record = ragged
         problem = f"has {len(record)} cells where the header has {len(header)}, and starts {shown(record[0])}"
         raise DataError(f"File '{path}', row {row} {problem}; correct it, and quote cells with {_delimiter(path)!r}.")
-    return Survey(header, header_record, rows, lines.longest)
+    return Survey(header, header_record, rows, lines.longest, blank)
 
 
 def _batches(path: Path, columns: Columns, survey: Survey) -> Iterator[Sequence[Cells]]:

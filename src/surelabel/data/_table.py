@@ -30,6 +30,8 @@ from surelabel.errors import DataError
 
 # With fewer rows, a feature can count them by chance.
 _LEAST_ROWS = 10
+# How alike names must be, from 0 to 1, so that one may be meant for the other.
+_ALIKE = 0.75
 # Up to here 32 bits hold every whole number.
 _EXACT = 1 << 24
 
@@ -135,9 +137,15 @@ def choose_columns(path: Path, names: Sequence[str], request: Request) -> Column
     """Return the role of each column; every column without another role is a feature."""
     _check_names(path, names)
 
+    def remedy(part: str) -> str:
+        if request.features is None:
+            return ""
+        new = request.labels_if_there or not request.labels
+        return "Name another one, or number the rows: --id ''." if new and part == "id column" else "Add it."
+
     def find(part: str, name: str) -> int:
         if name not in names:
-            raise unknown_name(path, part, name, names)
+            raise unknown_name(path, part, name, names, remedy(part))
         return names.index(name)
 
     wanted = () if request.labels_if_there and not set(request.labels) <= set(names) else request.labels
@@ -341,11 +349,12 @@ def rows_differ(path: Path, expected: int, read: int) -> DataError:
     return DataError(f"File '{path}' has {expected} rows, and {read} came out when it was read; write it again.")
 
 
-def unknown_name(path: Path, kind: str, name: str, known: Sequence[str]) -> DataError:
-    """The error for a name that is not in the file, with the nearest one that is."""
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? It has" if close else "it has"
-    return DataError(f"File '{path}' has no {kind} {name!r}; {hint} {listed(known)}.")
+def unknown_name(path: Path, kind: str, name: str, known: Sequence[str], remedy: str = "") -> DataError:
+    """The error for a name that is not in the file, with the nearest one that is, if there is a similar one."""
+    lower = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=_ALIKE)
+    hint = f"did you mean {lower[close[0]]!r}? It has" if close else "it has"
+    return DataError(f"File '{path}' has no {kind} {name!r}; {hint} {listed(known)}. {remedy}".rstrip())
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ present: "cat|?dog" is a cat, perhaps with a dog, and nothing else. The separato
 is none of the classes; an empty cell is unlabeled.
 """
 
+import functools
 import math
 import re
 import shlex
@@ -24,6 +25,8 @@ from surelabel.errors import DataError, InvalidInputError
 Array: TypeAlias = npt.NDArray[Any]
 Cells: TypeAlias = Any
 """A pyarrow Array; pyarrow is loaded only when a table is read."""
+Unlabeled: TypeAlias = str | tuple[str, ...] | None
+"""A label that means unlabeled, like the empty cell, or several."""
 Encoded: TypeAlias = tuple[Sequence[Any], Array]
 """The distinct cells of a column, and each row's index into them, (N,)."""
 
@@ -70,14 +73,20 @@ class LabelMarks:
     """How the label cells of a file are read.
 
     Attributes:
-        unlabeled: a label that means unlabeled, like the empty cell.
+        unlabeled: a label that means unlabeled, like the empty cell, or several.
         separator: the text between several labels in a cell; None: a cell is one label.
         none: a label that means none of the classes, like the separator alone.
     """
 
-    unlabeled: str | None = None
+    unlabeled: Unlabeled = None
     separator: str | None = None
     none: str | None = None
+
+    @functools.cached_property
+    def empty(self) -> frozenset[str]:
+        """The cells that mean unlabeled, as `class_name` gives them."""
+        given = (self.unlabeled,) if isinstance(self.unlabeled, str) else self.unlabeled or ()
+        return frozenset({"", *map(class_name, given)})
 
     def check(self, labels: Sequence[str]) -> None:
         """Refuse a separator, or a mark for none of the classes, that could be confused with something else."""
@@ -92,7 +101,7 @@ class LabelMarks:
             problem = (
                 f"A blank separator ({separator!r}) looks like an unlabeled cell; mark none of the classes (--none)."
             )
-        elif none is not None and (none.strip() in ("", (self.unlabeled or "").strip()) or str(separator) in none):
+        elif none is not None and (class_name(none) in self.empty or str(separator) in none):
             problem = f"The mark {none!r} is empty, holds the separator or means unlabeled; choose another."
         if problem:
             raise InvalidInputError(problem)
@@ -104,7 +113,7 @@ class LabelMarks:
         ('cat', None)
         """
         name = None if cell is None or cell != cell else class_name(cell)
-        return None if name in ("", class_name(self.unlabeled or "")) else name
+        return None if name in self.empty else name
 
     def state_of(self, cell: object) -> int:
         """Return what a cell in one of several label columns says about its class: 1, 0 or -1 (unknown)."""
@@ -128,7 +137,7 @@ class LabelMarks:
             return None if name is None else ()
         # "cat|" and "cat||dog" name no class between their separators.
         names = {_marked_name(part) for part in str(cell).split(self.separator)} - {""}
-        marks = {class_name(self.unlabeled or ""), class_name(self.none or "")} - {""}
+        marks = {*self.empty, class_name(self.none or "")} - {""}
         beside = [mark for mark in marks if mark in names or UNKNOWN + mark in names]
         if beside:
             raise DataError(f"{shown(str(cell))} has the mark {beside[0]!r} beside labels; write it alone in its cell.")

@@ -27,7 +27,9 @@ class ArrowPictures(PackedPictures):
     """Pictures in a column of a table that is mapped into memory."""
 
     def __init__(self, path: Path, table: Any, described: dict[str, Any], label: str | None, id_column: str | None):
-        self.path, self._cells = path, table.column(picture_column(path, table.schema, (label, id_column)))
+        column = picture_column(path, table.schema, (label, id_column))
+        self.path, self._cells = path, table.column(column)
+        self.unused = _unused(table.column_names, column, label, id_column)
         self.ids, self.labels = _ids_and_labels(path, table, described, label, id_column)
 
     def read(self, place: int) -> bytes:
@@ -45,6 +47,7 @@ class ParquetPictures(PackedPictures):
         with damage_named(path, "a Parquet file", ArrowException):
             self._file, schema = _opened(path)
             self._column = picture_column(path, schema, (label, id_column))
+            self.unused = _unused(schema.names, self._column, label, id_column)
             metadata = self._file.metadata
             for group in range(metadata.num_row_groups):
                 check_size(path, metadata.row_group(group).total_byte_size)
@@ -185,6 +188,10 @@ def picture_column(path: Path, schema: Any, others: tuple[str | None, ...]) -> s
         problem = f"has {len(found)} columns of pictures ({', '.join(found) or 'bytes, or bytes and path'})"
         raise DataError(f"'{path}' {problem}; write it with one.")
     return found[0]
+
+
+def _unused(names: list[str], pictures: str, label: str | None, id_column: str | None) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in (pictures, label or "label", id_column))
 
 
 def _byte_columns(schema: Any) -> list[str]:

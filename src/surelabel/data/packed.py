@@ -30,11 +30,13 @@ class PackedPictures(ABC):
         path: their name in errors.
         ids: shape (N,), unique.
         labels: a class or None (unlabeled) for each, shape (N,), or None where the files have no label.
+        unused: columns that are neither pictures, labels nor ids.
     """
 
     path: Path
     ids: npt.NDArray[Any]
     labels: npt.NDArray[Any] | None
+    unused: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,6 +81,14 @@ def open_packed(path: Path, label: str | None = None, id_column: str | None = No
         raise DataError(f"'{path}' is of tar shards, which have no column {label or id_column!r}; leave it out.")
     shards = sorted(path.glob("*.tar")) if path.is_dir() else expanded(path)
     return TarShards(path, shards)
+
+
+def unused_columns(path: Path, label: str | None, id_column: str | None) -> tuple[str, ...]:
+    """Return the columns that nothing is read from; tar shards have none. The arguments are those of `open_packed`."""
+    from surelabel.data.arrow_pictures import is_saved_dataset
+
+    has_columns = path.suffix.lower() == ".parquet" or is_saved_dataset(path)
+    return open_packed(path, label, id_column).unused if has_columns else ()
 
 
 def expanded(pattern: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from surelabel.base.settings import JSONScalar, Seed, Settings
 from surelabel.base.text import check_size
 from surelabel.base.trust import DATA_SETS, Reference
 from surelabel.core.labels import Task
-from surelabel.data._values import LabelMarks, stated
+from surelabel.data._values import LabelMarks, Unlabeled, stated
 from surelabel.data.columns import AnyColumn
 from surelabel.data.source import Index, Source
 from surelabel.data.splits import has_label, split_rows
@@ -91,7 +91,7 @@ class TableData(Settings):
         columns: how each column is used, and what `load` learned from it. None: not learned yet, or an array.
         texts_sha256: hash of the run's file with what was learned from texts.
         group: the column that says which rows belong together: they are on one side of every split.
-        unlabeled: a label that means unlabeled, like the empty cell.
+        unlabeled: a label that means unlabeled, like the empty cell, or several.
         labels_path: an .npy file with the labels of an .npy file.
         labels_sha256: its content hash.
         test_path: a file with the same columns, for the test score.
@@ -115,7 +115,7 @@ class TableData(Settings):
     columns: tuple[AnyColumn, ...] | None = None
     texts_sha256: str | None = None
     group: str | None = None
-    unlabeled: str | None = None
+    unlabeled: Unlabeled = None
     labels_path: Path | None = None
     labels_sha256: str | None = None
     test_path: Path | None = None

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import array_api_compat
@@ -41,7 +42,8 @@ class ArraySource:
     """
 
     def __init__(self, x: Any, ids: Any = None, first_id: int = 0) -> None:
-        x = x.to_numpy() if hasattr(x, "to_numpy") else x  # a DataFrame
+        self.columns = _column_names(x)
+        x = _numbers(x) if hasattr(x, "to_numpy") else x  # a DataFrame
         shape = getattr(x, "shape", None)
         if shape is None or len(shape) < 2:
             got = type(x).__name__ if shape is None else f"{type(x).__name__} of shape {tuple(shape)}"
@@ -71,7 +73,7 @@ class FrameSource:
     """
 
     def __init__(self, x: Any, ids: Any = None) -> None:
-        self.x = x
+        self.x, self.columns = x, _column_names(x)
         self.ids: Ids = np.arange(len(x)) if ids is None else native(to_numpy(ids))
 
     @property
@@ -89,6 +91,35 @@ class FrameSource:
 def is_frame(x: Any) -> bool:
     """Whether this is a DataFrame of pandas."""
     return type(x).__module__.startswith("pandas") and hasattr(x, "columns")
+
+
+def _has_numbers(frame: Any) -> bool:
+    return all(kind.kind in "biuf" for kind in frame.dtypes)
+
+
+def _numbers(frame: Any) -> npt.NDArray[Any]:
+    """Return the values of a DataFrame; pandas makes objects of nullable numbers, and of booleans beside numbers."""
+    if is_frame(frame) and _has_numbers(frame) and frame.to_numpy().dtype == object:
+        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.asarray(frame.to_numpy())
+
+
+def _column_names(x: Any) -> tuple[str, ...]:
+    """Return the names of a DataFrame's columns; nothing if they are just numbered."""
+    names = tuple(getattr(x, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def check_columns(name: str, source: Source, labeled: Source) -> None:
+    """Refuse a DataFrame whose columns are not those of the labeled samples, in their order."""
+    found, wanted = (getattr(one, "columns", ()) for one in (source, labeled))
+    if not found or not wanted or found == wanted:
+        return
+    pairs = enumerate(zip_longest(map(repr, found), map(repr, wanted), fillvalue="missing"), start=1)
+    number, (here, there) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    problem = f"column {number} is {here}, and {there} in the labeled samples"
+    remedy = f"give both the same columns in one order, as in {name}[labeled.columns]"
+    raise InvalidInputError(f"{name}: {problem}; {remedy}.")
 
 
 class DatasetSource:
@@ -169,6 +200,7 @@ class Concatenation:
             shapes = f"{first.sample_shape} and {second.sample_shape}"
             raise InvalidInputError(f"Labeled and unlabeled samples must have one shape; got {shapes}.")
         self.first, self.second, self.sample_shape = first, second, first.sample_shape
+        self.columns = getattr(first, "columns", ())
 
     @property
     def ids(self) -> Ids:
@@ -194,7 +226,7 @@ def as_source(name: str, value: Any, first_id: int = 0) -> Source:
     """Return `value` when it is a source; wrap an array, a data frame or a torch dataset."""
     if isinstance(value, Source):
         return value
-    if is_frame(value) and any(kind.kind not in "biuf" for kind in value.dtypes):
+    if is_frame(value) and not _has_numbers(value):
         return FrameSource(value, np.arange(first_id, first_id + len(value)))
     try:
         if _is_dataset(value):

@@ -17,7 +17,7 @@ from surelabel.core.arrays import to_numpy
 from surelabel.data._arrow_files import read_csv, read_parquet, text_batches
 from surelabel.data._numpy_files import read_npy, read_npz
 from surelabel.data._table import Request, Table
-from surelabel.data._values import LabelMarks
+from surelabel.data._values import LabelMarks, Unlabeled
 from surelabel.data.row_groups import RowGroup
 from surelabel.errors import DataError, InvalidInputError
 
@@ -42,7 +42,7 @@ def read_table(
     labels: Sequence[str] = (),
     id_column: str | None = None,
     drop: Sequence[str] = (),
-    unlabeled: str | None = None,
+    unlabeled: Unlabeled = None,
     features: Sequence[str] | None = None,
     labels_path: str | os.PathLike[str] | None = None,
     separator: str | None = None,
@@ -65,7 +65,7 @@ def read_table(
             NaN is unlabeled.
         id_column: The column that names each row; default is the row's number from 0.
         drop: Columns that are not features; without effect if `features` is given.
-        unlabeled: A label that means unlabeled, like the empty cell.
+        unlabeled: A label that means unlabeled, like the empty cell, or several.
         features: The columns to read as features, in this order; default is all that have no other role. For
             predictions these are the model's training features, so that a new file may have another order.
         labels_path: An .npy file with the labels of an .npy file.
@@ -157,7 +157,8 @@ def _read(path: Path, request: Request) -> Table:
     if read is None:
         raise DataError(f"File '{path}' has an ending that is not known; use one of {', '.join(_READERS)}.")
     if request.labels_path is not None and read is not read_npy:
-        raise InvalidInputError(f"labels_path is for .npy files; name the label column of '{path}'.")
+        problem = f"'{path}' is no .npy file, and has its labels itself"
+        raise InvalidInputError(f"{problem}; leave out the other file of labels (labels_path, --labels-file).")
     if request.group is not None and path.suffix.lower() in ARRAYS:
         raise InvalidInputError(f"'group' is for tables with named columns, not for '{path}'; leave it out.")
     return read(path, request)

@@ -17,7 +17,16 @@ from surelabel.core.arrays import to_numpy
 from surelabel.core.labels import Task
 from surelabel.core.selection import Selection
 from surelabel.data.sharded import ShardedSource
-from surelabel.data.source import Concatenation, Index, Renamed, Source, Subset, as_source, check_unique_ids
+from surelabel.data.source import (
+    Concatenation,
+    Index,
+    Renamed,
+    Source,
+    Subset,
+    as_source,
+    check_columns,
+    check_unique_ids,
+)
 from surelabel.data.targets import DenseView, Mask, OneLabel, Selected, SeveralLabels, Targets, dense
 from surelabel.errors import InvalidInputError
 
@@ -146,6 +155,7 @@ class Problem:
         if pair is None:
             return None
         source, targets = _labeled(name, pair, self.task, self.num_classes)
+        check_columns(name, source, self.source)
         return HeldOut(source, *dense(targets, np.arange(len(source))))
 
     def pool_truth(self, truth: Any) -> npt.NDArray[np.int64] | None:
@@ -182,6 +192,7 @@ def make_problem(labeled: Any, unlabeled: Any, task: Task, num_classes: int | No
         # Either both number their rows from 0, or the labeled ones have names.
         source = Renamed(source, np.arange(len(pool), len(pool) + num_labeled))
     if pool is not None and len(pool):
+        check_columns("unlabeled", pool, source)
         everything, targets = Concatenation(source, pool), targets.with_unknown(len(pool))
     check_unique_ids(everything.ids)
     return Problem(everything, targets, num_labeled, int((~targets.complete).sum()), task)

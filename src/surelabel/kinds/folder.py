@@ -17,7 +17,7 @@ from surelabel.base.references import changed_file, file_hash
 from surelabel.base.settings import Seed, Settings
 from surelabel.base.text import check_inside, is_text, listed
 from surelabel.base.trust import Reference
-from surelabel.data._values import LabelMarks
+from surelabel.data._values import LabelMarks, Unlabeled
 from surelabel.data.decoding import DecodeSettings, OnError, decode_files
 from surelabel.data.images import data_folder
 from surelabel.data.run_data import Codes, RunData, class_codes, class_names
@@ -47,7 +47,7 @@ class FolderData(Settings):
         labels: its label column, or one of 0, 1 and -1 (unknown) for each class.
         separator: the text between several labels in a cell of the only label column; None: a cell is one label.
         none: a label that means none of the classes, like the separator alone.
-        unlabeled: a label that means unlabeled, like the empty cell.
+        unlabeled: a label that means unlabeled, like the empty cell, or several.
         group: the column of the table that says which files belong together: they are on one side of every split.
         test_path: a folder with a folder for each class, for the test score.
         test_sha256: hash of the names and contents of its files.
@@ -71,7 +71,7 @@ class FolderData(Settings):
     labels: tuple[str, ...] = Field(("label",), min_length=1)
     separator: str | None = None
     none: str | None = None
-    unlabeled: str | None = None
+    unlabeled: Unlabeled = None
     group: str | None = None
     test_path: Path | None = None
     test_sha256: str | None = None

@@ -20,7 +20,7 @@ from surelabel.base.text import listed
 from surelabel.base.trust import Reference
 from surelabel.data.decoding import MappedSource, OnError, tell, writing
 from surelabel.data.images import data_folder
-from surelabel.data.packed import PackedPictures, expanded, open_packed
+from surelabel.data.packed import PackedPictures, expanded, open_packed, unused_columns
 from surelabel.data.pictures import PictureSettings, decode_picture, picture_size
 from surelabel.data.run_data import RunData, class_codes, class_names
 from surelabel.data.source import Source, Subset, positions
@@ -103,6 +103,10 @@ class PackedData(Settings):
         """Return new packed pictures, read as those of the run."""
         packed = open_packed(path, None, self.id_column if id_column is None else id_column or None)
         return self.replace(skipped=())._samples(_Hashed(packed), on_error)[0]
+
+    def unused(self) -> tuple[str, ...]:
+        """Return the columns of the files that nothing is learned from."""
+        return unused_columns(self.path, self.labels[0] if self.labels else None, self.id_column)
 
     def is_own(self, path: Path) -> bool:
         """Whether a place has the pictures that the run learned from, so that names mean the same in both."""

@@ -57,6 +57,7 @@ def _model(run: RunFolder, file: str, about: Mapping[str, Any]) -> str:
         f"A classifier of {len(run.settings.classes)} classes, {what}, from {source} of a self-training "
         f"run; the file `{file}` was made {made}.",
         f"- Input `{taken['name']}`: {shapes[0]}. What is normalized or standardized is inside the file.",
+        *([f"- How a file's columns become this input is in `{file}.json`, `columns`."] if "columns" in taken else []),
         f"- Output `{given['name']}`: {shapes[1]}, {given['meaning']}.",
         *([f"- A class counts as present from {about['present_from']:g} on."] if several else []),
         f"- Compared with the run's own `predict_proba` on {check['samples']} samples ({check['of']}): the largest "

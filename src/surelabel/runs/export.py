@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from surelabel._version import __version__
+from surelabel.data.run_data import TableData
 from surelabel.data.source import ArraySource, Source, as_source
 from surelabel.engine.feed import as_tensor
 from surelabel.errors import InvalidInputError, RunError, SurelabelError
@@ -126,6 +127,8 @@ def describe(run: RunFolder, x: Tensor) -> dict[str, Any]:
         about["present_from"] = settings.config.gamma
     if settings.feature_names is not None:
         about["input"]["features"] = list(settings.feature_names)
+    if isinstance(settings.data, TableData) and settings.data.columns is not None:
+        about["input"]["columns"] = [column.model_dump(mode="json") for column in settings.data.columns]
     if backbones := getattr(settings.data, "backbones", ()):
         about["input"]["features_are_computed_by"] = [one.model_dump(mode="json") for one in backbones]
     if reading is not None:

@@ -30,6 +30,7 @@ from surelabel.runs.comparison import Candidate, Comparison
 from surelabel.runs.files import damaged, read_file
 from surelabel.runs.layout import NEGATIVES, POOL, RUN, VALIDATION, VALIDATION_NEGATIVES, Entry, round_file
 from surelabel.runs.model import Model
+from surelabel.runs.new_files import read_files
 from surelabel.runs.pool import with_pool
 from surelabel.runs.tables import Table, check_table, from_tables, table_from_bytes, truth_codes
 from surelabel.settings import RunSettings, UPSConfig
@@ -335,6 +336,11 @@ class RunFolder:
         if not isinstance(data, TableData) or data.texts_sha256 is None:
             return None
         return read_file(self.path / TEXTS, data.texts_sha256)
+
+    def samples(self, path: str | os.PathLike[str]) -> Source:
+        """Return the samples in a new file or folder, read as those of the run: `learner` and its exports take them."""
+        self.check_code()
+        return read_files(self.settings, Path(path), self.texts())
 
     def verify(self) -> None:
         """Check the split and every finished round's files; raise `DamagedFileError` for the first not as written."""
