@@ -1,5 +1,6 @@
 """How columns of words, dates and gaps are recognized, and what is made of them, then and later."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,11 @@ def test_unseen_categories_and_gaps():
     plain = CategoryColumn.learn("c", words("a", "a", "b", "b"))
     assert plain.encode(words("never seen", "a", None)).tolist() == [[0, 0], [1, 0], [0, 0]]
     with pytest.warns(UserWarning, match="most cells of 'c' in 't.csv' are new categories, such as 'A'; the"):
-        plain.encode(words("A", "A", "a", None))
+        plain.warn_of_new(words("A", "A", "a", None))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plain.warn_of_new(words("A", "a", None))
+        learned.warn_of_new(words("A", "A", "a"))  # rare ones have a feature
 
 
 def test_numbers_as_categories_are_one_with_and_without_a_fraction(tmp_path):

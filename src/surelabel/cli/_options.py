@@ -54,7 +54,7 @@ def usual(setting: str) -> str:
     """Return a default that depends on the kind of the data or of the labels, as `--help` shows it.
 
     >>> usual("max_rounds")
-    '5; pictures, video: 3; sounds: 1; several labels: 1'
+    '5; pictures: 2; sounds: 1; video: 3; several labels: 1'
     """
     default, several = BY_LABELS.get(setting, (getattr(FitDefaults, setting),) * 2)
     kinds: dict[Any, list[str]] = {}

@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
 
 import numpy as np
@@ -214,31 +214,31 @@ class CategoryColumn(Column):
 
     def encode(self, cells: Words) -> Floats:
         """Return the features of cells."""
-        width, known = len(self.features), {name: place for place, name in enumerate(self.categories)}
-        # An older run may have learned 3.0, or even 3 and 3.0.
-        alike = {class_name(name): place for name, place in known.items()}
+        width, place_of = len(self.features), self._finder()
         of_text = np.zeros((len(cells.texts), width), dtype=np.float32)
-        new: list[str] = []
         for code, text in enumerate(cells.texts):
             if text is None:
                 of_text[code, width - 1] = self.gaps
-                continue
-            place = known.get(text, alike.get(class_name(text)))
-            if place is not None:
+            elif (place := place_of(text)) is not None:
                 of_text[code, place] = 1
             elif self.other:
-                of_text[code, len(known)] = 1
-            else:
-                new.append(text)
-        self._warn_of_new(cells, new)
+                of_text[code, len(self.categories)] = 1
         return np.asarray(of_text[cells.codes])
 
-    def _warn_of_new(self, cells: Words, new: Sequence[str]) -> None:
-        """Warn if most cells are categories that were not learned."""
-        counts = cells.counts()
-        if 2 * sum(counts[text] for text in new) > sum(counts.values()):
+    def warn_of_new(self, cells: Words) -> None:
+        """Warn if most cells are categories that were not learned, and there is no feature for rare ones."""
+        place_of, counts = self._finder(), cells.counts()
+        new = [text for text in counts if place_of(text) is None]
+        if not self.other and 2 * sum(counts[text] for text in new) > sum(counts.values()):
             found = f"most cells of {self.name!r} in '{cells.place.path}' are new categories, such as {shown(new[0])}"
-            warnings.warn(f"{found}; the model ignores them. Write them as in the run's file.", stacklevel=4)
+            warnings.warn(f"{found}; the model ignores them. Write them as in the run's file.", stacklevel=3)
+
+    def _finder(self) -> Callable[[str], int | None]:
+        """Return what finds the place of a category; a new one has none."""
+        known = {name: place for place, name in enumerate(self.categories)}
+        # An older run may have learned 3.0, or even 3 and 3.0.
+        alike = {class_name(name): place for name, place in known.items()}
+        return lambda text: known.get(text, alike.get(class_name(text)))
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:

@@ -71,7 +71,12 @@ class TableEncoder:
         """Return the samples, labels and ids in a file; `options` as for `read_table`."""
         names = [column.name for column in self.columns]
         words = [column.name for column in self.columns if not isinstance(column, NumberColumn)]
-        return self.encode(read_table(path, features=names, words=words, **options))
+        table = read_table(path, features=names, words=words, **options)
+        if "part" not in options:
+            for column in self.columns:
+                if isinstance(column, CategoryColumn):
+                    column.warn_of_new(words_of(table, column.name))
+        return self.encode(table)
 
     def encode(self, table: Table) -> Table:
         """Return a table with the features of numbers in `x` and of the cells in `words`."""
