@@ -335,3 +335,7 @@ def test_what_was_learned_from_texts_goes_along(command, tmp_path):
     p, _ = run_file(tmp_path / "model.pt2", learned.encode(lines))
     predicted = rows(command("predict", run, table, "--proba").out)
     np.testing.assert_allclose(p[:, 0], [float(row["p(a)"]) for row in predicted], atol=1e-5)
+
+    other = fit(tmp_path / "other", write_blobs(tmp_path / "numbers.csv"), "--label", "pet", "--id", "id", *QUICK)
+    assert command("export", other, "--out", tmp_path / "model.pt2", "--force").code == 0
+    assert not (tmp_path / "model.pt2.texts.safetensors").exists()

@@ -370,7 +370,9 @@ def test_a_label_can_mean_unlabeled(command):
     names = [name or "unknown" for name in blobs()["pet"]]
     write_blobs(Path("marked.csv"), pet=names)
     assert command(*pets(*LOGISTIC, "--unlabeled", "unknown", data="marked.csv")).code == 0
-    assert RunFolder.open("runs/pets").settings.classes == ("cat", "dog")
+    settings = RunFolder.open("runs/pets").settings
+    assert settings.classes == ("cat", "dog")
+    assert settings.data.unlabeled == "unknown"  # as in runs of older versions
 
 
 def test_all_marks_of_unlabeled_rows_are_named_and_may_be_given(command):

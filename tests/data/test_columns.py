@@ -117,10 +117,10 @@ def test_unseen_categories_and_gaps():
     plain = CategoryColumn.learn("c", words("a", "a", "b", "b"))
     assert plain.encode(words("never seen", "a", None)).tolist() == [[0, 0], [1, 0], [0, 0]]
     with pytest.warns(UserWarning, match="most cells of 'c' in 't.csv' are new categories, such as 'A'; the"):
-        plain.warn_of_new(words("A", "A", "a", None))
+        plain.warn_of_new(words("A", "A", "A", "a", None))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plain.warn_of_new(words("A", "a", None))
+        plain.warn_of_new(words("A", None, None))
         learned.warn_of_new(words("A", "A", "a"))  # rare ones have a feature
 
 
@@ -137,10 +137,10 @@ def test_numbers_as_categories_are_one_with_and_without_a_fraction(tmp_path):
 
 
 def test_categories_of_older_runs_keep_their_features():
-    old = CategoryColumn(name="c", categories=("1.0", "2.0"))
-    assert old.encode(words("1.0", "2", None)).tolist() == [[1, 0], [0, 1], [0, 0]]
-    both = CategoryColumn(name="c", categories=("1", "1.0"))
-    assert both.encode(words("1", "1.0")).tolist() == [[1, 0], [0, 1]]
+    old = CategoryColumn(name="c", categories=("3", "1.0"), other=True)
+    assert old.encode(words("3", "1.0", "3.0", "1")).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]]
+    new = CategoryColumn.learn("c", words("3", "3.0", "1.0", "1"))
+    assert new.encode(words("3", "1.0", "3.0", "1")).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
 
 
 def test_dates_have_days_and_places_in_year_and_week():

@@ -311,6 +311,12 @@ def test_the_only_row_of_a_class_is_not_held_out_where_rows_have_several_labels(
         assert len(split.validation) == 12
 
 
+def test_a_row_with_a_label_of_its_own_is_held_out_if_every_row_has_one() -> None:
+    codes = np.column_stack([np.ones(20, dtype=int), np.eye(20, dtype=int)])
+    split = split_rows("t.csv", np.arange(20), codes, 0.3, 0)
+    assert (len(split.labeled), len(split.validation)) == (14, 6)
+
+
 def test_splits_of_several_labels_that_cannot_be_are_refused() -> None:
     y = several(40, (0.5, 0.2))
     for options, problem in (

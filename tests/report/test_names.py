@@ -27,7 +27,7 @@ from surelabel.report.drawing import (
 )
 from surelabel.report.held_out import checked_table
 from surelabel.report.html import write_report
-from surelabel.report.tables import Statistic, TextTable, all_but_seed, group_runs
+from surelabel.report.tables import Statistic, TextTable, _of_one_split, all_but_seed, group_runs
 from surelabel.reproduce.paper_figures import figure_1_by_round, figure_4, write_figures
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
@@ -229,7 +229,7 @@ def test_other_seeds_draw_other_validation_rows_of_the_same_file() -> None:
         )
         for seed in (0, 1)
     ]
-    assert len({all_but_seed(one) for one in settings}) == 1
+    assert len({all_but_seed(_of_one_split(one)) for one in settings}) == 1
 
 
 def test_a_report_shows_runs_of_other_classes_whose_folders_have_one_name(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def data_reference(given: dict[str, Any]) -> "TableData | FolderData | PackedDat
         options.refuse(of_table, "has no effect without --labels-file: folders name the classes; leave it out.")
     fields = (FolderData if is_folder else TableData).model_fields
     values = options.settings_given([name for name in fields if name != "kind"], given)
+    if len(given.get("unlabeled", ())) == 1:
+        (values["unlabeled"],) = given["unlabeled"]  # as in runs of older versions
     held_out = given.get("validation", "0")
     try:
         float(held_out)

@@ -36,8 +36,7 @@ def command(
     options.check_output(out, force, endings=(".onnx", ".pt2"))
     folder = options.open_run(run, trust_code)
     texts = folder.texts()
-    endings = [".json", ".md", *([] if texts is None else [".texts.safetensors"])]
-    beside = {ending: out.with_name(out.name + ending) for ending in endings}
+    beside = {ending: out.with_name(out.name + ending) for ending in (".json", ".md", ".texts.safetensors")}
     for path in beside.values():
         options.check_output(path, force, endings=(path.suffix,))
     if not folder.num_rounds:
@@ -57,6 +56,8 @@ def command(
     if texts is not None:
         contents[beside[".texts.safetensors"]] = texts
     write_files(contents)
+    if texts is None:
+        beside[".texts.safetensors"].unlink(missing_ok=True)  # those of another model
     if made.missing is not None:
         warn(f"the run's data could not be read, so random numbers were tried instead: {made.missing}")
     of = f"{made.number} samples of {made.of}"

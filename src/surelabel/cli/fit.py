@@ -149,7 +149,7 @@ def command(
     backbone: list[str] | None = _model(
         "A frozen network whose features, computed once, replace the pictures, or a table's texts: timm:NAME, "
         "torchvision:NAME, transformers:FOLDER or FILE.py:FUNCTION. Given several times, the spread over them is the "
-        "uncertainty. For pictures with a backbone, the defaults are those for tables.",
+        "uncertainty.",
         metavar="NAME",
     ),
     pretrained: list[str] | None = _model(

@@ -176,12 +176,13 @@ class BooleanColumn(Column):
 class CategoryColumn(Column):
     """A feature of 0 and 1 for each category, and one each for rare ones and for gaps, if there were any.
 
-    A new category counts as a rare one; if there were no rare ones, all its features are 0. Whole numbers lose their
-    fraction, as classes do: 3 and 3.0 are one category.
+    A new category counts as a rare one; if there were no rare ones, all its features are 0.
 
     Attributes:
         categories: the more frequent ones.
         other: whether there are rare ones.
+        whole: whether whole numbers lose their fraction, as classes do, so that 3 and 3.0 are one category; not in
+            older runs.
 
     >>> from pathlib import Path
     >>> cells = Words.of(Place(Path("t.csv"), "pet"), ["cat", "newt"], np.array([0, 1]))
@@ -193,6 +194,7 @@ class CategoryColumn(Column):
     use: Literal["category"] = "category"
     categories: tuple[str, ...]
     other: bool = False
+    whole: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -229,26 +231,24 @@ class CategoryColumn(Column):
         """Warn if most cells are categories that were not learned, and there is no feature for rare ones."""
         place_of, counts = self._finder(), cells.counts()
         new = [text for text in counts if place_of(text) is None]
-        if not self.other and 2 * sum(counts[text] for text in new) > sum(counts.values()):
+        if not self.other and 2 * sum(counts[text] for text in new) > len(cells.codes):
             found = f"most cells of {self.name!r} in '{cells.place.path}' are new categories, such as {shown(new[0])}"
             warnings.warn(f"{found}; the model ignores them. Write them as in the run's file.", stacklevel=3)
 
     def _finder(self) -> Callable[[str], int | None]:
         """Return what finds the place of a category; a new one has none."""
         known = {name: place for place, name in enumerate(self.categories)}
-        # An older run may have learned 3.0, or even 3 and 3.0.
-        alike = {class_name(name): place for name, place in known.items()}
-        return lambda text: known.get(text, alike.get(class_name(text)))
+        return lambda text: known.get(class_name(text) if self.whole else text)
 
     @classmethod
     def learn(cls, name: str, cells: Words) -> Self:
         """Return the column with its categories: those in at least two rows, if there are any."""
-        # Rebuilt, so that cells of one name are counted together.
+        # Made again, so that cells of one name are counted together.
         names = [text and class_name(text) for text in cells.texts]
         counts = Words.of(cells.place, names, cells.codes).counts()
         often = [text for text, number in counts.items() if number >= _LEAST_OFTEN] or list(counts)
         kept = tuple(often[:MOST_CATEGORIES])
-        return cls(name=name, gaps=None in cells.texts, categories=kept, other=len(kept) < len(counts))
+        return cls(name=name, gaps=None in cells.texts, categories=kept, other=len(kept) < len(counts), whole=True)
 
 
 class DateColumn(Column):

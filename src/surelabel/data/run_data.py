@@ -196,7 +196,7 @@ class TableData(Settings):
         if self.validation:
             validation = _part(table, codes, validation_rows)
             which = f"held-out rows of '{self.path}'"
-            _warn_of_learned_rows(which, validation[0], "labeled rows", table.samples(labeled))
+            _warn_of_learned_rows(which, validation[0], "labeled rows", table.samples(labeled), least=3)
         return RunData(
             labeled=_part(table, codes, labeled),
             unlabeled=_part(table, codes, pool)[0] if len(pool) else None,
@@ -285,8 +285,11 @@ class FunctionData(Settings):
         return data
 
 
-def _warn_of_learned_rows(which: str, held_out: Source, others: str, learned: Source) -> None:
-    """Warn about held-out samples that are among the labeled ones: they make scores and thresholds look too good."""
+def _warn_of_learned_rows(which: str, held_out: Source, others: str, learned: Source, least: int = 1) -> None:
+    """Warn about held-out samples that are among the labeled ones: they make scores and thresholds look too good.
+
+    In one table of few columns, some rows are alike by chance; `least` says how many are too many.
+    """
 
     def features(samples: Source) -> Iterator[bytes]:
         for row in range(len(samples)):
@@ -296,7 +299,7 @@ def _warn_of_learned_rows(which: str, held_out: Source, others: str, learned: So
     known = set(features(learned))
     same = sum(row in known for row in features(held_out))
     # If labeled samples share their features anyway, features do not identify a sample.
-    if same and len(known) > 0.9 * len(learned):
+    if same >= least and len(known) > 0.9 * len(learned):
         found = f"{same} of the {len(held_out)} {which} have the very features of {others}"
         warnings.warn(f"{found}; if they are the same samples, remove them: scores would be too good.", stacklevel=2)
 

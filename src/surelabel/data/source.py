@@ -106,7 +106,7 @@ def _numbers(frame: Any) -> npt.NDArray[Any]:
 
 def _column_names(x: Any) -> tuple[str, ...]:
     """Return the names of a DataFrame's columns; nothing if they are just numbered."""
-    names = tuple(getattr(x, "columns", ()))
+    names = tuple(x.columns) if is_frame(x) else ()
     return names if all(isinstance(name, str) for name in names) else ()
 
 

@@ -177,8 +177,8 @@ def split_rows(
     """Return the rows that are labeled, held out and pool; the share is held out by a hash of (seed, id).
 
     The same share of each class is held out, or of all rows if they may have several labels, and at least one row of
-    each class stays labeled. With groups, whole groups are held out by a hash of (seed, group), and unlabeled rows of
-    these groups are in no part.
+    each class stays labeled; with several labels, a class's only row is held out if no other row is left. With groups,
+    whole groups are held out by a hash of (seed, group), and unlabeled rows of these groups are in no part.
 
     Args:
         where: the data's name in errors.
@@ -197,15 +197,18 @@ def split_rows(
     count = _counts_of(codes[labeled])
     left = count(np.arange(len(labeled)))
     wanted = np.minimum(np.round(share * left), left - 1)
-    if codes.ndim == 2:
-        wanted[1:] = 0  # the share is of all rows
     held_out = np.zeros(len(labeled), dtype=bool)
     drawn = draw(seed, "validation", keys[labeled])
     order = np.argsort(drawn, kind="stable")
-    for members in np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1):
+    parts, lost = np.split(order, np.flatnonzero(np.diff(drawn[order])) + 1), np.zeros_like(left, dtype=bool)
+    if codes.ndim == 2:
+        wanted[1:] = 0  # the share is of all rows
+        lost = left == 1
+        parts.sort(key=lambda members: bool(count(members)[lost].any()))
+    for members in parts:
         counts = count(members)
         # A group is held out if one of its classes still has too few, and each of them keeps a labeled row.
-        if (wanted[counts > 0] > 0).any() and (left > counts)[counts > 0].all():
+        if (wanted[counts > 0] > 0).any() and ((left > counts) | lost)[counts > 0].all():
             held_out[members] = True
             wanted, left = wanted - counts, left - counts
     if not held_out.any():

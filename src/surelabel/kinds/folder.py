@@ -133,7 +133,7 @@ class FolderData(Settings):
 
     def is_own(self, path: Path) -> bool:
         """Whether names mean the same as in the run: in its own folder, and in one with the very same files."""
-        return path.resolve() == self.path or _Files.find(path, KINDS[self.of]).sha256 == self.sha256
+        return path.resolve() == self.path.resolve() or _Files.find(path, KINDS[self.of]).sha256 == self.sha256
 
     def load(self) -> RunData:
         """Read the files; refuse a folder whose content has changed."""

@@ -131,13 +131,21 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Row]:
         if not run.num_rounds:
             raise InvalidInputError(f"The run in '{run.path}' has no finished round; resume it, or leave it out.")
         name = run.settings.name
-        group = (name, "") if name else (run.path.name, all_but_seed(run.settings))
+        group = (name, "") if name else (run.path.name, all_but_seed(_of_one_split(run.settings)))
         groups.setdefault(group, []).append(run)
     names = [name for name, _ in groups]
     return [
         Row(name if names.count(name) == 1 else str(members[0].path), tuple(members))
         for (name, _), members in groups.items()
     ]
+
+
+def _of_one_split(settings: RunSettings) -> RunSettings:
+    """Return the settings without the seed of a validation share, which `fit` sets to the run's."""
+    data = settings.data
+    if data is None or not hasattr(data, "validation_seed"):
+        return settings
+    return settings.replace(data=data.replace(validation_seed=0))
 
 
 def main_row(rows: Sequence[Row]) -> Row:
@@ -169,9 +177,7 @@ def all_but_seed(settings: RunSettings, *others: str) -> str:
         values["config"].pop(name)
     if (values["learner"] or {}).get("method") == LATER["method"]:
         values["learner"] = {name: value for name, value in values["learner"].items() if name not in LATER}
-    data = values["data"] or {}
-    data.pop("validation_seed", None)
-    (data.get("arguments") or {}).pop("seed", None)
+    ((values["data"] or {}).get("arguments") or {}).pop("seed", None)
     return json.dumps(values, sort_keys=True)
 
 
