@@ -257,16 +257,6 @@ def test_pictures_added_to_the_runs_folder_have_no_round_and_the_others_keep_the
     assert [row["round"] for row in after if "zzz" in row["id"]] == [""]
 
 
-def test_a_folder_named_by_another_path_is_the_runs_own(command, photos, tmp_path, monkeypatch):
-    shutil.copytree(photos / "photos", tmp_path / "photos")
-    (tmp_path / "below").mkdir()
-    monkeypatch.chdir(tmp_path / "below")
-    quick = ("--rounds", "1", "--epochs", "1", "--passes", "3", "--no-compare", "--tau-p", "0.1", "--kappa-p", "1")
-    assert command("fit", "../photos", *quick, "--out", "run").code == 0
-    Image.new("RGB", (8, 8), "red").save(tmp_path / "photos" / "unlabeled" / "new.png")
-    assert "1" in {row["round"] for row in rows(command("label", "run", tmp_path / "photos").out)}
-
-
 def test_label_studio_itself_accepts_the_tasks(command, home, photos, tmp_path):
     interface = pytest.importorskip("label_studio_sdk.label_interface", reason="label-studio-sdk takes 483 MB")
     for run, data in (("named", "named.csv"), ("both", "both.csv"), ("run", "photos")):

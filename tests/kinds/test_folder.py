@@ -15,6 +15,7 @@ from surelabel.cli._sources import KIND_NAMES
 from surelabel.data import decoding
 from surelabel.data.pictures import PictureSettings
 from surelabel.kinds import KINDS, folder
+from surelabel.kinds.folder import FolderData
 from surelabel.kinds.pictures import Pictures
 from surelabel.runs import RunFolder
 
@@ -44,6 +45,23 @@ def test_odd_names_of_files_go_through_fit_predict_label_and_report(tmp_path: Pa
     with out.open(newline="") as file:
         assert {f"unlabeled/{name}" for name in odd} < {row["id"] for row in csv.DictReader(file)}
     assert command("report", tmp_path / "run", "--out", tmp_path / "report.html").code == 0
+
+
+def test_a_folder_by_another_path_an_exact_copy_and_more_files_in_it_are_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = write_folder(tmp_path / "photos")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    data = FolderData(of="pictures", path="../photos").pinned()
+    data = data.replace(**data.load().learned)
+    copy = shutil.copytree(photos, tmp_path / "copy")
+    assert data.is_own(photos)
+    assert data.is_own(copy)
+    for place in (photos, copy):
+        write_picture(place / "unlabeled" / "new.png", 0, 999)
+    assert data.is_own(photos)
+    assert not data.is_own(copy)
 
 
 def test_a_link_out_of_the_folder_is_refused_and_one_within_is_taken(tmp_path: Path, command: Command) -> None:
