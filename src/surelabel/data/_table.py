@@ -30,8 +30,7 @@ from surelabel.errors import DataError
 
 # With fewer rows, a feature can count them by chance.
 _LEAST_ROWS = 10
-# How alike names must be, from 0 to 1, so that one may be meant for the other.
-_ALIKE = 0.75
+_ALIKE = 0.75  # How alike names must be, from 0 to 1, so that one may be meant for the other.
 # Up to here 32 bits hold every whole number.
 _EXACT = 1 << 24
 

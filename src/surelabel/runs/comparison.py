@@ -11,6 +11,7 @@ every model is within it, and the linear model was kept although networks were b
 The labels are those of `surelabel label`: from the stochastic passes, with the run's thresholds and no balancing.
 """
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,14 +144,11 @@ class Comparison:
         return Thresholds(**{**values, "kappa_p": np.inf if infinite else values["kappa_p"]})
 
     def judged(self) -> dict[Candidate, Judged]:
-        """Return the held-out labels of each candidate that is in all folds; empty without a fold."""
-        return self._judged_once
+        """Return the held-out labels of each candidate that is in all folds, read once; empty without a fold."""
+        return self._labels
 
     @functools.cached_property
-    def _judged_once(self) -> dict[Candidate, Judged]:
-        return self._read_judged()
-
-    def _read_judged(self) -> dict[Candidate, Judged]:
+    def _labels(self) -> dict[Candidate, Judged]:
         folds = self.content["folds"]
         names = [
             name for name in CANDIDATES if folds and all(_file(k, name) in f["files"] for k, f in enumerate(folds))
@@ -159,7 +157,7 @@ class Comparison:
 
     def verify(self) -> None:
         """Check every file; raise `DamagedFileError` for the first that is not as it was written."""
-        self._read_judged()
+        dataclasses.replace(self).judged()  # reads anew
         if self.content["linear"] is not None:
             self.linear_model()
 
