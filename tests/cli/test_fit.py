@@ -454,7 +454,7 @@ def test_a_file_with_a_head_only_is_refused(command):
 
 def test_a_missing_file_is_wrong_use(command):
     line = command.fails(2, *pets(data="gone.csv"))
-    assert line == "Invalid value for 'DATA': file 'gone.csv' does not exist; check the path."
+    assert line == "Invalid value for 'DATA': there is no file or folder 'gone.csv'; check the path."
     assert "'--test': file 'gone.csv'" in command.fails(2, *pets("--test", "gone.csv"))
     assert "'--validation': file 'gone.csv'" in command.fails(2, *pets("--validation", "gone.csv"))
 

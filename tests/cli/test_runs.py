@@ -215,7 +215,7 @@ def test_a_folder_without_a_run_is_a_failure(command, tmp_path):
 
 def test_a_missing_file_is_wrong_use(command, home):
     line = command.fails(2, "predict", home / "pets", "gone.csv")
-    assert line == "Invalid value for 'INPUT': file 'gone.csv' does not exist; check the path."
+    assert line == "Invalid value for 'INPUT': there is no file or folder 'gone.csv'; check the path."
 
 
 @pytest.mark.parametrize("name", ["predict", "label"])
@@ -268,7 +268,7 @@ def test_resume_finds_data_that_have_moved(command, tmp_path):
     moved = path.rename(tmp_path / "moved.csv")
     more = ("resume", tmp_path / "run", "--rounds", "2")
     assert "is not there any more" in command.fails(1, *more)
-    assert "'--data': file" in command.fails(2, *more, "--data", path)
+    assert "'--data': there is no file" in command.fails(2, *more, "--data", path)
     assert "has changed since the run began" in command.fails(1, *more, "--data", write_blobs(path, width=[0.0] * 60))
     assert command(*more, "--data", moved).code == 0
     assert command("resume", tmp_path / "run", "--rounds", "3").code == 0

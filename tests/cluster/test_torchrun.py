@@ -178,7 +178,9 @@ def test_other_processes_tell_only_what_the_first_one_cannot(command: Command, m
     asked = []
     monkeypatch.setattr(time, "sleep", asked.append)
     missing = command("fit", "nothere.csv", "--label", "pet", "--out", "run")
-    assert missing.err.startswith("error in process 3: Invalid value for 'DATA': file 'nothere.csv' does not exist; ")
+    assert missing.err.startswith(
+        "error in process 3: Invalid value for 'DATA': there is no file or folder 'nothere.csv'; "
+    )
     assert asked == [SECONDS_FOR_THE_FIRST]
 
     def ended(seconds: float) -> None:

@@ -187,6 +187,8 @@ def check_file(argument: str, path: Path | None) -> None:
 
 def check_path(argument: str, path: Path) -> None:
     """Refuse what is neither a file nor a folder: naming it is wrong use."""
+    if not path.exists():
+        raise WrongUse(f"Invalid value for '{argument}': there is no file or folder '{path}'; check the path.")
     if not path.is_dir():
         check_file(argument, path)
 
