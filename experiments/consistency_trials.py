@@ -1,11 +1,12 @@
 """Trials of consistency on CIFAR-10: a teacher labels weakly augmented pictures, the network learns strong views.
 
-    python experiments/consistency_trials.py --minutes 9 --out runs/consistency-trials base soft
+    python experiments/consistency_trials.py --minutes 9 --out runs/consistency-trials search "260 s, memory"
 
 The teacher is the average of the network's weights. Its label of a picture under flip and crop is learned on strong
-views of the same picture, weighted by a gate (`TeacherMatch`). Trials (TRIALS) are scored on 10,000 held-out training
-pictures; test pictures are not used. Each takes about the same work: `seconds` at the speed of one H200, where the
-network's forward and backward pass costs as much as three passes of the teacher.
+views of the same picture, weighted by a gate (`TeacherMatch`). Trials are scored on 10,000 held-out training pictures;
+test pictures are not used. Each takes about the same work: `seconds` at the speed of one H200, where the network's
+forward and backward pass costs as much as three passes of the teacher. A trial is named by what it changes (CHANGES);
+"search" stands for the eight trials of SEARCH.
 
 A finished trial is kept as a file in `--out` and not repeated. With `--minutes`, no trial starts that would end too
 late. The rows of all kept trials go to `--results`, once. `--tiny` is a test run of seconds: synthetic pictures, on a
@@ -113,40 +114,65 @@ class Trial:
         return round(steps / (1 + (self.growth or 0)))
 
 
-def but(trial: Trial, **changes: Any) -> Trial:
-    return dataclasses.replace(trial, **changes)
-
-
-BASE = Trial()
-TRIALS = {
-    "recent average": BASE,
-    "average of a twentieth": but(BASE, share=0.05),
-    "four views": but(BASE, share=1.0, unlabeled=112, method={"views": 4}),
-    "weaker": but(BASE, share=1.0, strong={"operations": 1, "jitter": 0.0}),
-    "stronger": but(BASE, strong={"operations": 3}),
-    "rate 0.8": but(BASE, rate=0.8),
-    "ramp": but(BASE, method={"ramp": 0.1}),
-    "memory": but(BASE, method={"memory": 0.7}),
-    "memory, gate": but(BASE, method={"memory": 0.7, "kappa": 0.1}),
-    "soft labels": but(BASE, method={"soft": 0.5}),
-    "wider weights": but(BASE, method={"sharpness": 1.0}),
-    "negatives": but(BASE, method={"tau_n": 0.05}),
-    "fewer labeled": but(BASE, labeled=32, unlabeled=240),
-    "mixed": but(BASE, method={"mixing": "mixup"}),
-    "cut and mixed": but(BASE, method={"mixing": "cutmix"}),
-    "plain answers": but(BASE, method={"asked": "plain"}),
-    "mirrored answers": but(BASE, method={"asked": "mirrored"}),
-    "rate 0.8, stronger": but(BASE, rate=0.8, strong={"operations": 3}),
-    "rate 0.8, more decay": but(BASE, rate=0.8, weight_decay=1e-3),
-    "all labels": Trial(labels=0, labeled=512, share=1.0),
-    "study": but(BASE, method={"studied": VALIDATION}),
-    "a round": but(BASE, growth=1.0),
-    "a round of half the steps, no negatives": but(BASE, growth=1.0, config={"negatives": False}),
-    "a longer round": but(BASE, growth=2.0),
-    "260 s": but(BASE, seconds=260.0),
-    "260 s, a round": but(BASE, seconds=260.0, growth=1.0),
-    "260 s, a longer round": but(BASE, seconds=260.0, growth=2.0),
+CHANGES: dict[str, dict[str, Any]] = {
+    "all labels": {"labels": 0, "labeled": 512, "share": 1.0},
+    "260 s": {"seconds": 260.0},
+    "rate 0.8": {"rate": 0.8},
+    "stronger": {"strong": {"operations": 3}},
+    "weaker": {"share": 1.0, "strong": {"operations": 1, "jitter": 0.0}},
+    "four views": {"share": 1.0, "unlabeled": 112, "method": {"views": 4}},
+    "fewer labeled": {"labeled": 32, "unlabeled": 240},
+    "average of a twentieth": {"share": 0.05},
+    "more decay": {"weight_decay": 1e-3},
+    "ramp": {"method": {"ramp": 0.1}},
+    "wider weights": {"method": {"sharpness": 1.0}},
+    "soft labels": {"method": {"soft": 0.5}},
+    "negatives": {"method": {"tau_n": 0.05}},
+    "memory": {"method": {"memory": 0.7}},
+    "gate": {"method": {"memory": 0.7, "kappa": 0.1}},
+    "mixed": {"method": {"mixing": "mixup"}},
+    "cut and mixed": {"method": {"mixing": "cutmix"}},
+    "plain answers": {"method": {"asked": "plain"}},
+    "mirrored answers": {"method": {"asked": "mirrored"}},
+    "weak end": {"method": {"weak_end": 0.2}},
+    "study": {"method": {"studied": VALIDATION}},
+    "a round": {"growth": 1.0},
+    "no negatives": {"config": {"negatives": False}},
 }
+"""What is changed in `Trial()`. A trial is named by its changes, "260 s, a round"."""
+
+PLAIN = "recent average"
+"""The trial without changes."""
+
+FACTORS = "rate 0.8", "stronger", "cut and mixed", "soft labels", "memory", "fewer labeled", "weak end"
+"""What the eight trials of SEARCH compare: each change is in four of them, and each two of the changes are in two."""
+
+
+def design() -> list[str]:
+    """Return the trials of a fractional factorial design for seven changes: the last four follow from the first three.
+
+    >>> design()[1]
+    'rate 0.8, soft labels, memory, weak end'
+    """
+    trials = []
+    for number in range(8):
+        a, b, c = (1 if number >> bit & 1 else -1 for bit in range(3))
+        signs = a, b, c, -a * b, -a * c, -b * c, a * b * c
+        changes = [name for name, sign in zip(FACTORS, signs, strict=True) if sign > 0]
+        trials.append(", ".join(changes) or PLAIN)
+    return trials
+
+
+SEARCH = design()
+
+
+def trial_of(name: str) -> Trial:
+    """Return the trial with the changes that its name lists."""
+    changes: dict[str, Any] = {}
+    for part in name.split(", ") if name != PLAIN else []:
+        for field, value in CHANGES[part].items():
+            changes[field] = {**changes.get(field, {}), **value} if isinstance(value, dict) else value
+    return Trial(**changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +190,7 @@ class Tried(TeacherMatch):
         mixing: "mixup" or "cutmix": the last strong view of each row is mixed with that of the next row. "": none.
         asked: what the teacher is asked about: "weak" views, "plain" pictures, or "mirrored", these and their mirror
             images, whose answers are averaged.
+        weak_end: the last share of the round, in which more and more of the strong views become weak ones.
         studied: the last so many rows of the pool: what can judge the teacher's answers to them is written at a
             quarter, a half and three quarters of the training, for `gates.py`. The memory is kept, and not used.
     """
@@ -175,6 +202,7 @@ class Tried(TeacherMatch):
     tau_n: float = 0.0
     mixing: str = ""
     asked: str = "weak"
+    weak_end: float = 0.0
     studied: int = 0
 
     moments: ClassVar[list[Arrays]] = []
@@ -223,12 +251,13 @@ class Tried(TeacherMatch):
 
     def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
         """Return the part of the loss that needs no labels, from the logits of strong views."""
-        q = pool.state["last"].index_select(0, pool.rows).repeat(self.views, 1)
+        answer = pool.state["answers" if self.memory else "last"]
+        q = answer.index_select(0, pool.rows).repeat(self.views, 1)
         target = (q.clamp(min=LEAST).log() / self.soft).softmax(dim=1) if self.soft else label
         each = share * cross_entropy(logits, target, reduction="none")
         if self.mixing:
             size, kept = len(pool.rows), self.kept(pool)[:, 0, 0, 0]
-            other = share[:size].roll(-1) * cross_entropy(logits[-size:], label[:size].roll(-1), reduction="none")
+            other = share[:size].roll(-1) * cross_entropy(logits[-size:], target[:size].roll(-1, 0), reduction="none")
             each = torch.cat([each[:-size], kept * each[-size:] + (1 - kept) * other])
         loss = each.mean()
         if self.tau_n:
@@ -236,8 +265,12 @@ class Tried(TeacherMatch):
         return loss
 
     def strong(self, batch: Batch, name: str) -> Tensor:
-        """Return a strong view; the last one may be mixed with those of the next rows."""
+        """Return a strong view, or near the end a weak one; the last one may be mixed with those of the next rows."""
         x = super().strong(batch, name)
+        if self.weak_end:
+            share = (1 + (batch.progress - 1) / self.weak_end).clamp(min=0)
+            turned = batch.draws.uniform(f"{name} turned") < share
+            x = torch.where(turned[:, None, None, None], self.weak(batch, name), x)
         if not self.mixing or name != f"strong {self.views - 1}":
             return x
         kept = self.pasted(batch) if self.mixing == "cutmix" else self.kept(batch)
@@ -302,7 +335,7 @@ def training_of(trial: Trial) -> TrainingSettings:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trials", nargs="*", choices=[*TRIALS, []], help="all where none is named")
+    parser.add_argument("trials", nargs="+", type=known, help="changes, such as '260 s, a round', or 'search'")
     parser.add_argument("--out", type=Path, default=Path("runs") / EXPERIMENT, help="where finished trials are kept")
     parser.add_argument("--results", type=Path, default=Path("results/runs.csv"))
     parser.add_argument("--minutes", type=float, default=float("inf"), help="for this call")
@@ -315,8 +348,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         make_folder(options.results.parent)
     started = time.monotonic()
     record(options.out, options.results)
-    for name in options.trials or TRIALS:
-        trial, file = TRIALS[name], options.out / f"{name.replace(' ', '-')}.json"
+    for name in [trial for name in options.trials for trial in (SEARCH if name == "search" else [name])]:
+        trial, file = trial_of(name), options.out / f"{name.replace(' ', '-')}.json"
         if file.exists():
             continue
         if (time.monotonic() - started + trial.seconds) / 60 + 1 > options.minutes:
@@ -324,6 +357,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         write_json(file, run(name, trial, options))
         record(options.out, options.results)
+
+
+def known(name: str) -> str:
+    """Return the name of a trial; refuse others."""
+    unknown = [part for part in name.split(", ") if part not in CHANGES]
+    if unknown and name not in (PLAIN, "search"):
+        listed = ", ".join(CHANGES)
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not a change; these are: {listed}")
+    return name
 
 
 def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import gates
 import numpy as np
 import pytest
-from consistency_trials import TRIALS, main
+from consistency_trials import CHANGES, FACTORS, SEARCH, main, trial_of
 
 from surelabel.reproduce.results import read_rows
 
@@ -15,9 +15,9 @@ from surelabel.reproduce.results import read_rows
 @pytest.mark.slow
 def test_each_trial_is_run_once_and_recorded_once(tmp_path: Path) -> None:
     for _ in range(2):
-        main(["--tiny", "--out", str(tmp_path)])
+        main(["--tiny", "--out", str(tmp_path), *CHANGES, "search"])
         rows = read_rows(tmp_path / "results" / "runs.csv")
-        assert [row["row"] for row in rows if row["metric"] == "validation error %"] == list(TRIALS)
+        assert [row["row"] for row in rows if row["metric"] == "validation error %"] == [*CHANGES, *SEARCH]
     assert all((tmp_path / "results" / row["settings"]).exists() for row in rows)
     for _ in range(2):
         subprocess.run([sys.executable, gates.__file__, tmp_path, "--results", tmp_path / "results"], check=True)
@@ -25,6 +25,13 @@ def test_each_trial_is_run_once_and_recorded_once(tmp_path: Path) -> None:
     assert len(judged) == 13 * 5 * len(gates.AFTER)
     visits = [np.load(tmp_path / f"study-{number}.npz")["visits"].sum() for number in gates.AFTER]
     assert 0 < visits[0] < visits[1] < visits[2]
+
+
+def test_the_search_has_each_change_in_half_of_its_trials_and_each_two_in_a_quarter() -> None:
+    there = np.array([[change in trial.split(", ") for change in FACTORS] for trial in SEARCH])
+    assert (there.T.astype(int) @ there == 2 + 2 * np.eye(len(FACTORS))).all()
+    trial = trial_of("260 s, soft labels, memory")
+    assert (trial.seconds, trial.method) == (260.0, {"soft": 0.5, "memory": 0.7})
 
 
 def test_scores_judge_the_label_of_a_weak_view_by_each_source() -> None:
