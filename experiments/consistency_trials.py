@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         make_folder(options.results.parent)
     started = time.monotonic()
     record(options.out, options.results)
-    for name in [trial for name in options.trials for trial in (SEARCH if name == "search" else [name])]:
+    for name in [trial for asked in options.trials for trial in (SEARCH if asked == "search" else [asked])]:
         trial, file = trial_of(name), options.out / f"{name.replace(' ', '-')}.json"
         if file.exists():
             continue
