@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from surelabel.errors import InvalidInputError
 from surelabel.reproduce import plans
 from surelabel.reproduce.cifar import CIFAR10, best_recipe, fast_recipe
 from surelabel.reproduce.entries import Entry, Experiment
-from surelabel.reproduce.experiment import check_request, chosen, reproduce
+from surelabel.reproduce.experiment import WHOLE_MINUTES, check_request, chosen, reproduce
 from surelabel.reproduce.methods import HELD_OUT, METHOD_TRIALS, METHODS, OURS, TRIED, Alone
 from surelabel.reproduce.outcome import write_outcome
 from surelabel.reproduce.paper import EXPERIMENTS, experiment
@@ -230,13 +231,64 @@ def test_settings_are_tried_on_held_out_training_pictures(tmp_path: Path) -> Non
     options = Options(device="cpu", minutes=1.5, rows=[e.row for e in trials.entries if e.row.startswith("MixMatch")])
     cells = [cell for cell in reproduce(trials, tmp_path / "runs", options, results=results) if cell.runs]
     assert [cell.entry.row for cell in cells] == ["MixMatch, weight 75", "MixMatch, weight 15"]
-    for row, cell in zip(read_rows(results), cells, strict=True):
+    scores = [row for row in read_rows(results) if row["metric"] == "validation error %"]
+    for row, cell in zip(scores, cells, strict=True):
         (record,) = cell.runs[0].records()
         assert record.test_score is None
-        assert (row["metric"], row["validation_labels"], row["labels"]) == ("validation error %", "20", "20")
+        assert (row["validation_labels"], row["labels"]) == ("20", "20")
         assert float(row["value"]) == pytest.approx(100 * (1 - record.validation_score))  # type: ignore[operator]
     text = write_outcome(trials, cells, tmp_path / "runs")[0].read_text()
     assert text.splitlines()[2].startswith("Validation error in %, the last network's")
+
+
+@pytest.mark.usefixtures("pictures", "three_steps")
+def test_each_row_is_planned_when_the_rows_before_it_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+
+    def measure(settings: RunSettings, _: object) -> Speed:
+        if measured == ["FixMatch"]:
+            raise KeyboardInterrupt
+        measured.append(settings.name)
+        return SPEED
+
+    monkeypatch.setattr(plans, "measure", measure)
+    results, rows = tmp_path / "runs.csv", ("FixMatch", "SoftMatch")
+    told: list[tuple[str, int, int]] = []
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(
+            small(METHODS),
+            tmp_path / "runs",
+            Options(device="cpu", minutes=4.0, rows=rows),
+            progress=lambda *state: told.append(state),
+            results=results,
+        )
+    assert {row["row"] for row in read_rows(results)} == {"FixMatch"}
+    assert told[0] == ("FixMatch, cifar10: measuring the speed", 0, 2)
+    assert told[-1] == ("SoftMatch, cifar10: measuring the speed", 1, 2)
+
+
+@pytest.mark.usefixtures("pictures", "three_steps")
+def test_the_minutes_of_everything_are_recorded_of_runs_that_began_in_this_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def times(name: str, **more: Any) -> list[tuple[str, float, float]]:
+        results = tmp_path / f"{name}.csv"
+        options = Options(device="cpu", minutes=4.0, rows=("FixMatch", "SoftMatch"))
+        reproduce(small(METHODS), tmp_path / "runs", options._replace(**more), results=results)
+        found = {row["row"]: row for row in read_rows(results) if row["metric"] == WHOLE_MINUTES}
+        return [(row, float(cells["value"]), float(cells["minutes"])) for row, cells in found.items()]
+
+    def slow(*_: object) -> Speed:
+        time.sleep(0.3)
+        return SPEED
+
+    monkeypatch.setattr(plans, "measure", slow)
+    (row, whole, trained), (other, *_) = times("first")
+    assert (row, other) == ("FixMatch", "SoftMatch")
+    assert whole > trained + 0.3 / 60
+    assert times("again") == []  # the runs were there
 
 
 def plan_of(path: Path, minutes: float, entry: Entry) -> Cut:
@@ -254,14 +306,30 @@ def test_other_minutes_are_planned_by_the_speed_that_was_measured_on_this_machin
     first, second = plan_of(path, 1.0, entry), plan_of(path, 2.0, entry)
     assert second.steps == pytest.approx(2 * first.steps, abs=1)
     assert measured == ["SoftMatch"]
+    other = dataclasses.replace(entry, row="other", variant=Alone("softmatch", rate=0.1, parameters={"momentum": 0.9}))
+    assert plan_of(path, 1.0, other) == first
+    assert measured == ["SoftMatch"]  # whose steps take as long
     kept = read_json(path)
-    write_json(path, {key: plan | {"machine": "another"} for key, plan in kept.items()})
+    elsewhere = {"machine": "another"}
+    write_json(path, {key: (one | elsewhere if "machine" in one else one) for key, one in kept.items()})
     plan_of(path, 3.0, entry)
     assert measured == ["SoftMatch"] * 2
     # As plans were kept before.
-    write_json(path, {key: {name: plan[name] for name in ("max_rounds", "steps")} for key, plan in kept.items()})
+    plain = {key: {name: one[name] for name in ("max_rounds", "steps")} for key, one in kept.items() if "steps" in one}
+    write_json(path, plain)
     assert plan_of(path, 1.0, entry) == first
     assert len(measured) == 2
+
+
+@pytest.mark.usefixtures("pictures")
+def test_a_measured_speed_is_kept_if_the_minutes_are_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    monkeypatch.setattr(plans, "measure", lambda settings, _: (measured.append(settings.name), SPEED)[1])
+    *_, entry, _ = small(METHODS).entries
+    with pytest.raises(InvalidInputError, match="The budget must be at least"):
+        plan_of(tmp_path / "plans.json", 1e-6, entry)
+    plan_of(tmp_path / "plans.json", 1.0, entry)
+    assert measured == ["SoftMatch"]
 
 
 def test_a_method_alone_is_the_recipes_network_on_the_recipes_views() -> None:

@@ -7,6 +7,7 @@ a resumed run, or another seed, follows the same plan.
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +28,9 @@ from surelabel.runs.files import make_folder
 from surelabel.runs.layout import RUN
 from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
+
+WHOLE_MINUTES = "minutes, with everything before and after training"
+"""The metric of the rows that say how long a run with a budget took in all."""
 
 SHARED = ".shared"
 """The folder, next to the runs, of the networks that rows share. It may be removed if no run will be resumed."""
@@ -84,17 +88,13 @@ def reproduce(
         progress: called with the current work, rounds done, rounds in all.
         results: append a row for each finished run to this CSV file, unless it is there already.
     """
-    folder, entries = Path(out), check_request(experiment, options, results)
+    folder, started = Path(out), time.monotonic()
+    entries = check_request(experiment, options, results)
     plans = Plans(folder / PLANS, options)
     _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
     make_folder(folder)
-    planned: list[tuple[Entry, RunSettings]] = []
-    for number, entry in enumerate(entries):
-        if progress is not None and not plans.knows(entry):
-            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", number, len(entries))
-        planned += [(entry, plans.settings(entry, seed)) for seed in options.seeds]
-    total = sum(settings.config.max_rounds + 1 for _, settings in planned)
     name, before, done = "", 0, 0
+    total = sum(_num_rounds(entry, plans) for entry in entries) * len(options.seeds)
 
     def tell(what: str = "", step: int = 0, steps: int = 0) -> None:
         """Report progress by rounds of all runs; steps within a round are part of the text."""
@@ -102,26 +102,50 @@ def reproduce(
             more = f", {what} {step}/{steps}" if what else ""
             progress(f"{name}, round {done}{more}", before + done, total)
 
-    for entry, settings in planned:
-        name = f"{entry.row}, {entry.dataset.name} {labels_text(entry.labels)}, seed {settings.config.seed}"
-        done, place = 0, place_of(folder, entry, settings)
-        tell()
-        for record in _rounds(place, settings, folder / SHARED, tell):
-            done = record.round + 1
+    for entry in entries:
+        # Each row is planned when its turn has come: a command that is cut short has finished rows, not only plans.
+        if progress is not None and not plans.knows(entry):
+            progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", before, total)
+        expected = _num_rounds(entry, plans)
+        planned = [plans.settings(entry, seed) for seed in options.seeds]
+        total += (planned[0].config.max_rounds + 1 - expected) * len(planned)
+        for settings in planned:
+            name = f"{entry.row}, {entry.dataset.name} {labels_text(entry.labels)}, seed {settings.config.seed}"
+            done, place = 0, place_of(folder, entry, settings)
             tell()
-        before += settings.config.max_rounds + 1
-        run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
-        if code_of(run.settings) != code_of(settings.pinned()):
-            _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
-        if results is not None and processes().rank == 0:
-            paper = None if entry.paper is None else entry.paper[0]
-            metrics = experiment.metrics_of(entry)
-            scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
-            _record(results, experiment, entry, run, scores, options.minutes)
+            for record in _rounds(place, settings, folder / SHARED, tell):
+                done = record.round + 1
+                tell()
+            before += settings.config.max_rounds + 1
+            run = RunFolder.open(place).asked_for(settings.pinned()).called(entry.row)
+            if code_of(run.settings) != code_of(settings.pinned()):
+                _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
+            took, started = (time.monotonic() - started) / 60, time.monotonic()
+            if results is not None and processes().rank == 0:
+                scores = _scores(experiment, entry, run, took, options)
+                _record(results, experiment, entry, run, scores, options.minutes)
     cells = collect(experiment, folder, options)
     if results is not None and processes().rank == 0:
         _record_first_selections(results, experiment, [cell for cell in cells if cell.asked_for], options.minutes)
     return cells
+
+
+def _num_rounds(entry: Entry, plans: Plans) -> int:
+    """Return the rounds of a run, round 0 included; the whole recipe's if they are not planned yet."""
+    settings = plans.settings(entry, 0) if plans.knows(entry) else plans.whole(entry, plans.options.recipe)
+    return settings.config.max_rounds + 1
+
+
+def _scores(experiment: Experiment, entry: Entry, run: RunFolder, took: float, options: Options) -> list[Figure]:
+    """Return a run's scores, and with a budget the minutes that it took from the end of the run before it.
+
+    These include reading data, measuring the speed and compiling. A run of which a part was there already has none.
+    """
+    paper = None if entry.paper is None else entry.paper[0]
+    metrics = experiment.metrics_of(entry)
+    scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
+    whole = options.minutes is not None and took >= run.records()[-1].minutes
+    return [*scores, Figure(WHOLE_MINUTES, took)] if whole else scores
 
 
 def check_request(

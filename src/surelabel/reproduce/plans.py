@@ -9,7 +9,7 @@ R is as large as the recipe allows, but with more than one round, round 0 gets a
 recipe, or three million if that is less.
 
 The plan is kept in a file, so that a resumed run, or another seed, follows the same plan. The speed is kept too, for
-other budgets on the same machine.
+other budgets on the same machine, and for rows that take as long.
 """
 
 import functools
@@ -43,6 +43,12 @@ MARGIN = 0.93
 """The share of the minutes that is planned for; the rest is for reading data, compiling, scoring and writing."""
 
 _MOST_MINUTES = 1_000_000
+
+_SAME_SPEED = {
+    "training": ("learning_rate", "warmup", "schedule", "weight_decay", "label_smoothing", "ema_share", "steps"),
+    "method_parameters": ("weight", "ramp", "threshold", "momentum", "sharpness"),
+}
+"""Settings of a learner whose values do not change how long a step takes."""
 
 
 class Options(NamedTuple):
@@ -114,10 +120,10 @@ class Plans:
         self._kept: dict[str, Any] = {}
         if options.minutes is not None and path is not None and path.exists():
             self._kept = read_json(path)
-        self._speeds = {  # plans of the first version do not name the run and the machine
-            (plan["network"], plan["machine"]): Speed(plan["training"], plan["labeling"])
-            for plan in self._kept.values()
-            if "machine" in plan
+        self._speeds = {
+            (kept["network"], kept["machine"]): Speed(kept["training"], kept["labeling"])
+            for kept in self._kept.values()
+            if "machine" in kept
         }
         self._pretrained_hash: str | None = None
 
@@ -177,17 +183,20 @@ class Plans:
         if key not in self._kept:
             assert timed.data is not None
             assert self.path is not None
-            data, of = timed.data.load(), (_key(timed), machine(timed))
+            data, of = timed.data.load(), (_speed_key(timed), machine(timed))
             if of not in self._speeds:
                 measured = measure(timed, data)
-                self._speeds[of] = processes().by_first(lambda: measured)
-            speed = self._speeds[of]
+                self._speeds[of] = speed = processes().by_first(lambda: measured)
+                self._keep(" on ".join(of), {"network": of[0], "machine": of[1], **speed._asdict()})
             num_labeled_again = len(data.labeled[0] if data.unlabeled is None else data.unlabeled)
-            cut = cut_to(timed, self.options.minutes, speed, num_labeled_again)
-            about = {"minutes": self.options.minutes, "network": of[0], "machine": of[1]}
-            self._kept[key] = {**cut._asdict(), **speed._asdict(), **about}
-            processes().only_first(functools.partial(write_json, self.path, self._kept))
+            cut = cut_to(timed, self.options.minutes, self._speeds[of], num_labeled_again)
+            self._keep(key, {"minutes": self.options.minutes, **cut._asdict()})
         return Cut(self._kept[key]["max_rounds"], self._kept[key]["steps"])
+
+    def _keep(self, key: str, what: dict[str, Any]) -> None:
+        assert self.path is not None
+        self._kept[key] = what
+        processes().only_first(functools.partial(write_json, self.path, self._kept))
 
 
 def cut_to(settings: RunSettings, minutes: float, speed: Speed, pool_size: int) -> Cut:
@@ -310,8 +319,31 @@ def _on_gpu(device: str | None) -> bool:
 
 def _key(settings: RunSettings, *length: float) -> str:
     """Return a hash of a network, its data, and how long it is trained."""
-    assert settings.learner is not None
+    return _hash([*_parts(settings), *length])
+
+
+def _speed_key(settings: RunSettings) -> str:
+    """Return a hash of what a network's speed depends on.
+
+    Example:
+        >>> from surelabel.reproduce.cifar import fast_recipe
+        >>> fast = fast_recipe()
+        >>> _speed_key(fast.with_training(learning_rate=0.1)) == _speed_key(fast)
+        True
+    """
+    learner, function = _parts(settings)
+    for part, names in _SAME_SPEED.items():
+        learner[part] = {name: value for name, value in learner[part].items() if name not in names}
+    learner["training"]["ema_decay"] = learner["training"]["ema_decay"] > 0
+    return _hash([learner, function])
+
+
+def _parts(settings: RunSettings) -> tuple[dict[str, Any], str]:
+    """Return the learner's settings and the name of the function that makes the data."""
     assert isinstance(settings.data, FunctionData)
-    learner, function = (portable(part.model_dump(mode="json")) for part in (settings.learner, settings.data))
-    text = json.dumps([learner, function["function"], *length], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    learner, data = (portable(part.model_dump(mode="json")) for part in (settings.network, settings.data))
+    return learner, data["function"]
+
+
+def _hash(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
