@@ -1,11 +1,11 @@
 """The blocks and the figure of docs/methods.md about methods at equal minutes, from `results/`."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import gates
+from newest_runs import budget_of, newest_runs
 
 from surelabel.report.drawing import Panel, curves
 from surelabel.report.tables import Statistic, statistic
@@ -40,18 +40,17 @@ def runs_of(results: Path, experiment: str, metric: str) -> Found:
     groups: dict[tuple[str, str, float], list[dict[str, str]]] = {}
     for row in read_rows(results / "runs.csv"):
         if (row["experiment"], row["metric"]) == (experiment, metric):
-            budget = json.loads((results / row["settings"]).read_text())[row["row"]]["budget"]
+            budget = budget_of(row, results)
+            assert budget is not None, "these experiments need one"
             groups.setdefault((row["row"], row["labels"], float(budget)), []).append(row)
-    return {key: _newest(rows) for key, rows in groups.items()}
+    return {key: _runs(newest_runs(rows, results)) for key, rows in groups.items()}
 
 
-def _newest(rows: Sequence[dict[str, str]]) -> Runs:
-    # A seed that was run again, at another commit, counts once.
-    last = list({row["seed"]: row for row in rows if row["settings"] == rows[-1]["settings"]}.values())
-    error, minutes = (statistic([float(row[name]) for row in last]) for name in ("value", "minutes"))
+def _runs(rows: list[dict[str, str]]) -> Runs:
+    error, minutes = (statistic([float(row[name]) for row in rows]) for name in ("value", "minutes"))
     assert error is not None
     assert minutes is not None
-    return Runs(error, minutes, last)
+    return Runs(error, minutes, rows)
 
 
 def methods(results: Path) -> str:
@@ -75,22 +74,29 @@ def methods(results: Path) -> str:
 
 
 def _faults(found: Found, published: Mapping[tuple[str, str], tuple[float, float | None] | None]) -> list[str]:
-    """Name the rows that are no better than supervised, or far above a published error, in the longest runs."""
-    problems = []
+    """Name the rows that are no better than supervised, or far above a published error, each in its longest runs.
+
+    A row without a run of Supervised at the same budget, and a row that was not run, are not judged.
+    """
+    problems, missing = [], []
     for labels in dict.fromkeys(labels for _, labels, _ in found):
-        longest = max(budget for _, number, budget in found if number == labels)
-        errors = {row: runs.error.mean for (row, *of), runs in found.items() if of == [labels, longest]}
-        base = errors.get("Supervised")
-        for row, error in errors.items():
+        errors = {(row, budget): runs.error.mean for (row, number, budget), runs in found.items() if number == labels}
+        for row in dict.fromkeys(entry.row for entry in METHODS.entries):
+            budgets = [budget for name, budget in errors if name == row and ("Supervised", budget) in errors]
+            what = f"{row} with {labels} labels"
+            if not budgets:
+                missing.append(what)
+                continue
+            error, base = (errors[name, max(budgets)] for name in (row, "Supervised"))
             paper = published.get((row, labels))
-            if base is not None and row != "Supervised" and error >= base:
-                problems.append(f"{row} with {labels} labels is no better than Supervised ({error:.2f}, {base:.2f})")
+            if row != "Supervised" and error >= base:
+                problems.append(f"{what} is no better than Supervised ({error:.2f}, {base:.2f})")
             if paper is not None and error > MOST_TIMES * paper[0]:
                 limit = f"above {MOST_TIMES:g} times its published error"
-                problems.append(f"{row} with {labels} labels is {limit} ({error:.2f}, {paper[0]:.2f})")
-    if problems:
-        return [f"**Faults to be found:** {'; '.join(problems)}."]
-    return [f"No row is worse than Supervised, and none is above {MOST_TIMES:g} times its published error."]
+                problems.append(f"{what} is {limit} ({error:.2f}, {paper[0]:.2f})")
+    good = f"No row is worse than Supervised, and none is above {MOST_TIMES:g} times its published error."
+    verdict = f"**Faults to be found:** {'; '.join(problems)}." if problems else "" if missing else good
+    return [text for text in (verdict, f"Not judged yet: {'; '.join(missing)}." if missing else "") if text]
 
 
 def settings(results: Path) -> str:
@@ -132,7 +138,7 @@ def lines_of(results: Path) -> dict[str, tuple[list[float], list[float]]]:
 def figure(results: Path) -> Panel | None:
     """Return the test error over minutes; None where no row was run with two budgets."""
     lines = lines_of(results)
-    return curves(lines, "minutes of training", "test error (%)", marker="o") if lines else None
+    return curves(lines, "minutes of training", "test error (%)", markers="os^") if lines else None
 
 
 def figure_link(results: Path) -> str:

@@ -16,6 +16,7 @@ from communication_tables import communication
 from first_run import first_run
 from method_tables import FIGURE, figure, figure_link, gate_table, methods, settings
 from own_data_tables import heads, kept_rules, own_data, own_data_short, pictures, sounds, table_models
+from rerun_tables import own_rows, rerun
 from scale_tables import labels_at_scale, rounds_at_scale, sizes
 from uncertainty_tables import first_round, fresh_rounds
 
@@ -25,8 +26,7 @@ from surelabel.reproduce.results import read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 CHOICE = "choose defaults"
-RERUN = ("table1", "table5", "tin100", "coco18", "ucf3")
-"""Experiments whose rows are shown: the paper's, and those on stand-ins for its data sets."""
+
 
 Values = dict[str, dict[str, dict[int, float]]]
 """Data set, row, seed to value."""
@@ -242,32 +242,6 @@ def kernels(results: Path) -> str:
     return "\n".join([*lines, "", f"`results/profile.csv`, commit {_commits(rows)}."])
 
 
-def rerun(results: Path, dataset: str) -> str:
-    """Return the rows of the paper's tables that were run on a data set, each with the runs of its newest settings."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["dataset"] == dataset and row["experiment"] in RERUN]
-    scores = [row for row in rows if row["metric"].startswith("test ") and row["metric"].endswith(" %")]
-    if not scores:
-        return "Not run."
-    cells: dict[tuple[str, ...], list[dict[str, str]]] = {}
-    for row in scores:
-        cells.setdefault(tuple(row[name] for name in ("experiment", "row", "labels", "metric")), []).append(row)
-    lines = [
-        "| table | row | labels | metric | paper | ours | seeds | rounds | minutes | commit |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for (experiment, name, labels, metric), found in cells.items():
-        # A seed that was run again, at another commit, counts once: its last run.
-        runs = list({row["seed"]: row for row in found if row["settings"] == found[-1]["settings"]}.values())
-        values, minutes = ([float(row[column]) for row in runs] for column in ("value", "minutes"))
-        spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
-        ours = [f"{np.mean(values):.2f}{spread}", str(len(runs)), runs[-1]["rounds"], f"{np.mean(minutes):.1f}"]
-        paper = f"{float(runs[-1]['paper']):.2f}" if runs[-1]["paper"] else ""
-        head = [experiment, name, labels, metric.removeprefix("test "), paper]
-        lines.append("| " + " | ".join([*head, *ours, runs[-1]["commit"][:7]]) + " |")
-    devices = ", ".join(sorted({row["device"].partition(":")[0] for row in scores}))
-    return "\n".join([*lines, "", f"`results/runs.csv`, {dataset}, last network, {devices}."])
-
-
 def paper_short(results: Path) -> str:
     """Return a sentence with the newest runs of the paper's main table beside its figures."""
     rows = [row for row in read_rows(results / "runs.csv") if (row["experiment"], row["row"]) == ("table1", "UPS")]
@@ -416,15 +390,17 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
 
 
 def consistency(results: Path) -> str:
-    """Return the consistency trials with their scores on held-out training images."""
-    rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
+    """Return the consistency trials with their scores on held-out training images; of those run again, the last."""
+    found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
+    # The trial `study` trains on the held-out images too, without their labels.
+    scores = [row for row in found if row["metric"] == "validation error %" and "study" not in row["row"]]
+    rows = {row["row"]: row for row in scores}.values()
     lines = ["| trial | labels | validation error % | images | minutes |", "|---|---|---|---|---|"]
     for row in rows:
-        if row["metric"] == "validation error %":
-            seen = f"{int(row['images_seen']) / 1e6:.1f} million"
-            lines.append(
-                f"| {row['row']} | {row['labels']} | {float(row['value']):.2f} | {seen} | {float(row['minutes']):.1f} |"
-            )
+        seen = f"{int(row['images_seen']) / 1e6:.1f} million"
+        lines.append(
+            f"| {row['row']} | {row['labels']} | {float(row['value']):.2f} | {seen} | {float(row['minutes']):.1f} |"
+        )
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     end = f"`results/runs.csv`, experiment `consistency-trials`, seed 0, one H200, commits {commits}."
     return "\n".join([*lines, "", end])
@@ -471,6 +447,7 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "table-models": table_models,
     "method-trials": method_trials,
     "methods": methods,
+    "own-rows": own_rows,
     "methods-settings": settings,
     "methods-figure": figure_link,
     "paper-short": paper_short,

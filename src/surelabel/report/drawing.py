@@ -165,22 +165,25 @@ def _inline(svg: str, label: str) -> str:
 BINS = 25
 
 
-def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str, marker: str = "") -> Panel:
+def curves(lines: Mapping[str, tuple[Any, Any]], xlabel: str, ylabel: str, markers: str = "") -> Panel:
     """Draw a line through the points (x, y), shape (K,) each, for each name, over an axis that begins at 0.
 
     Args:
         lines: x and y of each name.
         xlabel: what x is.
         ylabel: what y is.
-        marker: matplotlib's name of a mark for each point; "": only the lines.
+        markers: matplotlib's names of marks for the points, which change when the colors begin again; "": none.
     """
     height = 3.2 + 0.2 * max(0, len(lines) // 2 - 2)  # for many lines, two names per row
     with panel(f"{ylabel} over {xlabel}", height=height) as drawn:
         marks: list[Any] = []
-        styles = [(color, line) for line in ("-", "--", ":") for color in COLORS]
-        for (color, style), (name, line) in zip(cycle(styles), lines.items(), strict=False):
-            drawn_as = {"color": color, "linestyle": style, "marker": marker, "markersize": 4}
-            marks += drawn.axes.plot(*line, **drawn_as, label=name)
+        styles = [
+            {"color": color, "linestyle": line, "marker": marker, "markersize": 4}
+            for line, marker in zip(("-", "--", ":"), markers or ("",) * 3, strict=True)
+            for color in COLORS
+        ]
+        for style, (name, line) in zip(cycle(styles), lines.items(), strict=False):
+            marks += drawn.axes.plot(*line, **style, label=name)
         drawn.axes.set(xlabel=xlabel, ylabel=ylabel)
         drawn.axes.locator_params(axis="x", nbins=6)
         drawn.axes.set_ylim(bottom=0)
