@@ -88,6 +88,21 @@ def test_texts_frozen_features_and_clips_too(command, name, rounds):
         assert len(run.records()) == rounds + 1
 
 
+def test_what_is_said_of_round_0_names_the_method(command):
+    words = [word for word in QUICK if word != "--no-compare"]
+    options = ("--label", "pet", "--id", "id", "--validation", "0.5", *words)
+    told = command("fit", "pets.csv", *options, "--out", "run", "--method", "flexmatch").out
+    assert command("report", "run", "--out", "report.html").code == 0
+    assert command("export", "run", "--out", "model.pt2").code == 0
+    page, card = Path("report.html").read_text(), Path("model.pt2.md").read_text()
+    for text in (told, page, card):
+        assert "round 0, flexmatch alone" in text
+        assert "labels alone" not in text
+    assert "Round 0 was trained with flexmatch alone" in page
+    assert "Round 0 was trained with flexmatch alone." in card
+    assert "supervised" not in command("fit", "--help").out
+
+
 def test_a_method_has_parameters(command):
     options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run", "--method", "fixmatch", *QUICK)
     assert command(*options, "--method-parameter", "threshold=0.9", "--method-parameter", "ratio=2").code == 0
