@@ -97,8 +97,12 @@ def _settings(run: RunFolder) -> str:
         lines.append(["network", learner.model or "surelabel.models.table:table_network"])
         lines.append(["its parameters", json.dumps(learner.model_parameters) if learner.model else _of_table(learner)])
         lines.append(["uncertainty", f"{learner.uncertainty}, {learner.passes} passes"])
+        if learner.method != "ups":
+            lines.append(["method", learner.method])
+            lines.append(["its parameters", json.dumps(learner.method_parameters)])
         changed = ("optimizer", "learning_rate", "batch_size", "epochs", "min_steps", "precision")
         lines += [[name, str(getattr(training, name))] for name in changed]
+        lines += [["ema_decay", str(training.ema_decay)]] if training.ema_decay > 0 else []
     elif learner is not None:
         lines.append(["classifier", learner.estimator])
         lines.append(["its parameters", json.dumps(learner.parameters)])
