@@ -20,8 +20,8 @@ from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
 
 Mask = npt.NDArray[np.bool_]
-Variant = Literal["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
-"""The rows of the paper's table 5."""
+Variant = Literal["supervised", "method alone", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
+"""The rows of the paper's table 5; and a method that learns from the pool too, without rounds."""
 
 
 class Statistic(NamedTuple):
@@ -157,7 +157,7 @@ def variant_of(run: RunFolder) -> Variant:
     """Return which variant of the method (table 5) a run is, judged by its settings, not by its name."""
     config = run.settings.config
     if config.max_rounds == 0:
-        return "supervised"
+        return "supervised" if method_of(run) in ("ups", None) else "method alone"
     if config.kappa_p < math.inf:
         return "UPS" if config.negatives else "no NL"
     if config.tau_p == 0 or (config.task == "multi" and config.tau_p <= config.gamma <= config.tau_n):
