@@ -39,7 +39,7 @@ class RoundRecord:
     """One round of Algorithm 1. Counts and accuracies are of the labels that this round's network learned from.
 
     Attributes:
-        round: 0 is the supervised network.
+        round: 0 is the network before any selected label.
         num_positive: selected positive labels, after balancing.
         num_negative: selected negative labels (entries).
         num_positive_before: positives before balancing.

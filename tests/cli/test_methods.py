@@ -88,6 +88,35 @@ def test_texts_frozen_features_and_clips_too(command, name, rounds):
         assert len(run.records()) == rounds + 1
 
 
+def test_what_is_said_of_round_0_names_the_method(command):
+    words = [word for word in QUICK if word != "--no-compare"]
+    options = ("--label", "pet", "--id", "id", "--validation", "0.5", *words)
+    told = command("fit", "pets.csv", *options, "--out", "run", "--method", "flexmatch").out
+    assert command("report", "run", "--out", "report.html").code == 0
+    assert command("export", "run", "--out", "model.pt2").code == 0
+    page, card = Path("report.html").read_text(), Path("model.pt2.md").read_text()
+    for text in (told, page, card):
+        assert "round 0, flexmatch alone" in text
+        assert "labels alone" not in text
+    assert "Round 0 was trained with flexmatch alone" in page
+    assert "Round 0 was trained with flexmatch alone." in card
+    assert "supervised" not in command("fit", "--help").out
+
+
+def test_a_model_card_names_the_method_with_its_parameters(command):
+    options = ("--label", "pet", "--id", "id", *QUICK)
+    method = ("--method", "fixmatch", "--method-parameter", "threshold=0.9")
+    cards = []
+    for name, more in (("plain", ()), ("fixmatch", method)):
+        assert command("fit", "pets.csv", *options, "--out", name, *more).code == 0
+        assert command("export", name, "--out", f"{name}.pt2").code == 0
+        cards.append(Path(f"{name}.pt2.md").read_text().splitlines())
+    added = [line for line in cards[1] if line.startswith("|") and line not in cards[0]]
+    assert added[:2] == ["| method | fixmatch | run.json |", '| its parameters | {"threshold": 0.9} | run.json |']
+    assert "| ema_decay | 0.99 | run.json |" in added
+    assert not any(line.startswith(("| method |", "| ema_decay |")) for line in cards[0])
+
+
 def test_a_method_has_parameters(command):
     options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run", "--method", "fixmatch", *QUICK)
     assert command(*options, "--method-parameter", "threshold=0.9", "--method-parameter", "ratio=2").code == 0

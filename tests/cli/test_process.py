@@ -13,7 +13,7 @@ from cli_support import write_blobs
 from rich.console import Console
 
 import surelabel
-from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, RoundsDisplay
+from surelabel.cli._rounds import SECONDS_BETWEEN_LINES, RoundsDisplay, bars
 from surelabel.runs import RunFolder, files
 
 STOPS_ITSELF = """
@@ -211,6 +211,45 @@ def test_the_bars_show_round_step_and_time_left(monkeypatch):
     upper, lower = screen.file.getvalue().splitlines()[:2]
     assert re.fullmatch(r"round 2 of 4 at most +━.* 2/5 +rounds +0:00:\d\d *", upper)
     assert re.fullmatch(r"training +━.* 50/100 +steps +0:00:05 *", lower)
+
+
+PARTS = "labeled 0.00044, unlabeled 0.00051, used 0.97"
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_the_counter_and_the_time_left_are_whole_in_a_narrow_window(monkeypatch, width):
+    now = 0.0
+    screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, get_time=lambda: now)
+    monkeypatch.setattr("surelabel.cli._rounds.out", screen)
+    display = RoundsDisplay(0, 5)
+    for done in range(0, 198_001, 19_800):
+        display.step(f"train: {PARTS}", done, 200_000)
+        now += 1.0
+    screen.print(display.bars)
+    upper, lower, parts = (line.rstrip() for line in screen.file.getvalue().splitlines())
+    assert re.fullmatch(r"round 0( of 5 at most|…) .* 0/6 +rounds -:--:--", upper)
+    assert re.fullmatch(r"training +[━╸]+ 198000/200000 steps  0:00:\d\d", lower)
+    assert parts == (PARTS if width > len(PARTS) else f"{PARTS[: width - 1]}…")
+    display.step("label", 1, 2)
+    screen.print(display.bars)
+    assert screen.file.getvalue().splitlines()[-1].startswith("labeling"), "without a line of parts"
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"),
+    [
+        ("comparing, fold 3 of 5: training 1980/2000", "comparing, fold 3 of 5: training 1980/2000"),
+        ("features of timm:vit_large_patch14_reg4_dinov2 12/3000", "features of timm:vit_large_patch14_reg4_dinov2 …"),
+    ],
+)
+def test_work_is_named_in_full_while_there_is_room_for_a_bar(monkeypatch, what, shown):
+    screen = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr("surelabel.cli._rounds.out", screen)
+    progress = bars()
+    progress.add_task(what, total=5000, completed=4321, unit="files")
+    screen.print(progress)
+    (line,) = screen.file.getvalue().splitlines()
+    assert re.fullmatch(rf"{shown} +━+╸? +4321/5000 files -:--:-- *", line)
 
 
 def test_without_a_terminal_a_long_round_says_now_and_then_where_it_stands(capsys, monkeypatch):

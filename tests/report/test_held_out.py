@@ -13,11 +13,12 @@ import surelabel as sl
 from surelabel.core.metrics import map_change, paired_change, paired_difference
 from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
+from surelabel.learners.settings import SklearnLearnerSettings, TorchLearnerSettings
 from surelabel.report.drawing import curves, histogram, lines_by_round
 from surelabel.report.held_out import check_selected, rounds_change, selected_lines
 from surelabel.report.html import summary_table, write_report
 from surelabel.report.pictures import pictures_figure
-from surelabel.report.tables import Row, Statistic, group_runs
+from surelabel.report.tables import Row, Statistic, group_runs, trained_with
 from surelabel.runs import RunFolder
 from surelabel.runs.session import run
 
@@ -76,6 +77,11 @@ def one_label_run(folder: Path, *, scored: Sequence[Any] = (), unlabeled: bool =
     config = CONFIG.replace(**changes) if unlabeled else CONFIG.replace(max_rounds=0)
     list(run(folder, learner, (numbered([0, 1]), np.arange(2)), pool, config, classes=["cat", "dog"], **rest))
     return RunFolder.open(folder)
+
+
+def by_learner(made: RunFolder, learner: TorchLearnerSettings | SklearnLearnerSettings) -> RunFolder:
+    """Return a run as if this learner had made it."""
+    return RunFolder(made.path, made.settings.replace(learner=learner), made.version, made.entries)
 
 
 def several_labels_run(folder: Path, **rest: Any) -> RunFolder:
@@ -211,26 +217,51 @@ def test_pictures_of_the_validation_set_are_shown(tmp_path: Path) -> None:
 WORSE, BETTER = both(np.full(10, 0.9)), both(np.where(TRUTH == 0, 0.9, 0.1))
 
 
-def test_the_summary_has_the_score_of_the_labels_alone_beside_the_last_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("learner", "expected"),
+    [
+        (TorchLearnerSettings(), "the labels alone"),
+        (SklearnLearnerSettings(estimator="sklearn.linear_model:LogisticRegression"), "the labels alone"),
+        (TorchLearnerSettings(method="flexmatch"), "flexmatch alone"),
+        (TorchLearnerSettings(method="/home/me/mine.py:Mine"), "Mine alone"),
+    ],
+)
+def test_the_summary_has_the_score_of_round_0_by_the_runs_method(
+    tmp_path: Path, learner: TorchLearnerSettings | SklearnLearnerSettings, expected: str
+) -> None:
     parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, KNOWN[1:])}
-    folder = one_label_run(tmp_path / "run", scored=[WORSE, BETTER], **parts)
+    folder = by_learner(one_label_run(tmp_path / "run", scored=[WORSE, BETTER], **parts), learner)
     page = read(tmp_path, folder)
     width = page.cells.index("minutes") + 1
     found = dict(zip(page.cells[:width], page.cells[width : 2 * width], strict=True))
-    assert found["test accuracy, labels alone (%)"] == "37.50"
-    assert found["validation accuracy, labels alone (%)"] == "44.44"
+    assert found[f"test accuracy, {expected} (%)"] == "37.50"
+    assert found[f"validation accuracy, {expected} (%)"] == "44.44"
     assert found["test accuracy (%)"] == found["validation accuracy (%)"] == "100.00"
     assert "did not help" not in page.text["Summary"]
-    assert "labels alone" not in " ".join(summary_table(group_runs([folder])).header)
+    assert f"Round 0 was trained with {expected}; a difference of a few" in page.text["Summary"]
+    assert expected not in " ".join(summary_table(group_runs([folder])).header)
+
+
+def test_of_runs_of_several_methods_or_of_objects_in_memory_round_0_is_said_to_have_no_selected_label(
+    tmp_path: Path,
+) -> None:
+    in_memory = one_label_run(tmp_path / "run")
+    ups, match = (by_learner(in_memory, TorchLearnerSettings(method=name)) for name in ("ups", "flexmatch"))
+    assert [trained_with(runs) for runs in ([in_memory], [ups, match])] == ["no selected label"] * 2
+    assert trained_with([match, match]) == "flexmatch alone"
 
 
 def test_the_summary_says_when_self_training_did_not_help(tmp_path: Path) -> None:
     parts = {"validation": held_out(TRUTH, KNOWN), "test": held_out(TRUTH, np.flatnonzero(TRUTH == 0))}
-    fell = one_label_run(tmp_path / "fell", scored=[BETTER, WORSE], name="UPS", **parts)
+    in_memory = one_label_run(tmp_path / "fell", scored=[BETTER, WORSE], name="UPS", **parts)
+    fell = by_learner(in_memory, TorchLearnerSettings())
     text = read(tmp_path, fell).text["Summary"]
     line = "Self-training did not help by the {} accuracy: 100.00 % with the labels alone, {} % after the last round."
     assert line.format("validation", "44.44") in text
     assert line.format("test", "100.00") in text  # the same is no help either
+    by_method = by_learner(in_memory, TorchLearnerSettings(method="flexmatch"))
+    text = read(tmp_path, by_method).text["Summary"]
+    assert line.replace("the labels alone", "flexmatch alone").format("validation", "44.44") in text
     helped = one_label_run(tmp_path / "helped", scored=[WORSE, BETTER], name="other", validation=parts["validation"])
     text = read(tmp_path, fell, helped).text["Summary"]
     assert text.count("did not help") == text.count("did not help 'UPS' by") == 2
@@ -385,7 +416,7 @@ def test_a_set_of_which_nothing_is_selected_is_not_checked(tmp_path: Path) -> No
 def test_a_run_of_round_0_alone_has_one_score(tmp_path: Path) -> None:
     page = read(tmp_path, one_label_run(tmp_path / "run", unlabeled=False, validation=held_out(TRUTH, KNOWN)))
     assert "validation accuracy (%)" in page.cells
-    assert not any("labels alone" in cell for cell in page.cells)
+    assert not any("no selected label" in cell for cell in page.cells)
     assert "did not help" not in page.text["Summary"]
 
 

@@ -15,6 +15,7 @@ from surelabel.data.pool import Prediction
 from surelabel.data.run_data import FunctionData, RunData
 from surelabel.data.sets import cifar10
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.figures import ReportFigure
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.tables import Row, Statistic, group_runs, variant_of
@@ -58,6 +59,8 @@ def svg(figure: ReportFigure) -> str:
 def test_a_variant_is_told_by_its_settings(runs: list[RunFolder]) -> None:
     expected = ["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
     assert [variant_of(one) for one in runs] == expected
+    settings = runs[0].settings.replace(learner=TorchLearnerSettings(method="fixmatch"))
+    assert variant_of(RunFolder(runs[0].path, settings, runs[0].version, runs[0].entries)) == "method alone"
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -5,11 +5,14 @@ A terminal gets bars with the time left; a pipe or a file gets a line now and th
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from surelabel.cli._console import command_line, out, say, show_table, warn
 from surelabel.cli._errors import Interrupted, is_lost_process
@@ -28,6 +31,8 @@ SECONDS_BETWEEN_LINES = 30.0
 
 _WIDTH = 7
 """The least width of a column."""
+_COUNTERS = 32
+"""The width of a short bar and "100000/200000 rounds 0:01:23"."""
 _WHAT = {"train": "training", "label": "labeling"}
 _STOPS = {
     "converged": "the number of selected labels has settled",
@@ -38,13 +43,26 @@ _STOPS = {
 }
 
 
+class _Bars(Progress):
+    """Bars, with the `note` of a task on a line of its own below them: beside a bar, there is no room for it."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the table of bars, then the notes."""
+        yield from super().get_renderables()
+        for task in self.tasks:
+            if note := task.fields.get("note"):
+                yield Text(note, style="dim", no_wrap=True, overflow="ellipsis")
+
+
 def bars(quiet: bool = False) -> Progress:
     """Return bars that are drawn only on a terminal; they count without one too."""
-    unit = TextColumn("{task.fields[unit]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), unit, TimeRemainingColumn())
+    # In a narrow window the bar becomes shorter, then the text is cut; the counters stay whole.
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=max(out.width - _COUNTERS, 1)))
+    done, unit = MofNCompleteColumn(table_column=Column(no_wrap=True)), TextColumn("{task.fields[unit]}")
+    columns = (text, BarColumn(), done, unit, TimeRemainingColumn(table_column=Column(no_wrap=True)))
     # The estimate of a round's time uses all rounds, not only the last half minute.
     look_back, hidden = 24 * 3600.0, quiet or out.quiet or not out.is_terminal
-    return Progress(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
+    return _Bars(*columns, console=out, transient=True, disable=hidden, speed_estimate_period=look_back)
 
 
 @contextlib.contextmanager
@@ -91,10 +109,14 @@ def _work(what: str) -> str:
     return what if what.startswith("features") else f"decoding {what}"
 
 
-def _doing(what: str) -> str:
-    """Return what a round does and, after a comma, the parts of its loss if its method notes them."""
-    work, *parts = what.split(": ")
-    return ", ".join([_WHAT.get(work, work), *parts])
+def _doing(what: str) -> tuple[str, str]:
+    """Return what a round does, and the parts of its loss if its method notes them.
+
+    >>> _doing("train: labeled 0.31, unlabeled 0.024"), _doing("label")
+    (('training', 'labeled 0.31, unlabeled 0.024'), ('labeling', ''))
+    """
+    work, _, parts = what.partition(": ")
+    return _WHAT.get(work, work), parts
 
 
 class RoundsDisplay:
@@ -121,15 +143,16 @@ class RoundsDisplay:
 
     def step(self, what: str, done: int, total: int) -> None:
         """Note that `done` of `total` steps of this round's training or labeling are over."""
-        task, what = self.bars.tasks[self._steps], _doing(what)
+        task, (work, parts) = self.bars.tasks[self._steps], _doing(what)
         # Another kind of work, or a restart of the same, resets the bar.
-        if what.partition(",")[0] != task.description.partition(",")[0] or done < task.completed:
+        if work != task.description or done < task.completed:
             self.bars.reset(self._steps, total=total)
-        self.bars.update(self._steps, completed=done, description=what)
+        self.bars.update(self._steps, completed=done, description=work, note=parts)
         if out.is_terminal or self.quiet or time.monotonic() - self._said < SECONDS_BETWEEN_LINES or not task.speed:
             return
         self._said, left = time.monotonic(), duration(task.time_remaining or 0)
-        say(f"round {self.round}: {what} {done}/{total}, {task.speed:.1f} steps/s, {left} left")
+        now = ", ".join(filter(None, (work, parts)))
+        say(f"round {self.round}: {now} {done}/{total}, {task.speed:.1f} steps/s, {left} left")
 
     def add(self, record: "RoundRecord") -> None:
         """Print a round's line."""
@@ -215,11 +238,8 @@ def show_comparison(run: "RunFolder", data: "RunData | None", minutes_before: fl
         done, planned = 0, 0
 
         def step(what: str, steps: int, total: int) -> None:
-            show(
-                f"comparing, fold {min(done + 1, planned)} of {planned}: {_doing(what)} {steps}/{total}",
-                done,
-                planned,
-            )
+            fold, (work, _) = min(done + 1, planned), _doing(what)
+            show(f"comparing, fold {fold} of {planned}: {work} {steps}/{total}", done, planned)
 
         for done, planned in compare(run, data, progress=step, minutes_before=minutes_before):
             show("comparing", done, planned)

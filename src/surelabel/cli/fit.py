@@ -129,7 +129,7 @@ def command(
     balance_rounds: int | None = _select(
         "How many of the first rounds are balanced.", default="10; above 20 classes: 0; several labels: 1"
     ),
-    rounds: int | None = _select("The most rounds after the supervised one.", default=options.usual("max_rounds")),
+    rounds: int | None = _select("The most rounds after round 0.", default=options.usual("max_rounds")),
     max_minutes: float | None = _select(
         "No round starts after this many minutes, including reading the data. If cross-validation follows, rounds "
         "have half of this time, and no fold starts that would not end in time."

@@ -12,7 +12,7 @@ from surelabel.core.metrics import share_interval
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.report.comparison import comparison_table
 from surelabel.report.held_out import rounds_change, selected_lines
-from surelabel.report.tables import TextTable, in_markdown, judge
+from surelabel.report.tables import TextTable, in_markdown, judge, trained_with
 from surelabel.runs import RunFolder
 from surelabel.runs.layout import ENVIRONMENT, FOLDS, HISTORY, POOL, RUN, SPLIT, VALIDATION, round_file
 
@@ -97,8 +97,12 @@ def _settings(run: RunFolder) -> str:
         lines.append(["network", learner.model or "surelabel.models.table:table_network"])
         lines.append(["its parameters", json.dumps(learner.model_parameters) if learner.model else _of_table(learner)])
         lines.append(["uncertainty", f"{learner.uncertainty}, {learner.passes} passes"])
+        if learner.method != "ups":
+            lines.append(["method", learner.method])
+            lines.append(["its parameters", json.dumps(learner.method_parameters)])
         changed = ("optimizer", "learning_rate", "batch_size", "epochs", "min_steps", "precision")
         lines += [[name, str(getattr(training, name))] for name in changed]
+        lines += [["ema_decay", str(training.ema_decay)]] if training.ema_decay > 0 else []
     elif learner is not None:
         lines.append(["classifier", learner.estimator])
         lines.append(["its parameters", json.dumps(learner.parameters)])
@@ -125,9 +129,8 @@ def _scores(run: RunFolder) -> str:
         lines.append([*cells, *("–" if score is None else f"{score:.3f}" for score in scores)])
     metric = "accuracy" if run.settings.config.task == "single" else "mean average precision"
     header = ["round", "positives learned from", "negatives", *(f"{part} {metric}" for part in parts)]
-    text = [
-        f"{TextTable(header, lines).markdown()}\n\nSource: `{HISTORY}`. Round 0 learned from the given labels alone."
-    ]
+    source = f"Source: `{HISTORY}`. Round 0 was trained with {in_markdown(trained_with([run]))}."
+    text = [f"{TextTable(header, lines).markdown()}\n\n{source}"]
     if (compared := comparison_table(run)) is not None:
         text.append(f"{compared.markdown()}\n\nThe models that were compared by held-out labels (`{FOLDS}`).")
     elif not parts:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from surelabel.core.metrics import Interval
 from surelabel.report.held_out import selected_lines
-from surelabel.report.tables import Row, TextTable
+from surelabel.report.tables import Row, TextTable, trained_with
 from surelabel.runs import RunFolder
 from surelabel.runs.comparison import CANDIDATES, Candidate, Comparison, Judged, is_clear
 
@@ -37,14 +37,16 @@ def _compared(rows: Sequence[Row]) -> Iterator[tuple[str, RunFolder, Comparison]
 
 def side_by_side(rows: Sequence[Row]) -> TextTable | None:
     """Return the scores of several runs' models, a line for each run; None for fewer than two runs."""
-    lines, header = list[list[str]](), ["linear model of the labels", "round 0, the labels alone", "self-training"]
-    for name, run, comparison in _compared(rows):
+    lines, compared = list[list[str]](), list(_compared(rows))
+    for name, run, comparison in compared:
         multi, judged = run.settings.config.task == "multi", comparison.judged()
         scores = [_with_interval(judged[one].score, multi) if one in judged else "–" for one in CANDIDATES]
         assert comparison.kept is not None
         kept, number = run.model_name(), len(judged[comparison.kept].truth)
         lines.append([name, *scores, kept, f"{number:,}", comparison.judge])
-    return TextTable(["row", *header, "kept", "held-out labels", "judged by"], lines) if len(lines) > 1 else None
+    first = f"round 0, {trained_with([run for _, run, _ in compared])}"
+    header = ["row", "linear model of the labels", first, "self-training", "kept", "held-out labels", "judged by"]
+    return TextTable(header, lines) if len(lines) > 1 else None
 
 
 def _with_interval(found: Interval, multi: bool) -> str:
@@ -64,12 +66,12 @@ def judged_models(run: RunFolder) -> dict[str, Judged]:
     return {f"round {network}": Judged(run.validation(network), truth) for network in (0, run.num_rounds - 1)}
 
 
-def candidate_name(candidate: Candidate, last_round: int) -> str:
-    """Return a compared model's name in tables."""
+def candidate_name(candidate: Candidate, run: RunFolder) -> str:
+    """Return the name of one of a run's compared models in tables."""
     names = {
         "linear": "linear model of the labels",
-        "first": "round 0, the labels alone",
-        "last": f"round {last_round}, self-training",
+        "first": f"round 0, {trained_with([run])}",
+        "last": f"round {run.num_rounds - 1}, self-training",
     }
     return names[candidate]
 
@@ -85,7 +87,7 @@ def comparison_table(run: RunFolder) -> TextTable | None:
         interval = f"{_figure(low, multi)} to {_figure(high, multi)}" if (low, high) != (0, 1) else "too few labels"
         kept = "kept" if candidate == comparison.kept else ""
         cells = [_figure(score, multi), interval, f"{len(found.truth):,}", kept]
-        lines.append([candidate_name(candidate, run.num_rounds - 1), *cells])
+        lines.append([candidate_name(candidate, run), *cells])
     name = "mean average precision" if multi else "accuracy (%)"
     return TextTable(["model", name, "95 % interval", "held-out labels", ""], lines)
 
@@ -113,7 +115,7 @@ def _kept_lines(comparison: Comparison, run: RunFolder) -> list[str]:
     judged, last, multi = comparison.judged(), run.num_rounds - 1, run.settings.config.task == "multi"
     if not judged or comparison.kept is None:
         return []
-    kept, scores = candidate_name(comparison.kept, last), {name: found.value for name, found in judged.items()}
+    kept, scores = candidate_name(comparison.kept, run), {name: found.value for name, found in judged.items()}
 
     def ahead(other: Candidate) -> str:
         change = scores["last"] - scores[other]

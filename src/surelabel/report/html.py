@@ -20,7 +20,7 @@ from surelabel.report.figures import NO_TRUTH, NOT_DRAWN, ReportFigure
 from surelabel.report.held_out import NOT_CHECKED, checked_table, labels_change
 from surelabel.report.pictures import pictures_figure
 from surelabel.report.samples import samples_figures
-from surelabel.report.tables import Row, TextTable, group_runs, main_row, number_text, share_text
+from surelabel.report.tables import Row, TextTable, group_runs, main_row, number_text, share_text, trained_with
 from surelabel.runs import RunFolder
 from surelabel.runs.files import make_folder, write_file
 
@@ -61,6 +61,7 @@ def _render(runs: Sequence[RunFolder], title: str) -> str:
         main=main.name,
         several=len(rows) > 1,
         summary=summary_table(rows, with_first=True),
+        first=trained_with(runs),
         not_helped=_not_helped(rows),
         compared=compared,
         side_by_side=side_by_side(rows),
@@ -84,9 +85,9 @@ def summary_table(rows: Sequence[Row], with_first: bool = False) -> TextTable:
 
     Args:
         rows: a line for each.
-        with_first: also the scores of round 0, which learns from the labels alone.
+        with_first: also the scores of round 0.
     """
-    score, header = _score_name(rows), ["row"]
+    score, header, alone = _score_name(rows), ["row"], trained_with([run for row in rows for run in row.runs])
     lines: list[list[str]] = []
     for row in rows:
         last = [run.records()[-1] for run in row.runs]
@@ -97,10 +98,10 @@ def summary_table(rows: Sequence[Row], with_first: bool = False) -> TextTable:
             return [getattr(record, name) for record in records]
 
         cells = {
-            f"test {score}, labels alone (%)": share_text(values("test_score", first)),
+            f"test {score}, {alone} (%)": share_text(values("test_score", first)),
             f"test {score} (%)": share_text(values("test_score")),
             f"test {score}, 11 points (%)": share_text(values("test_score_11")),
-            f"validation {score}, labels alone (%)": share_text(values("validation_score", first)),
+            f"validation {score}, {alone} (%)": share_text(values("validation_score", first)),
             f"validation {score} (%)": share_text(values("validation_score")),
             f"validation {score}, 11 points (%)": share_text(values("validation_score_11")),
             "labels selected": number_text(values("num_positive", learned), ".0f"),
@@ -135,7 +136,8 @@ def _not_helped(rows: Sequence[Row]) -> list[str]:
             of_row = f" {row.name!r}" if len(rows) > 1 else ""
             text = (
                 f"Self-training did not help{of_row} by the {part} {_score_name(rows)}: "
-                f"{100 * np.mean(first):.2f} % with the labels alone, {100 * np.mean(last):.2f} % after the last round."
+                f"{100 * np.mean(first):.2f} % with {trained_with(runs)}, "
+                f"{100 * np.mean(last):.2f} % after the last round."
             )
             if len(runs) > 1:
                 change, low, high = (f"{100 * value:+.2f}" for value in paired_difference(last, first))

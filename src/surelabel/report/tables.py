@@ -15,13 +15,13 @@ from surelabel.base.text import visible
 from surelabel.data.pool import Floats, PoolLabels
 from surelabel.data.run_data import Codes
 from surelabel.errors import InvalidInputError
-from surelabel.learners.settings import LATER
+from surelabel.learners.settings import LATER, TorchLearnerSettings
 from surelabel.runs import RunFolder
 from surelabel.settings import RunSettings
 
 Mask = npt.NDArray[np.bool_]
-Variant = Literal["supervised", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
-"""The rows of the paper's table 5."""
+Variant = Literal["supervised", "method alone", "no selection", "no UA", "no UA (Cal.)", "no NL", "UPS"]
+"""The rows of the paper's table 5; and a method that learns from the pool too, without rounds."""
 
 
 class Statistic(NamedTuple):
@@ -157,12 +157,34 @@ def variant_of(run: RunFolder) -> Variant:
     """Return which variant of the method (table 5) a run is, judged by its settings, not by its name."""
     config = run.settings.config
     if config.max_rounds == 0:
-        return "supervised"
+        return "supervised" if method_of(run) in ("ups", None) else "method alone"
     if config.kappa_p < math.inf:
         return "UPS" if config.negatives else "no NL"
     if config.tau_p == 0 or (config.task == "multi" and config.tau_p <= config.gamma <= config.tau_n):
         return "no selection"
     return "no UA" if run.pool(0).uncertainty is None else "no UA (Cal.)"
+
+
+def method_of(run: RunFolder) -> str | None:
+    """Return the name of the method by which a run's network learns within a round; None for a learner in memory."""
+    learner = run.settings.learner
+    if learner is None:
+        return None
+    # A scikit-learn classifier learns from labels and selected labels alone, as a network by the rule of UPS does.
+    return learner.method.rpartition(":")[2] if isinstance(learner, TorchLearnerSettings) else "ups"
+
+
+def trained_with(runs: Sequence[RunFolder]) -> str:
+    """Return what the model of round 0 was trained with, before any label was selected.
+
+    By the rule of UPS these are "the labels alone". Other methods also learn from the pool: "flexmatch alone". Of
+    different methods, or a learner in memory, it is only known that there was "no selected label".
+    """
+    methods = {method_of(run) for run in runs}
+    method = methods.pop() if len(methods) == 1 else None
+    if method is None:
+        return "no selected label"
+    return "the labels alone" if method == "ups" else f"{method} alone"
 
 
 def all_but_seed(settings: RunSettings, *others: str) -> str:
