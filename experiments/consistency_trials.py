@@ -6,7 +6,8 @@ The teacher is the average of the network's weights. Its label of a picture unde
 views of the same picture, weighted by a gate (`TeacherMatch`). Trials are scored on 10,000 held-out training pictures;
 test pictures are not used. Each takes about the same work: `seconds` at the speed of one H200, where the network's
 forward and backward pass costs as much as three passes of the teacher. A trial is named by what it changes (CHANGES);
-"search" stands for the eight trials of SEARCH.
+"search" stands for the eight trials of SEARCH. "small, …" is for a CPU: pictures of half the side, and a network of a
+quarter of the width, in about half an hour.
 
 A finished trial is kept as a file in `--out` and not repeated. With `--minutes`, no trial starts that would end too
 late. The rows of all kept trials go to `--results`, once. `--tiny` is a test run of seconds: synthetic pictures, on a
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from does_uncertainty_help import store_made_up
 from gate_material import Arrays, Looker
@@ -32,6 +34,7 @@ from torch.nn.functional import cross_entropy
 import surelabel as sl
 from surelabel.augment.mixup import mixup_coefficients
 from surelabel.augment.settings import AugmentSettings
+from surelabel.data.images import ImageSet, Pictures, data_folder, is_stored, open_stored, store
 from surelabel.data.run_data import RunData
 from surelabel.data.sets import cifar10
 from surelabel.data.source import Concatenation, as_source
@@ -53,8 +56,11 @@ EXPERIMENT = "consistency-trials"
 MIXED = 0.75
 """Of the Beta distribution of mixtures, as in MixMatch."""
 
-VALIDATION, TINY_VALIDATION, SPEED = 10_000, 200, 230_000
-"""Pictures held out, also with --tiny; teacher's passes in a second, measured on one H200."""
+VALIDATION, TINY_VALIDATION = 10_000, 200
+"""Pictures held out, also with --tiny."""
+
+SPEED, SMALL_SPEED = 230_000, 5_000
+"""Teacher's passes in a second: measured on one H200, and of a small trial on one core of a CPU."""
 
 PROTOCOL = (
     "One training of CNN-13 by the method `TeacherMatch`, linear rate after a "
@@ -86,6 +92,7 @@ class Trial:
         growth: how many times as long as round 0 a round of UPS is that follows it; None: there is none.
         config: settings of that round, such as thresholds, that differ from the paper's.
         seed: of split and training.
+        small: whether pictures have half the side, and the network a quarter of the width.
     """
 
     seconds: float = 120.0
@@ -102,19 +109,22 @@ class Trial:
     growth: float | None = None
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     seed: int = 0
+    small: bool = False
 
     @property
     def steps(self) -> int:
         """So many as take `seconds`, in round 0."""
+        speed = SMALL_SPEED if self.small else SPEED
         if not self.labels:
-            return round(self.seconds * SPEED / (3 * self.labeled))
+            return round(self.seconds * speed / (3 * self.labeled))
         views = self.method.get("views", 2)
         passes = 2 if self.method.get("asked") == "mirrored" else 1
-        steps = self.seconds * SPEED / (3 * (self.labeled + views * self.unlabeled) + passes * self.unlabeled)
+        steps = self.seconds * speed / (3 * (self.labeled + views * self.unlabeled) + passes * self.unlabeled)
         return round(steps / (1 + (self.growth or 0)))
 
 
 CHANGES: dict[str, dict[str, Any]] = {
+    "small": {"small": True, "seconds": 1200.0},
     "all labels": {"labels": 0, "labeled": 512, "share": 1.0},
     "260 s": {"seconds": 260.0},
     "rate 0.8": {"rate": 0.8},
@@ -223,7 +233,8 @@ class Tried(TeacherMatch):
             return
         step = look.args[0]  # type: ignore[attr-defined]  # of the trainer, for its networks
         rows = np.arange(len(training_set.y))[-self.studied :]
-        looker = Looker(step.network, step.average, training_set, self.settings, WEAK)
+        assert self._weak is not None
+        looker = Looker(step.network, step.average, training_set, self.settings, self._weak)
         memory = {name: state[name].cpu().numpy()[rows] for name in ("answers", "squares", "visits")}
         self.moments.append({**memory, "classes": state["classes"].cpu().numpy(), **looker.material(rows)})
 
@@ -315,6 +326,7 @@ def learner_of(trial: Trial, width: int = 128) -> TorchLearner:
 def training_of(trial: Trial) -> TrainingSettings:
     """Return how a trial's network is trained."""
     gpu = torch.cuda.is_available()
+    augment = STRONG.replace(crop=2, hole=8) if trial.small else STRONG
     return TrainingSettings(
         learning_rate=trial.rate,
         weight_decay=trial.weight_decay,
@@ -327,9 +339,9 @@ def training_of(trial: Trial) -> TrainingSettings:
         round_growth=trial.growth or 1.0,
         ema_decay=trial.decay,
         ema_share=trial.share,
-        augment=STRONG.replace(**trial.strong),
+        augment=augment.replace(**trial.strong),
         precision="bfloat16" if gpu else "float32",
-        channels_last=gpu,
+        channels_last=gpu or trial.small,
     )
 
 
@@ -343,13 +355,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     make_folder(options.out)
     if options.tiny:
-        store_made_up(options.out / "data")
+        store_made_up(options.out / "tiny")
         options.results = options.out / "results" / "runs.csv"
         make_folder(options.results.parent)
     started = time.monotonic()
     record(options.out, options.results)
     for name in [trial for asked in options.trials for trial in (SEARCH if asked == "search" else [asked])]:
-        trial, file = trial_of(name), options.out / f"{name.replace(' ', '-')}.json"
+        trial, file = trial_of(name), options.out / f"{stem_of(name)}.json"
         if file.exists():
             continue
         if (time.monotonic() - started + trial.seconds) / 60 + 1 > options.minutes:
@@ -357,6 +369,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         write_json(file, run(name, trial, options))
         record(options.out, options.results)
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a trial's files, without their ending."""
+    return name.replace(",", "").replace(" ", "-")
 
 
 def known(name: str) -> str:
@@ -371,12 +388,16 @@ def known(name: str) -> str:
 def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     """Return the settings and the rows of a results file of one trial."""
     started = time.monotonic()
+    folder = None
     if options.tiny:
-        trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.01)
+        trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.5 if trial.small else 0.01)
         if "studied" in trial.method:
             trial = dataclasses.replace(trial, method={"studied": TINY_VALIDATION})
-    data = data_of(trial, options.out if options.tiny else None)
-    learner = learner_of(trial, width=8 if options.tiny else 128)
+        folder = options.out / "tiny"  # whose pictures are small already
+    elif trial.small:
+        folder = store_halved(options.out / "small")
+    data = data_of(trial, folder, tiny=options.tiny)
+    learner = learner_of(trial, width=8 if options.tiny else 32 if trial.small else 128)
     assert data.validation is not None
     pool, truth = data.unlabeled, data.truth
     Tried.moments.clear()
@@ -394,7 +415,7 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     minutes = (time.monotonic() - started) / 60
     errors["validation error %, running statistics"] = validation_error(learner, data)
     for number, moment in enumerate(Tried.moments, start=1):
-        np.savez_compressed(options.out / f"study-{number}.npz", **moment, y=data.validation[1])
+        np.savez_compressed(options.out / f"{stem_of(name)}-{number}.npz", **moment, y=data.validation[1])
     estimate_statistics(learner, data)
     errors["validation error %"] = validation_error(learner, data)
     print(f"{name}: {errors}, {trial.steps} steps, {minutes:.2f} minutes", flush=True)
@@ -405,16 +426,35 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def data_of(trial: Trial, tiny: Path | None) -> RunData:
-    held, everything = (VALIDATION, 50_000) if tiny is None else (TINY_VALIDATION, 600)
-    labels = trial.labels if tiny is None else 200
+def data_of(trial: Trial, folder: Path | None, tiny: bool) -> RunData:
+    held, everything = (TINY_VALIDATION, 600) if tiny else (VALIDATION, 50_000)
+    labels = 200 if tiny else trial.labels
     return cifar10(
         seed=trial.seed,
         labels=labels if trial.labels else everything - held,
         num_validation=held,
-        folder=None if tiny is None else str(tiny / "data"),
+        folder=None if folder is None else str(folder),
         test=False,
     )
+
+
+def store_halved(into: Path) -> Path:
+    """Store the pictures of CIFAR-10 with half their side, if they are not there yet; return where."""
+    if not is_stored(into / "cifar10"):
+        whole = open_stored(data_folder() / "cifar10")
+        parts = [Pictures(halved(part.x), part.y) for part in (whole.train, whole.test)]
+        store(into / "cifar10", ImageSet(*parts, whole.classes, f"{whole.origin}, means of 2 x 2 pixels"))
+    return into
+
+
+def halved(x: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Return pictures (N, C, H, W) whose pixels are the means of 2 x 2 pixels."""
+    number, channels, height, width = x.shape
+    means = np.empty((number, channels, height // 2, width // 2), dtype=np.uint8)
+    for some in np.array_split(np.arange(number), max(1, number // VALIDATION)):
+        blocks = x[some].reshape(len(some), channels, height // 2, 2, width // 2, 2)
+        means[some] = np.round(blocks.mean(axis=(3, 5), dtype=np.float32))
+    return means
 
 
 def validation_error(learner: TorchLearner, data: RunData) -> float:
@@ -449,7 +489,7 @@ def row_of(name: str, trial: Trial, data: RunData, learner: TorchLearner, minute
     return {
         "experiment": EXPERIMENT,
         "row": name,
-        "dataset": CIFAR10.name,
+        "dataset": f"{CIFAR10.name}, 16 x 16" if trial.small else CIFAR10.name,
         "labels": labeled,
         "validation_labels": len(data.validation[1]),
         "split_hash": split_of(data)["hash"],

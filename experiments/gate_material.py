@@ -11,7 +11,6 @@ from torch.nn.functional import dropout
 
 from surelabel.augment.chain import Augment
 from surelabel.augment.draws import Draws
-from surelabel.augment.settings import AugmentSettings
 from surelabel.data.draws import sample_keys
 from surelabel.data.source import Index
 from surelabel.data.training_set import TrainingSet
@@ -45,10 +44,10 @@ class Looker:
         teacher: Any,
         training_set: TrainingSet,
         settings: TrainingSettings,
-        weak: AugmentSettings,
+        weak: Augment,
     ) -> None:
         self.network, self.teacher, self.settings = network, teacher, settings
-        self.training_set, self.augment = training_set, Augment(weak)
+        self.training_set, self.augment = training_set, weak
         self.device = next(teacher.parameters()).device
 
     @torch.no_grad()

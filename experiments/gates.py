@@ -3,6 +3,8 @@
     python experiments/consistency_trials.py study --out runs/consistency-trials
     python experiments/gates.py runs/consistency-trials --results results
 
+and, on a CPU, for the trial "small, study", the same with --trial small-study.
+
 The trial `study` writes, at a quarter, a half and three quarters of the training, what can judge the teacher's labels
 of 10,000 pictures of the pool; their true labels are not used for training. The label of a picture is the teacher's
 answer to a weak view, aligned to even classes as in the training. Each score ranks the same labels:
@@ -52,14 +54,15 @@ Floats = npt.NDArray[np.floating]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="the folder of the trial `study`")
+    parser.add_argument("--trial", default="study", help="the name of its files")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of runs.csv")
     options = parser.parse_args()
-    trial = read_json(options.out / "study.json")
+    trial = read_json(options.out / f"{options.trial}.json")
     settings, text = settings_file(EXPERIMENT, trial["settings"])
     same = {**trial["rows"][0], "experiment": EXPERIMENT, "settings": settings}
     rows = []
     for number, moment in AFTER.items():
-        with np.load(options.out / f"study-{number}.npz") as file:
+        with np.load(options.out / f"{options.trial}-{number}.npz") as file:
             found = judged(dict(file))
         print(f"after {moment} of the training")
         for name, figures in found.items():
@@ -70,8 +73,8 @@ def main() -> None:
             ]
     runs = options.results / "runs.csv"
     with alone(runs):
-        known = {(row["experiment"], row["commit"]) for row in read_rows(runs)}
-        if (EXPERIMENT, same["commit"]) not in known:
+        known = {tuple(row[name] for name in ("experiment", "dataset", "commit")) for row in read_rows(runs)}
+        if tuple(same[name] for name in ("experiment", "dataset", "commit")) not in known:
             write_file(options.results / settings, text)
             append_rows(runs, rows)
 

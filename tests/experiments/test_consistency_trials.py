@@ -7,7 +7,7 @@ from pathlib import Path
 import gates
 import numpy as np
 import pytest
-from consistency_trials import CHANGES, FACTORS, SEARCH, main, trial_of
+from consistency_trials import CHANGES, FACTORS, SEARCH, halved, main, trial_of
 
 from surelabel.reproduce.results import read_rows
 
@@ -32,6 +32,13 @@ def test_the_search_has_each_change_in_half_of_its_trials_and_each_two_in_a_quar
     assert (there.T.astype(int) @ there == 2 + 2 * np.eye(len(FACTORS))).all()
     trial = trial_of("260 s, soft labels, memory")
     assert (trial.seconds, trial.method) == (260.0, {"soft": 0.5, "memory": 0.7})
+    assert trial_of("small, 260 s").small
+
+
+def test_pictures_of_half_the_side_have_the_means_of_four_pixels() -> None:
+    x = np.arange(2 * 1 * 4 * 4, dtype=np.uint8).reshape(2, 1, 4, 4)
+    assert halved(x)[1, 0].tolist() == [[18, 20], [26, 28]]  # of 18.5, 20.5, 26.5 and 28.5, rounded to even
+    assert (halved(np.full((1, 3, 32, 32), 255, dtype=np.uint8)) == 255).all()
 
 
 def test_scores_judge_the_label_of_a_weak_view_by_each_source() -> None:
