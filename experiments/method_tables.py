@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import gates
-from newest_runs import budget_of, newest_runs
+from newest_runs import Row, budget_of, newest_runs
 
 from surelabel.report.drawing import Panel, curves
 from surelabel.report.tables import Statistic, statistic
@@ -28,7 +28,7 @@ class Runs(NamedTuple):
 
     error: Statistic
     minutes: Statistic
-    rows: list[dict[str, str]]
+    rows: list[Row]
 
 
 Found = Mapping[tuple[str, str, float], Runs]
@@ -37,7 +37,7 @@ Found = Mapping[tuple[str, str, float], Runs]
 
 def runs_of(results: Path, experiment: str, metric: str) -> Found:
     """Return the newest runs of an experiment at equal minutes."""
-    groups: dict[tuple[str, str, float], list[dict[str, str]]] = {}
+    groups: dict[tuple[str, str, float], list[Row]] = {}
     for row in read_rows(results / "runs.csv"):
         if (row["experiment"], row["metric"]) == (experiment, metric):
             budget = budget_of(row, results)
@@ -46,7 +46,7 @@ def runs_of(results: Path, experiment: str, metric: str) -> Found:
     return {key: _runs(newest_runs(rows, results)) for key, rows in groups.items()}
 
 
-def _runs(rows: list[dict[str, str]]) -> Runs:
+def _runs(rows: list[Row]) -> Runs:
     error, minutes = (statistic([float(row[name]) for row in rows]) for name in ("value", "minutes"))
     assert error is not None
     assert minutes is not None
@@ -149,10 +149,16 @@ def figure_link(results: Path) -> str:
 
 
 def gate_table(results: Path) -> str:
-    """Return how well each score separates right from wrong labels, at each moment; a placeholder without rows."""
+    """Return how well each score separates right from wrong labels, on each data set; a placeholder without rows."""
     rows = [row for row in read_rows(results / "runs.csv") if row["experiment"] == gates.EXPERIMENT]
     if not rows:
         return "Not run yet: the trial `study` and `experiments/gates.py` make the rows."
+    datasets = dict.fromkeys(row["dataset"] for row in rows)
+    return "\n\n".join(_gates([row for row in rows if row["dataset"] == name]) for name in datasets)
+
+
+def _gates(rows: Sequence[Row]) -> str:
+    """Return the table of the newest rows of a data set: a line for each score, and columns for each moment."""
     found = {(row["row"], row["metric"]): float(row["value"]) for row in rows}
     moments = [f"after {moment}" for moment in gates.AFTER.values()]
     lines = _table(
@@ -166,9 +172,8 @@ def gate_table(results: Path) -> str:
             points.append("" if name == gates.FIRST else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]")
         lines.append(f"| {' | '.join([name, *areas, *points])} |")
     last = rows[-1]
-    origin = (
-        f"experiment `{gates.EXPERIMENT}`, {last['labels']} labels, seed {last['seed']}, commit {last['commit'][:7]}"
-    )
+    made = f"{last['dataset']}, {last['labels']} labels, seed {last['seed']}, {last['device'].partition(':')[0]}"
+    origin = f"experiment `{gates.EXPERIMENT}`, {made}, commit {last['commit'][:7]}"
     return "\n".join([*lines, "", f"`results/runs.csv`, {origin}."])
 
 

@@ -392,9 +392,9 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
 def consistency(results: Path) -> str:
     """Return the consistency trials with their scores on held-out training images; of those run again, the last."""
     found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
+    scores = [row for row in found if (row["dataset"], row["metric"]) == ("cifar10", "validation error %")]
     # The trial `study` trains on the held-out images too, without their labels.
-    scores = [row for row in found if row["metric"] == "validation error %" and "study" not in row["row"]]
-    rows = {row["row"]: row for row in scores}.values()
+    rows = {row["row"]: row for row in scores if "study" not in row["row"]}.values()
     lines = ["| trial | labels | validation error % | images | minutes |", "|---|---|---|---|---|"]
     for row in rows:
         seen = f"{int(row['images_seen']) / 1e6:.1f} million"
