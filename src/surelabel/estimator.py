@@ -22,13 +22,14 @@ from surelabel.data import encoding
 from surelabel.data.pool import PoolLabels, selected_since
 from surelabel.data.source import ArraySource, FrameSource, Source, is_frame
 from surelabel.data.training_set import Problem, make_problem
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.network import ModelFactory
 from surelabel.learners.preflight import check_random
 from surelabel.learners.sklearn import SklearnLearner
 from surelabel.loop import Callback, rounds
 from surelabel.records import RoundRecord
 from surelabel.settings import FitSettings, UPSConfig
+from surelabel.uncertainty import Deterministic
 
 
 @dataclass(eq=False, repr=False)
@@ -122,8 +123,17 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None and problem.num_pool:
-            check_random(self._learner(encoded), problem.source, len(encoded.classes))
+        unsure = self.model is not None or not (self.dropout and np.size(self.hidden))
+        if problem.num_pool and self.estimator is None and unsure:
+            try:
+                check_random(self._learner(encoded), problem.source, len(encoded.classes))
+            except NotStochasticError:
+                if config.max_rounds:
+                    raise
+                # Nothing is selected without rounds, so the labels need no uncertainty.
+                names = "kappa_p", "kappa_n", "passes"
+                config = config.by_confidence([n for n in names if getattr(self, n) != getattr(FitDefaults, n)])
+                self.learner_.uncertainty = Deterministic(self.temperature, encoded.task)
         self._run(problem, config, encoded)
         return self
 

@@ -1,6 +1,7 @@
 """`surelabel fit --method`: each method on tables, pictures and sounds, in rounds and without, and what is refused."""
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,28 @@ def test_texts_frozen_features_and_clips_too(command, name, rounds):
         run = RunFolder.open(Path(f"run{number}"))
         assert run.settings.network.method == name
         assert len(run.records()) == rounds + 1
+
+
+def test_without_rounds_a_network_needs_no_dropout(command):
+    Path("nets.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, classes):\n"
+        "    return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))\n"
+    )
+    options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--epochs", "1", "--model", "nets.py:make")
+    options = (*options, "--method", "fixmatch", "--no-compare")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = command(*options, "--rounds", "0", "--passes", "3", "--out", "run")
+    assert result.code == 0
+    assert result.err == (
+        "warning: Ignored: --passes, because the network has no randomness, so its labels have no uncertainty.\n"
+    )
+    assert RunFolder.open(Path("run")).settings.network.uncertainty == "none"
+    labeled = command("label", "run", "pets.csv", "--out", "labels.csv")
+    assert labeled.code == 0
+    assert "Ignored" not in labeled.err
+    assert "All 10 passes" in command.fails(1, *options, "--rounds", "1", "--out", "other")
 
 
 def test_a_method_has_parameters(command):

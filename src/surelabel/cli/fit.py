@@ -232,9 +232,7 @@ def command(
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
     loaded = find_pool(settings, loaded, quiet)
     if estimator is None:
-        from surelabel.learners.preflight import try_network
-
-        try_network(settings.network, loaded)
+        settings = _tried(settings, loaded, given)
     from surelabel.runs.session import resume, start
 
     parts = {"validation": loaded.validation, "test": loaded.test}
@@ -254,6 +252,22 @@ def command(
     asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
     follow(begin, out, settings.config, asked=asked, done=done or 0, quiet=quiet, **known)
+
+
+def _tried(settings: "RunSettings", loaded: "RunData", given: dict[str, Any]) -> "RunSettings":
+    """Try the network; without rounds, it may be one without randomness, whose labels have no uncertainty."""
+    from surelabel.errors import NotStochasticError
+    from surelabel.learners.preflight import try_network
+
+    try:
+        try_network(settings.network, loaded)
+    except NotStochasticError:
+        if settings.config.max_rounds:
+            raise
+        unused = [options.flag(name) for name in ("kappa_p", "kappa_n", "passes") if name in given]
+        learner = settings.network.replace(uncertainty="none", uncertainty_parameters={}, passes=_DEFAULTS.passes)
+        return settings.replace(learner=learner, config=settings.config.by_confidence(unused))
+    return settings
 
 
 def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
