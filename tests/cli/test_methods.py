@@ -115,6 +115,14 @@ def test_a_method_has_parameters(command):
     options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run", "--method", "fixmatch", *QUICK)
     assert command(*options, "--method-parameter", "threshold=0.9", "--method-parameter", "ratio=2").code == 0
     assert RunFolder.open(Path("run")).settings.network.method_parameters == {"threshold": 0.9, "ratio": 2}
+    for given, expected in (
+        (("threshold=.9", "ratio=1e3"), {"threshold": 0.9, "ratio": 1000}),
+        (("threshold=1.", "ratio=+3.0"), {"threshold": 1, "ratio": 3}),
+        (("threshold=5e-1", "weight=null"), {"threshold": 0.5, "weight": None}),
+    ):
+        more = [word for one in given for word in ("--method-parameter", one)]
+        assert command(*options[:7], f"run {given[0]}", *options[8:], *more).code == 0
+        assert RunFolder.open(Path(f"run {given[0]}")).settings.network.method_parameters == expected
     for given, message in (
         ("threshold", "must be NAME=VALUE"),
         ("thresold=0.9", "thresold"),

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,6 +55,8 @@ _WITHOUT_EFFECT = {
     "no_compare": ["max_label_error"],
 }
 """Options that would be ignored together with another one."""
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 _data = functools.partial(options.option, rich_help_panel="Data")
 _select = functools.partial(options.option, rich_help_panel="Selection and rounds")
@@ -369,8 +372,15 @@ def _parameters(texts: Sequence[str]) -> dict[str, Any]:
             raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
         if name in found:
             raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
-        found[name] = value
-        with contextlib.suppress(json.JSONDecodeError):
-            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are not JSON
-            found[name] = value if isinstance(parsed, dict | list) else parsed
+        found[name] = _value(value)
     return found
+
+
+def _value(text: str) -> Any:
+    if _NUMBER.fullmatch(text):  # more than JSON's numbers: .9 and 1. too
+        number = float(text)
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    with contextlib.suppress(json.JSONDecodeError):
+        parsed = json.loads(text, parse_constant=str)  # NaN and Infinity are not JSON
+        return text if isinstance(parsed, dict | list) else parsed
+    return text
