@@ -32,6 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.method import Batch
@@ -310,6 +311,30 @@ def test_where_unsure_labels_count_their_weight_rises(name: str) -> None:
     assert weight == sorted(weight)
     assert weight[0] < 0.01
     assert weight[2:] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("selected", [False, True], ids=["alone", "in a round"])
+@pytest.mark.parametrize(
+    ("name", "task"), [*((name, "single") for name in NAMES), *((name, "multi") for name in SEVERAL_LABELS)]
+)
+def test_rows_with_a_label_are_one_stream_and_those_with_unknown_entries_the_other(
+    name: str, task: Task, selected: bool
+) -> None:
+    rows = training_set(task, selected)
+    labeled, pool = make(name, task).for_round(rows, shared=False).streams(rows)
+    assert labeled.rows.tolist() == list(range(LABELED))
+    in_part = [0, 2, 3] if task == "multi" else []
+    assert pool.rows.tolist() == [*in_part, *range(LABELED, LABELED + POOL)]
+
+
+@pytest.mark.parametrize("unlabeled", [0, 1])
+def test_rows_that_are_known_in_part_stay_in_the_pool(unlabeled: int) -> None:
+    x, labels = samples(False)[:5], np.array([[1, 0], [0, 1], [1, -1], [-1, 0]])
+    problem = make_problem((x[:4], labels), x[4 : 4 + unlabeled], "multi")
+    chosen = np.ones((2 + unlabeled, 2), dtype=bool)
+    for rows in (problem.training_set(None), problem.training_set(Selection(chosen, ~chosen))):
+        pool = make("pi-model", "multi").streams(rows)[1].rows
+        assert pool.tolist() == [2, 3, 4][: 2 + unlabeled] == problem.pool_rows.tolist()
 
 
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])

@@ -92,9 +92,11 @@ class ConsistencyMethod(Method):
         object.__setattr__(self, "_strong", None if augment is None else Augment(augment))
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
-        """Return the rows that came with a label, and all others, or all rows if there are no others."""
-        rows = np.arange(len(training_set.y))
-        return self._streams(rows[: training_set.num_labeled], rows[training_set.num_labeled :])
+        """Return the rows that came with a label, and those with an unknown entry, or all rows if there are none.
+
+        With several labels, rows that are known in part are both.
+        """
+        return self._streams(np.arange(training_set.num_labeled), training_set.pool_rows)
 
     def _streams(self, labeled: Index, unlabeled: Index) -> list[Stream]:
         pool = unlabeled if len(unlabeled) else labeled
