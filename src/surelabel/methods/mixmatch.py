@@ -9,7 +9,7 @@ from surelabel.augment.mixup import mixup_coefficients
 from surelabel.core.arrays import require_number
 from surelabel.engine.method import Batch
 from surelabel.engine.parallel import over_all
-from surelabel.methods.consistency import LEAST, ConsistencyMethod, linear_ramp
+from surelabel.methods.consistency import ConsistencyMethod, linear_ramp
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class MixMatch(ConsistencyMethod):
         mean = (first + second) / 2
         if self.task == "multi":
             return mean
-        return (mean.clamp(min=LEAST).log() / self.temperature).softmax(dim=1)
+        return (mean.log() / self.temperature).softmax(dim=1)
 
 
 def mixed(values: Tensor, other: Tensor, share: Tensor) -> Tensor:
