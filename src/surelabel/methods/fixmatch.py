@@ -18,11 +18,12 @@ from surelabel.methods.consistency import ConsistencyMethod, without_negatives
 class Matching(ConsistencyMethod):
     """The base of FixMatch and of methods that weight its labels differently (`judge`).
 
-        q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w r(t) mean_u m(q) CE(argmax q, p(A(u)))
+        q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w mean_u r(t) m(q) CE(argmax q, p(A(u)))
 
     a is a weak view and A a strong one; q has no gradient. Labels with m(q) = 0 count in the mean. A selected positive
-    is the label, with m = 1; selected negatives are taken out of q before it is judged. Published without the ramp r:
-    thresholds that start low let every label in, from which 2^20 steps recover, but not a few hundred.
+    is the label, with 1 in place of r(t) m(q); selected negatives are taken out of q before it is judged. Published
+    without the ramp r: thresholds that start low let every label in, from which 2^20 steps recover, but not a few
+    hundred.
 
     If the strong view is no stronger than the weak one, as for samples that are not augmented, they differ by the
     network's own noise and dropout at most. Then q is the answer of the teacher, the average of the weights
@@ -81,10 +82,12 @@ class Matching(ConsistencyMethod):
         positive = pool.y & pool.g
         selected = positive.any(dim=1)
         label = torch.where(selected, positive.float().argmax(dim=1), label)
-        share = torch.where(selected, 1.0, share)
+        used = torch.where(selected, 1.0, share)
+        share = torch.where(selected, 1.0, self.risen(batch.progress) * share)
         labeled = self.supervised(of_known, known.y, known.g)
         unlabeled = self.unlabeled(of_strong, label.repeat(len(strong)), share.repeat(len(strong)), pool)
-        return self.total(batch, labeled, unlabeled, share.mean())
+        batch.note(labeled, unlabeled, used.mean())
+        return labeled + self._weight * unlabeled
 
     def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
         """Return what the teacher answers to the samples of the pool, (N, C)."""

@@ -17,7 +17,7 @@ class TeacherMatch(SoftMatch):
     """The aligned answer of a teacher to a weak view is learned on V strong views.
 
         q = p'(a(u)),   q~ = norm(q / p~),
-        L = mean_x CE(y, p(a(x))) + w r(t) mean_u m(q) (1/V) sum_v CE(argmax q~, p(A_v(u)))
+        L = mean_x CE(y, p(a(x))) + w mean_u r(t) m(q) (1/V) sum_v CE(argmax q~, p(A_v(u)))
 
     p' is the answer of the average of the weights (`ema_decay`). Its BatchNorm normalizes by its own batches, which
     hold weak views only: with the statistics of the network's batches, which hold strong views, it errs more often. p~
