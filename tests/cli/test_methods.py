@@ -141,6 +141,44 @@ def test_a_method_has_parameters(command):
     assert "--method-parameter sets 'threshold' twice; leave one of them out." in twice.err
 
 
+def test_a_wrong_parameter_is_reported_before_the_data_are_read(command, monkeypatch):
+    Path("broken.csv").write_text("pet,a\ncat,1,2,3\n")
+    options = ("fit", "broken.csv", "--label", "pet", "--out", "run", "--method")
+    assert "threshold" in command.fails(1, *options, "fixmatch", "--method-parameter", "threshold=2")
+    assert "cannot be made" in command.fails(1, *options, "ict", "--method-parameter", "threshold=2")
+    assert "broken.csv" in command.fails(1, *options, "fixmatch")
+
+
+@pytest.mark.parametrize("name", ["ict", "mixmatch"])
+def test_samples_that_cannot_be_mixed_are_refused_before_anything_is_written(command, name):
+    Path("nets.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x.float() / 255)\n"
+        "def make(shape, classes):\n"
+        "    return Net(nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, classes))\n"
+    )
+    pictures = np.random.default_rng(0).integers(0, 256, size=(30, 3, 4, 4)).astype(np.uint8)
+    np.savez("pictures.npz", x=pictures, y=np.where(np.arange(30) < 10, np.arange(30) % 2, -1))
+    options = (
+        "fit",
+        "pictures.npz",
+        "--model",
+        "nets.py:make",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+        "--no-compare",
+        "--out",
+    )
+    said = command.fails(1, *options, "run", "--method", name)
+    assert said.endswith('give float32, such as x / 255; for codes of words choose "mean-teacher".')
+    assert not Path("run").exists()
+    assert command(*options, "run", "--method", "mean-teacher").code == 0
+
+
 def test_the_help_names_every_method(command):
     words = " ".join(command("fit", "--help").out.replace("│", " ").split())
     asked = words.split("How a network learns within a round:")[1].split("FILE.py:CLASS")[0]

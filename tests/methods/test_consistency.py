@@ -9,6 +9,7 @@ import pytest
 import torch
 from engine.plain import train_plainly
 from method_support import (
+    ALIKE,
     AUGMENT,
     CLASSES,
     CPU,
@@ -365,6 +366,12 @@ def test_kinds_whose_strong_views_are_no_stronger_get_labels_from_a_teacher(
         settings = FitSettings(method=method).network("single", network)
         made = settings.make_method()("single", settings.training)
         assert made.teacher == (teacher or method == "teacher-match")
+
+
+def test_a_magnitude_without_operations_makes_no_view_strong() -> None:
+    with pytest.warns(UserWarning, match="'operations' is 0"):
+        method = make("fixmatch", augment=ALIKE.replace(magnitude=4))
+    assert method.teacher
 
 
 def test_a_method_for_a_round_is_another_one() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from surelabel.data.run_data import RunData, TableData
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
+    from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
 
@@ -224,6 +225,8 @@ def command(
     reference = data_reference(given)
     # A wrong option is reported before a large file is read; the classes are known only afterwards.
     early = run_settings(given, reference, "single", 2)
+    if estimator is None:
+        _check_method(early.network)
     done = options.open_run(out).num_rounds if goes_on else None
     if rank() == 0:
         trackers(track or (), out, early, track_dir, done)
@@ -255,6 +258,15 @@ def command(
     asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
     follow(begin, out, settings.config, asked=asked, done=done or 0, quiet=quiet, **known)
+
+
+def _check_method(network: "TorchLearnerSettings") -> None:
+    """Refuse a wrong method, and wrong parameters of one of ours; one's own may need the task, not known yet."""
+    from surelabel.learners.settings import METHODS
+
+    make = network.make_method()
+    if network.method in METHODS:
+        make("single", network.training)
 
 
 def _tried(settings: "RunSettings", loaded: "RunData", given: dict[str, Any]) -> "RunSettings":

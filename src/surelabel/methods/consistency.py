@@ -72,6 +72,9 @@ class ConsistencyMethod(Method):
 
     usual_ratio: ClassVar[int] = 1
 
+    mixes: ClassVar[bool] = False
+    """Whether samples are mixed with each other."""
+
     parts: ClassVar[Sequence[str]] = ("labeled", "unlabeled")
 
     def __post_init__(self) -> None:
@@ -135,11 +138,10 @@ class ConsistencyMethod(Method):
         """Return a strong view of the samples."""
         return batch.view(self._strong, name)
 
-    def check_mixable(self, x: Tensor) -> None:
+    def check_samples(self, x: Tensor) -> None:
         """Refuse samples that cannot be mixed: a mean of two word codes has no meaning."""
-        if not x.is_floating_point():
-            pictures = "set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
-            remedy = f'give float32, such as x / 255, or {pictures}; for codes of words choose "mean-teacher"'
+        if self.mixes and not x.is_floating_point():
+            remedy = 'give float32, such as x / 255; for codes of words choose "mean-teacher"'
             raise InvalidInputError(f"{type(self).__name__} mixes samples of floats; got {x.dtype}: {remedy}.")
 
     def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
