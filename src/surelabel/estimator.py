@@ -67,10 +67,13 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
-        batch_size: labeled and positive samples in a mini-batch; samples with only negatives are added.
+        batch_size: labeled and positive samples in a mini-batch; samples with only negatives are added. With methods
+            other than "ups": samples of the pool, to which labeled ones are added.
         labeled_batch_size: labeled samples drawn separately and added to a batch of pseudo-labeled ones; 0: both in
-            proportion; None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
-        epochs: passes over a round's labeled and positive samples.
+            proportion; None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels. With
+            methods other than "ups": labeled samples in a mini-batch; 0: `batch_size` divided by the method's `ratio`.
+        epochs: passes over a round's labeled and positive samples. With methods other than "ups": over the labeled
+            samples and over the pool, until each has had at least this many.
         min_steps: small training sets are repeated until this many steps are done.
         sync_batchnorm: with several processes (docs/several-gpus.md), BatchNorm normalizes by the rows of all.
         device: where the network lives; None: the GPU if there is one.

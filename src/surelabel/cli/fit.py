@@ -183,7 +183,9 @@ def command(
         default=_DEFAULTS.noise,
     ),
     epochs: int | None = _model(
-        "The least number of passes over a round's labels and positives.", default=options.usual("epochs")
+        "The least number of passes over a round's labels and positives; with another method than ups, over the labels "
+        "and over the pool.",
+        default=options.usual("epochs"),
     ),
     learning_rate: float | None = _model("The initial learning rate.", default=options.usual("learning_rate")),
     passes: int | None = _model(

@@ -111,7 +111,7 @@ class FixMatch(Matching):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises; 0: it is the same from the start.
+        ramp: the share of the round in which the weight of answers rises; 0: it is the same from the start.
         threshold: the least confidence of a label.
     """
 

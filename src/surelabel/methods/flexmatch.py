@@ -30,7 +30,7 @@ class FlexMatch(FixMatch):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises from 0.
+        ramp: the share of the round in which the weight of answers rises from 0.
         threshold: the least confidence of a confident answer.
     """
 
