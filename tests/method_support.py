@@ -23,6 +23,8 @@ LABELED, POOL, CLASSES = 4, 6, 3
 AUGMENT = AugmentSettings(flip=True, crop=1, operations=2, hole=3, jitter=0.3, mean=(0.5,) * 3, std=(0.25,) * 3)
 FEW = AUGMENT.replace(operations=0, jitter=0.0)
 """Without RandAugment and jitter."""
+ALIKE = FEW.replace(hole=0)
+"""Its strong views are no stronger than its weak ones."""
 PROGRESS = 0.1
 
 

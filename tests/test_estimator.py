@@ -305,6 +305,26 @@ def test_a_network_without_randomness_is_refused_before_it_is_trained() -> None:
     assert classifier.fit(X, Y).termination_condition_ == "no_unlabeled"
 
 
+def test_without_rounds_a_network_without_randomness_labels_by_one_pass() -> None:
+    def plain(shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        norm = torch.nn.BatchNorm1d(8)
+        return torch.nn.Sequential(torch.nn.Linear(shape[0], 8), norm, torch.nn.ReLU(), torch.nn.Linear(8, num_classes))
+
+    quick = {"method": "mean-teacher", "max_rounds": 0, "epochs": 1, "min_steps": 20, "random_state": 0}
+    pools: list[Any] = []
+    told = {**quick, "callbacks": [lambda record: pools.append(record.pool)]}
+    for network in ({"model": plain}, {"dropout": 0.0}, {"hidden": ()}):
+        classifier = sl.UPSClassifier(**network, **told).fit(X.astype(np.float32), FEW)
+        assert pools[-1].uncertainty is None
+        np.testing.assert_allclose(pools[-1].confidence, classifier.predict_proba(X)[FEW < 0].max(axis=1), rtol=1e-5)
+    sl.UPSClassifier(**told).fit(X, FEW)
+    assert (pools[-1].uncertainty > 0).any()
+    with pytest.warns(UserWarning, match="Ignored: kappa_p, because the network has no randomness"):
+        sl.UPSClassifier(dropout=0.0, kappa_p=0.2, **quick).fit(X, FEW)
+    with pytest.raises(NotStochasticError):
+        sl.UPSClassifier(model=plain, **{**quick, "max_rounds": 1}).fit(X, FEW)
+
+
 def test_a_network_is_tried_while_no_other_thread_trains() -> None:
     """Torch's generator belongs to the process: what is drawn for the trial must not be missing elsewhere."""
     made = threading.Event()

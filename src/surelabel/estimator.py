@@ -22,13 +22,14 @@ from surelabel.data import encoding
 from surelabel.data.pool import PoolLabels, selected_since
 from surelabel.data.source import ArraySource, FrameSource, Source, is_frame
 from surelabel.data.training_set import Problem, make_problem
-from surelabel.errors import InvalidInputError
+from surelabel.errors import InvalidInputError, NotStochasticError
 from surelabel.learners.network import ModelFactory
 from surelabel.learners.preflight import check_random
 from surelabel.learners.sklearn import SklearnLearner
 from surelabel.loop import Callback, rounds
 from surelabel.records import RoundRecord
 from surelabel.settings import FitSettings, UPSConfig
+from surelabel.uncertainty import Deterministic
 
 
 @dataclass(eq=False, repr=False)
@@ -66,10 +67,13 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
         optimizer: "adamw" or "sgd".
         learning_rate: the initial learning rate, annealed to 0 by a cosine.
         weight_decay: of the optimizer.
-        batch_size: labeled and positive samples in a mini-batch; samples with only negatives are added.
+        batch_size: labeled and positive samples in a mini-batch; samples with only negatives are added. With methods
+            other than "ups": samples of the pool, to which labeled ones are added.
         labeled_batch_size: labeled samples drawn separately and added to a batch of pseudo-labeled ones; 0: both in
-            proportion; None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels.
-        epochs: passes over a round's labeled and positive samples.
+            proportion; None: 0, or `batch_size` for multi-label, where pseudo-labels would crowd out the labels. With
+            methods other than "ups": labeled samples in a mini-batch; 0: `batch_size` divided by the method's `ratio`.
+        epochs: passes over a round's labeled and positive samples. With methods other than "ups": over the labeled
+            samples and over the pool, until each has had at least this many.
         min_steps: small training sets are repeated until this many steps are done.
         sync_batchnorm: with several processes (docs/several-gpus.md), BatchNorm normalizes by the rows of all.
         device: where the network lives; None: the GPU if there is one.
@@ -122,8 +126,17 @@ class UPSClassifier(ClassifierMixin, BaseEstimator, FitDefaults):  # type: ignor
             self.learner_ = self._learner(encoded)
         except ValidationError as error:
             raise InvalidInputError("; ".join(mistakes(error))) from None
-        if self.model is not None and problem.num_pool:
-            check_random(self._learner(encoded), problem.source, len(encoded.classes))
+        unsure = self.model is not None or not (self.dropout and np.size(self.hidden))
+        if problem.num_pool and self.estimator is None and unsure:
+            try:
+                check_random(self._learner(encoded), problem.source, len(encoded.classes))
+            except NotStochasticError:
+                if config.max_rounds:
+                    raise
+                # Nothing is selected without rounds, so the labels need no uncertainty.
+                names = "kappa_p", "kappa_n", "passes"
+                config = config.by_confidence([n for n in names if getattr(self, n) != getattr(FitDefaults, n)])
+                self.learner_.uncertainty = Deterministic(self.temperature, encoded.task)
         self._run(problem, config, encoded)
         return self
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import math
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -105,6 +107,17 @@ class UPSConfig(Settings):
         if self.max_minutes is not None and minutes >= self.max_minutes:
             return "max_minutes"
         return None
+
+    def by_confidence(self, given: Sequence[str] = ()) -> Self:
+        """Return the settings for a network without randomness, whose labels have no uncertainty.
+
+        Args:
+            given: the user's names of settings of the uncertainty that are then of no use.
+        """
+        if given:
+            why = "the network has no randomness, so its labels have no uncertainty"
+            warnings.warn(f"Ignored: {', '.join(given)}, because {why}.", UserWarning, stacklevel=3)
+        return self.replace(kappa_p=math.inf, kappa_n=math.inf)
 
     def _unchanged(self, before: int, after: int) -> bool:
         if self.tolerance is None:

@@ -1,6 +1,7 @@
 """`surelabel fit --method`: each method on tables, pictures and sounds, in rounds and without, and what is refused."""
 
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -117,10 +118,40 @@ def test_a_model_card_names_the_method_with_its_parameters(command):
     assert not any(line.startswith(("| method |", "| ema_decay |")) for line in cards[0])
 
 
+def test_without_rounds_a_network_needs_no_dropout(command):
+    Path("nets.py").write_text(
+        "from torch import nn\n"
+        "def make(shape, classes):\n"
+        "    return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, classes))\n"
+    )
+    options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--epochs", "1", "--model", "nets.py:make")
+    options = (*options, "--method", "fixmatch", "--no-compare")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        result = command(*options, "--rounds", "0", "--passes", "3", "--out", "run")
+    assert result.code == 0
+    assert result.err == (
+        "warning: Ignored: --passes, because the network has no randomness, so its labels have no uncertainty.\n"
+    )
+    assert RunFolder.open(Path("run")).settings.network.uncertainty == "none"
+    labeled = command("label", "run", "pets.csv", "--out", "labels.csv")
+    assert labeled.code == 0
+    assert "Ignored" not in labeled.err
+    assert "All 10 passes" in command.fails(1, *options, "--rounds", "1", "--out", "other")
+
+
 def test_a_method_has_parameters(command):
     options = ("fit", "pets.csv", "--label", "pet", "--id", "id", "--out", "run", "--method", "fixmatch", *QUICK)
     assert command(*options, "--method-parameter", "threshold=0.9", "--method-parameter", "ratio=2").code == 0
     assert RunFolder.open(Path("run")).settings.network.method_parameters == {"threshold": 0.9, "ratio": 2}
+    for given, expected in (
+        (("threshold=.9", "ratio=1e3"), {"threshold": 0.9, "ratio": 1000}),
+        (("threshold=1.", "ratio=+3.0"), {"threshold": 1, "ratio": 3}),
+        (("threshold=5e-1", "weight=null"), {"threshold": 0.5, "weight": None}),
+    ):
+        more = [word for one in given for word in ("--method-parameter", one)]
+        assert command(*options[:7], f"run {given[0]}", *options[8:], *more).code == 0
+        assert RunFolder.open(Path(f"run {given[0]}")).settings.network.method_parameters == expected
     for given, message in (
         ("threshold", "must be NAME=VALUE"),
         ("thresold=0.9", "thresold"),
@@ -137,6 +168,44 @@ def test_a_method_has_parameters(command):
     two = ("--method-parameter", "threshold=0.9", "--method-parameter", "threshold=0.8")
     twice = command(*options[:7], "other", *options[8:], *two)
     assert "--method-parameter sets 'threshold' twice; leave one of them out." in twice.err
+
+
+def test_a_wrong_parameter_is_reported_before_the_data_are_read(command, monkeypatch):
+    Path("broken.csv").write_text("pet,a\ncat,1,2,3\n")
+    options = ("fit", "broken.csv", "--label", "pet", "--out", "run", "--method")
+    assert "threshold" in command.fails(1, *options, "fixmatch", "--method-parameter", "threshold=2")
+    assert "cannot be made" in command.fails(1, *options, "ict", "--method-parameter", "threshold=2")
+    assert "broken.csv" in command.fails(1, *options, "fixmatch")
+
+
+@pytest.mark.parametrize("name", ["ict", "mixmatch"])
+def test_samples_that_cannot_be_mixed_are_refused_before_anything_is_written(command, name):
+    Path("nets.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Sequential):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x.float() / 255)\n"
+        "def make(shape, classes):\n"
+        "    return Net(nn.Flatten(), nn.Dropout(0.2), nn.Linear(48, classes))\n"
+    )
+    pictures = np.random.default_rng(0).integers(0, 256, size=(30, 3, 4, 4)).astype(np.uint8)
+    np.savez("pictures.npz", x=pictures, y=np.where(np.arange(30) < 10, np.arange(30) % 2, -1))
+    options = (
+        "fit",
+        "pictures.npz",
+        "--model",
+        "nets.py:make",
+        "--rounds",
+        "1",
+        "--epochs",
+        "1",
+        "--no-compare",
+        "--out",
+    )
+    said = command.fails(1, *options, "run", "--method", name)
+    assert said.endswith('give float32, such as x / 255; for codes of words choose "mean-teacher".')
+    assert not Path("run").exists()
+    assert command(*options, "run", "--method", "mean-teacher").code == 0
 
 
 def test_the_help_names_every_method(command):

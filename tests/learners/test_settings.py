@@ -332,6 +332,15 @@ def test_values_that_a_classifier_refuses_are_named(name: str) -> None:
         fit()
 
 
+def test_parameters_may_be_scalars_of_numpy() -> None:
+    given = {"ratio": np.int64(3), "threshold": np.float64(0.5), "ramp": np.float32(0.25), "weight": np.int32(2)}
+    settings = TorchLearnerSettings(method="fixmatch", method_parameters=given)
+    assert [repr(value) for value in settings.method_parameters.values()] == ["3", "0.5", "0.25", "2"]
+    method = settings.make_method()("single", TrainingSettings(ema_decay=0.9))
+    assert (method.ratio, method.threshold) == (3, 0.5)
+    assert SklearnLearnerSettings(estimator="a:b", parameters={"c": np.bool_(True)}).parameters == {"c": True}
+
+
 def test_values_that_a_network_refuses_are_named() -> None:
     settings = TorchLearnerSettings(model="surelabel.models.cnn13:cnn13", model_parameters={"width": 10**30})
     made = r"cnn13' cannot be made with model_parameters=\{'width': 10+\} \(TypeError: .*\)\. Correct the parameters\."

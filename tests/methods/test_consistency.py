@@ -9,6 +9,7 @@ import pytest
 import torch
 from engine.plain import train_plainly
 from method_support import (
+    ALIKE,
     AUGMENT,
     CLASSES,
     CPU,
@@ -32,14 +33,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import surelabel as sl
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.labels import Task
+from surelabel.core.selection import Selection
 from surelabel.data.source import ArraySource
 from surelabel.data.training_set import make_problem
 from surelabel.engine.method import Batch
+from surelabel.engine.order import num_steps
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.step import batch_loss
 from surelabel.engine.train import Trainer
+from surelabel.kinds import KINDS
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.runs.session import resume, start
+from surelabel.settings import FitSettings
 from surelabel.uncertainty.compiled import with_code_of_its_own
 
 KEEPING = ["flexmatch", "freematch", "softmatch", "teacher-match"]
@@ -296,6 +301,7 @@ def test_pictures_as_stored_need_an_augmentation_that_normalizes_them(name: str)
         ("flexmatch", {"threshold": 0.95, "usual_ratio": 7}),
         ("freematch", {"momentum": 0.999, "fairness": 0.001, "usual_ratio": 7}),
         ("softmatch", {"momentum": 0.999, "sharpness": 2.0, "usual_ratio": 7}),
+        ("teacher-match", {"momentum": 0.99, "sharpness": 2.0, "views": 2, "ramp": 0.4}),  # ours
     ],
 )
 def test_what_is_not_given_is_as_published(name: str, published: dict[str, float]) -> None:
@@ -312,9 +318,72 @@ def test_where_unsure_labels_count_their_weight_rises(name: str) -> None:
     assert weight[2:] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("selected", [False, True], ids=["alone", "in a round"])
+@pytest.mark.parametrize(
+    ("name", "task"), [*((name, "single") for name in NAMES), *((name, "multi") for name in SEVERAL_LABELS)]
+)
+def test_rows_with_a_label_are_one_stream_and_those_with_unknown_entries_the_other(
+    name: str, task: Task, selected: bool
+) -> None:
+    rows = training_set(task, selected)
+    labeled, pool = make(name, task).for_round(rows, shared=False).streams(rows)
+    assert labeled.rows.tolist() == list(range(LABELED))
+    in_part = [0, 2, 3] if task == "multi" else []
+    assert pool.rows.tolist() == [*in_part, *range(LABELED, LABELED + POOL)]
+
+
+@pytest.mark.parametrize("unlabeled", [0, 1])
+def test_rows_that_are_known_in_part_stay_in_the_pool(unlabeled: int) -> None:
+    x, labels = samples(False)[:5], np.array([[1, 0], [0, 1], [1, -1], [-1, 0]])
+    problem = make_problem((x[:4], labels), x[4 : 4 + unlabeled], "multi")
+    chosen = np.ones((2 + unlabeled, 2), dtype=bool)
+    for rows in (problem.training_set(None), problem.training_set(Selection(chosen, ~chosen))):
+        pool = make("pi-model", "multi").streams(rows)[1].rows
+        assert pool.tolist() == [2, 3, 4][: 2 + unlabeled] == problem.pool_rows.tolist()
+
+
+def test_a_batch_takes_no_more_rows_than_there_are() -> None:
+    method, rows = make("fixmatch", batch_size=50, labeled_batch_size=40), training_set()
+    assert [stream.size for stream in method.streams(rows)] == [LABELED, POOL]
+
+
+def test_epochs_are_passes_over_labels_and_pool() -> None:
+    rows = training_set()
+    for batch_size, labeled_batch_size, expected in ((1, 4, 5 * POOL), (6, 1, 5 * LABELED)):
+        method = make("fixmatch", steps=None, epochs=5, batch_size=batch_size, labeled_batch_size=labeled_batch_size)
+        assert num_steps(method.streams(rows), method.settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "teacher"), [("video", 3, True), ("pictures", 3, False), ("sounds", 1, False)]
+)
+def test_kinds_whose_strong_views_are_no_stronger_get_labels_from_a_teacher(
+    name: str, channels: int, teacher: bool
+) -> None:
+    shape = (8, 3, 30, 40, 40) if name == "video" else (8, channels, 32, 32)
+    network = KINDS[name].network(ArraySource(np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)))
+    for method in MATCHING:
+        settings = FitSettings(method=method).network("single", network)
+        made = settings.make_method()("single", settings.training)
+        assert made.teacher == (teacher or method == "teacher-match")
+
+
+def test_a_magnitude_without_operations_makes_no_view_strong() -> None:
+    with pytest.warns(UserWarning, match="'operations' is 0"):
+        method = make("fixmatch", augment=ALIKE.replace(magnitude=4))
+    assert method.teacher
+
+
+def test_a_method_for_a_round_is_another_one() -> None:
+    method = make("flexmatch")
+    assert method.for_round(training_set(), shared=False).num_labeled == LABELED
+    assert method.num_labeled == 0
+
+
+@pytest.mark.parametrize("steps", [None, 7])
 @pytest.mark.parametrize("labeled_batch_size", [0, 3])
-def test_a_round_is_as_long_as_it_says(labeled_batch_size: int) -> None:
-    method = make("fixmatch", steps=None, epochs=4, batch_size=3, labeled_batch_size=labeled_batch_size)
+def test_a_round_is_as_long_as_it_says(labeled_batch_size: int, steps: int | None) -> None:
+    method = make("fixmatch", steps=steps, epochs=4, batch_size=3, labeled_batch_size=labeled_batch_size)
     seen: list[int] = []
     rows = training_set()
     sizes = [stream.size for stream in method.streams(rows)]
@@ -334,6 +403,7 @@ def test_a_round_is_as_long_as_it_says(labeled_batch_size: int) -> None:
         ("fixmatch", None, 0, 12),
         ("fixmatch", None, 30, 30),
         ("fixmatch", 2, 30, 42),
+        ("fixmatch", 5, 0, 17),
         ("ict", 7, 0, 12),
     ],
 )

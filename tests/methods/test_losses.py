@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from method_support import (
+    ALIKE,
     AUGMENT,
     CLASSES,
     FEW,
@@ -31,6 +32,7 @@ from surelabel.augment.settings import AugmentSettings
 from surelabel.core.labels import Task
 from surelabel.data.training_set import make_problem
 from surelabel.engine.method import Batch
+from surelabel.methods.consistency import averaging_share, without_negatives
 
 WEIGHTS = {"pi-model": (10, 10), "mean-teacher": (50, 5), "ict": (100, 10), "mixmatch": (75, 7.5)}
 """Of the part without labels, where none is given: for pictures and for tables; 1 for the others."""
@@ -45,6 +47,12 @@ class Reference:
         self.method, self.batch, self.student, self.teacher, self.task = method, given, student, teacher, task
         self.known, self.pool = range(LABELED), range(LABELED, LABELED + POOL)
         self.draws, self.weight = given.draws, weight
+        self.used: list[float] = []  # how much each label of the pool counts, apart from the ramp
+        self.entries = 0  # of the pool that MixMatch learns
+
+    @property
+    def strong_is_stronger(self) -> bool:
+        return self.method.settings.augment == AUGMENT
 
     def view(self, strong: bool, name: str) -> Tensor:
         augment = self.method.settings.augment
@@ -148,12 +156,13 @@ class Reference:
                 labeled += self.entropy(wanted, p, g & other_g)
             else:
                 unlabeled += [(p[c] - wanted[c]) ** 2 for c in range(CLASSES) if g[c] and other_g[c]]
+        self.entries = len(unlabeled)
         weight = self.weight * min(PROGRESS / self.method.ramp, 1)
         return torch.stack(labeled).mean() + weight * torch.stack(unlabeled).mean()
 
     def matching(self, judged: Callable[[list[Tensor]], list[float]]) -> Tensor:
         weak, strong = self.view(False, "weak"), self.view(True, "strong")
-        by = self.teacher if self.method.settings.augment is None else self.student
+        by = self.student if self.strong_is_stronger else self.teacher
         answers = []
         for row in self.pool:
             q = self.p(by, weak[row]).detach()
@@ -164,12 +173,12 @@ class Reference:
         for row, q, share in zip(self.pool, answers, shares, strict=True):
             positive = (self.batch.y[row] & self.batch.g[row]).tolist()
             label = positive.index(True) if any(positive) else int(q.argmax())
-            share = 1.0 if any(positive) else share
             p = self.p(self.student, strong[row])
-            terms.append(-share * p[label].log())
-            self.taken.append((label, share, p))
-        weight = self.weight * self.sigmoid_ramp()
-        return self.labeled(weak) + weight * (torch.stack(terms).mean() + self.fairness())
+            terms.append(-(1.0 if any(positive) else self.sigmoid_ramp() * share) * p[label].log())
+            self.taken.append((label, 1.0 if any(positive) else share, p))
+        self.used = [share for _, share, _ in self.taken]
+        fairness = self.sigmoid_ramp() * self.fairness()
+        return self.labeled(weak) + self.weight * (torch.stack(terms).mean() + fairness)
 
     def fairness(self) -> Tensor:
         return torch.tensor(0.0)
@@ -233,10 +242,11 @@ class Reference:
             for row, q, c in zip(self.pool, aligned, sure, strict=True):
                 positive = (self.batch.y[row] & self.batch.g[row]).tolist()
                 label = positive.index(True) if any(positive) else int(q.argmax())
-                share = 1.0 if any(positive) else math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
+                share = math.exp(-(min(c - mean, 0) ** 2) / (2 * variance / 4))
+                self.used.append(1.0 if any(positive) else share)
+                share = 1.0 if any(positive) else self.sigmoid_ramp() * share
                 terms.append(-share * self.p(self.student, strong[row])[label].log())
-        weight = self.weight * self.sigmoid_ramp()
-        return self.labeled(self.view(False, "weak")) + weight * torch.stack(terms).mean()
+        return self.labeled(self.view(False, "weak")) + self.weight * torch.stack(terms).mean()
 
 
 STATES: dict[str, dict[str, Tensor]] = {
@@ -258,17 +268,21 @@ STATES["teacher-match"] = STATES["softmatch"]
 
 
 @pytest.mark.parametrize("selected", [False, True], ids=["alone", "in a round"])
-@pytest.mark.parametrize("pictures", [False, True], ids=["tables", "pictures"])
+@pytest.mark.parametrize("augment", [None, AUGMENT, ALIKE], ids=["tables", "pictures", "weak views only"])
 @pytest.mark.parametrize(
     ("name", "task"), [*((name, "single") for name in NAMES), *((name, "multi") for name in SEVERAL_LABELS)]
 )
-def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool, selected: bool) -> None:
+def test_the_loss_is_that_of_the_equations(
+    name: str, task: Task, augment: AugmentSettings | None, selected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures, summed = augment is not None, []
+    monkeypatch.setattr("surelabel.methods.mixmatch.over_all", lambda *given: summed.append(given) or given[0])
     loose = {"threshold": 0.7} if name in ("fixmatch", "flexmatch") else {}
     loose |= {"fairness": 0.5} if name == "freematch" else {}
     loose |= {"weight": 3.0} if selected else {}
     weight = 3.0 if selected else WEIGHTS.get(name, (1, 1))[not pictures]
     rows = training_set(task, selected, pictures)
-    method = make(name, task, AUGMENT if pictures else None, parameters=loose).for_round(rows, shared=False)
+    method = make(name, task, augment, parameters=loose).for_round(rows, shared=False)
     given, values, gradients = batch(method, rows), [], []
     assert set(STATES.get(name, {})) <= set(given.state)
     given.state.update({key: value.clone() for key, value in STATES.get(name, {}).items()})  # type: ignore[attr-defined]
@@ -278,16 +292,21 @@ def test_the_loss_is_that_of_the_equations(name: str, task: Task, pictures: bool
         if by == "method":
             value = method.loss(student, given, teacher if method.teacher else None)
         else:
-            value = getattr(Reference(method, given, student, teacher, task, weight), name.replace("-", "_"))()
+            reference = Reference(method, given, student, teacher, task, weight)
+            value = getattr(reference, name.replace("-", "_"))()
         value.backward()
         values.append(value.detach())
         gradients.append([weights.grad for weights in student.parameters()])
     torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6)
-    for mine, reference in zip(*gradients, strict=True):
-        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
+    for mine, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-6)
     assert all(weights.grad is None for weights in teacher.parameters())
-    labeled, unlabeled, *_ = given.state["parts"].tolist()
+    labeled, unlabeled, *used = given.state["parts"].tolist()
     assert labeled > 0
+    rise = 1.0 if name in MATCHING else float(method.risen(given.progress))
+    assert values[0] == pytest.approx(labeled + weight * rise * unlabeled, rel=1e-5)  # the parts are shown unweighted
+    assert used == ([pytest.approx(np.mean(reference.used), rel=1e-5)] if name in MATCHING else [])
+    assert [number for _, number in summed] == ([reference.entries] if name == "mixmatch" else [])
     # The Pi-model's two views of a table differ only by the network's noise, and here it has none.
     alike = name == "pi-model" and not (pictures or selected)
     assert (abs(unlabeled) < 1e-12) == alike
@@ -298,17 +317,18 @@ def test_a_selected_positive_counts_fully_however_its_answer_is_judged(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = training_set(selected=True)
-    parameters = {"ramp": 0.0, **({"fairness": 0.0} if name == "freematch" else {})}
+    parameters = {"weight": 3.0, **({"fairness": 0.0} if name == "freematch" else {})}
     method = make(name, parameters=parameters).for_round(rows, shared=False)
     monkeypatch.setattr(type(method), "judge", lambda self, q, pool: torch.zeros(len(q)))
     given, student = batch(method, rows), network(False, 0)
     given.state.get("classes", torch.zeros(CLASSES)).fill_(1 / CLASSES)
-    method.loss(student, given, network(False, 1))
-    _, unlabeled, used = given.state["parts"]
+    loss = method.loss(student, given, network(False, 1))
+    labeled, unlabeled, used = given.state["parts"]
     row, its_class = LABELED + 1, 2
     expected = -student(given.samples[row : row + 1]).log_softmax(dim=1)[0, its_class] / POOL
     assert used == pytest.approx(1 / POOL)
     torch.testing.assert_close(unlabeled, expected.detach())
+    torch.testing.assert_close(loss.detach(), labeled + 3 * unlabeled)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -331,15 +351,60 @@ def test_labels_are_smoothed_and_pictures_laid_out_as_the_settings_say(name: str
     assert all(formats)
 
 
-def test_fixmatch_takes_a_label_that_is_as_sure_as_the_threshold() -> None:
+def test_a_label_that_is_as_sure_as_the_threshold_is_taken() -> None:
     method, given = make("fixmatch", parameters={"threshold": 0.75}), batch(make("fixmatch"), training_set())
     answers = torch.tensor([[0.25, 0.75], [0.7499, 0.2501], [0.75, 0.25]])
     assert method.judge(answers, given).tolist() == [1, 0, 1]
 
+    method = make("flexmatch", parameters={"threshold": 0.75})
+    given = batch(method, training_set()).stream(1)
+    given.state["last"].copy_(torch.tensor([*[CLASSES] * LABELED, 0, 0, 0, 1, -1, -1]))  # so b = 1 for class 0
+    answers = torch.tensor([[0.75, 0.25, 0.0], [0.7499, 0.2501, 0.0]])
+    assert method.judge(answers, given._replace(rows=torch.tensor([8, 9]))).tolist() == [1, 0]
+    assert given.state["last"][8:].tolist() == [0, -1]
+
+    method = make("freematch", parameters={"momentum": 0.0})  # the averages are those of the batch
+    answers = torch.tensor([[0.75, 0.25, 0.0]] * 2)
+    assert method.judge(answers, batch(method, training_set())).tolist() == [1, 1]
+
+
+def test_softmatch_judges_a_pool_of_one_sample() -> None:
+    method = make("softmatch")
+    assert method.judge(torch.tensor([[0.7, 0.2, 0.1]]), batch(method, training_set())).tolist() == [1]
+
+
+def test_averages_forget_all_but_the_last_batches() -> None:
+    state = {"batches": torch.tensor(0.0)}
+    towards = [averaging_share(state, 0.9).item() for _ in range(30)]
+    assert towards[:3] == pytest.approx([1, 1 / 2, 1 / 3])
+    assert towards[9:] == pytest.approx([0.1] * 21)
+
+
+def test_selected_negatives_leave_the_other_classes_alike_where_the_answer_has_nothing_else() -> None:
+    pool = batch(make("fixmatch"), training_set(selected=True)).stream(1)
+    answers = torch.tensor([[1.0, 0.0, 0.0]] * POOL)
+    assert without_negatives(answers, pool)[2].tolist() == [0, 0.5, 0.5]
+
+
+def test_losses_are_computed_in_full_precision() -> None:
+    method, rows = make("fixmatch"), training_set()
+    found = method.logits(
+        lambda x: torch.zeros(len(x), CLASSES, dtype=torch.bfloat16), torch.ones(3, 5), batch(method, rows)
+    )
+    assert found.dtype == torch.float32
+
+
+def test_weak_views_of_spectrograms_are_not_masked() -> None:
+    masked = AugmentSettings(mask_rows=3, mask_columns=3, masks=2, mean=AUGMENT.mean, std=AUGMENT.std)
+    method, rows = make("fixmatch", augment=masked), training_set(pictures=True)
+    pool = batch(method, rows).stream(1)
+    assert torch.equal(method.weak(pool, "one"), Augment(masked).plain(pool.samples))
+    assert (method.strong(pool, "one") == 0).any()
+
 
 def test_freematch_counts_the_strong_views_and_not_their_labels() -> None:
     """Where these differ: all labels are class 0, and the strong views are taken for classes 1 and 2."""
-    method, rows = make("freematch", parameters={"fairness": 1.0}), training_set()
+    method, rows = make("freematch", parameters={"fairness": 1.0, "ramp": 0.0}), training_set()
     given = batch(method, rows).stream(1)
     strong = torch.log(torch.tensor([[0.1, 0.8, 0.1]] * 4 + [[0.2, 0.2, 0.6]] * 2))
     label, share = torch.zeros(POOL, dtype=torch.int64), torch.ones(POOL)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Self, TypeAlias
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -50,9 +51,12 @@ def check_device(name: str) -> str:
 
 
 def _plain(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """Return a plain value as pydantic does, whose own error would have a line for each kind of value."""
+    """Return a plain value as pydantic does, whose own error would have a line for each kind of value.
+
+    A scalar of numpy becomes Python's number of its kind: pydantic would make a float of any.
+    """
     try:
-        return check(value)
+        return check(value.item() if isinstance(value, np.generic) else value)
     except ValidationError as error:
         raise ValueError("it must be a finite number, true, false, a text or nothing") from error
 

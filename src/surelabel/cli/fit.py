@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from surelabel.data.run_data import RunData, TableData
     from surelabel.kinds.folder import FolderData
     from surelabel.kinds.packed import PackedData
+    from surelabel.learners.settings import TorchLearnerSettings
     from surelabel.records import RoundRecord
     from surelabel.settings import RunSettings
 
@@ -54,6 +56,8 @@ _WITHOUT_EFFECT = {
     "no_compare": ["max_label_error"],
 }
 """Options that would be ignored together with another one."""
+
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 _data = functools.partial(options.option, rich_help_panel="Data")
 _select = functools.partial(options.option, rich_help_panel="Selection and rounds")
@@ -179,7 +183,9 @@ def command(
         default=_DEFAULTS.noise,
     ),
     epochs: int | None = _model(
-        "The least number of passes over a round's labels and positives.", default=options.usual("epochs")
+        "The least number of passes over a round's labels and positives; with another method than ups, over the labels "
+        "and over the pool.",
+        default=options.usual("epochs"),
     ),
     learning_rate: float | None = _model("The initial learning rate.", default=options.usual("learning_rate")),
     passes: int | None = _model(
@@ -221,6 +227,8 @@ def command(
     reference = data_reference(given)
     # A wrong option is reported before a large file is read; the classes are known only afterwards.
     early = run_settings(given, reference, "single", 2)
+    if estimator is None:
+        _check_method(early.network)
     done = options.open_run(out).num_rounds if goes_on else None
     if rank() == 0:
         trackers(track or (), out, early, track_dir, done)
@@ -232,9 +240,7 @@ def command(
     settings = run_settings(given, pinned, loaded.task, len(loaded.classes), loaded, reading)
     loaded = find_pool(settings, loaded, quiet)
     if estimator is None:
-        from surelabel.learners.preflight import try_network
-
-        try_network(settings.network, loaded)
+        settings = _tried(settings, loaded, given)
     from surelabel.runs.session import resume, start
 
     parts = {"validation": loaded.validation, "test": loaded.test}
@@ -254,6 +260,31 @@ def command(
     asked = settings.pinned().replace(data=pinned.replace(**loaded.learned))
     known: dict[str, Any] = {"data": loaded, "held_out": held_out, "minutes_before": minutes}
     follow(begin, out, settings.config, asked=asked, done=done or 0, quiet=quiet, **known)
+
+
+def _check_method(network: "TorchLearnerSettings") -> None:
+    """Refuse a wrong method, and wrong parameters of one of ours; one's own may need the task, not known yet."""
+    from surelabel.learners.settings import METHODS
+
+    make = network.make_method()
+    if network.method in METHODS:
+        make("single", network.training)
+
+
+def _tried(settings: "RunSettings", loaded: "RunData", given: dict[str, Any]) -> "RunSettings":
+    """Try the network; without rounds, it may be one without randomness, whose labels have no uncertainty."""
+    from surelabel.errors import NotStochasticError
+    from surelabel.learners.preflight import try_network
+
+    try:
+        try_network(settings.network, loaded)
+    except NotStochasticError:
+        if settings.config.max_rounds:
+            raise
+        unused = [options.flag(name) for name in ("kappa_p", "kappa_n", "passes") if name in given]
+        learner = settings.network.replace(uncertainty="none", uncertainty_parameters={}, passes=_DEFAULTS.passes)
+        return settings.replace(learner=learner, config=settings.config.by_confidence(unused))
+    return settings
 
 
 def check_options(given: dict[str, Any], goes_on: bool = False) -> None:
@@ -355,8 +386,15 @@ def _parameters(texts: Sequence[str]) -> dict[str, Any]:
             raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
         if name in found:
             raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
-        found[name] = value
-        with contextlib.suppress(json.JSONDecodeError):
-            parsed = json.loads(value, parse_constant=str)  # NaN and Infinity are not JSON
-            found[name] = value if isinstance(parsed, dict | list) else parsed
+        found[name] = _value(value)
     return found
+
+
+def _value(text: str) -> Any:
+    if _NUMBER.fullmatch(text):  # more than JSON's numbers: .9 and 1. too
+        number = float(text)
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    with contextlib.suppress(json.JSONDecodeError):
+        parsed = json.loads(text, parse_constant=str)  # NaN and Infinity are not JSON
+        return text if isinstance(parsed, dict | list) else parsed
+    return text

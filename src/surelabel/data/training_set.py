@@ -44,6 +44,7 @@ class TrainingSet:
         num_labeled: how many rows came with a label.
         task: "single" or "multi".
         round: its number; from 1 on the targets include a selection.
+        given: the targets without the selection; None: they include none.
     """
 
     source: Source
@@ -51,6 +52,7 @@ class TrainingSet:
     num_labeled: int
     task: Task
     round: int = 0
+    given: Targets | None = None
 
     @property
     def num_classes(self) -> int:
@@ -74,6 +76,12 @@ class TrainingSet:
     def rows(self) -> Index:
         """The rows that have something to learn from."""
         return np.flatnonzero(self.targets.learned)
+
+    @property
+    def pool_rows(self) -> Index:
+        """The rows that came with an unknown entry, in every round the same."""
+        given = self.targets if self.given is None else self.given
+        return np.flatnonzero(~given.complete)
 
     @functools.cached_property
     def kind(self) -> npt.NDArray[np.int8]:
@@ -148,7 +156,7 @@ class Problem:
             return TrainingSet(self.source, self.targets, self.num_labeled, self.task)
         selected = selection if isinstance(selection, Selected) else Selected.of(selection, self.task)
         targets = self.targets.with_selected(selected)
-        return TrainingSet(self.source, targets, self.num_labeled, self.task, round)
+        return TrainingSet(self.source, targets, self.num_labeled, self.task, round, given=self.targets)
 
     def held_out(self, name: str, pair: Any) -> HeldOut | None:
         """Check samples and labels `(x, y)` that are scored and not learned from."""

@@ -156,6 +156,10 @@ class Method(ABC):
         """Run the network on any samples and change the method's own tensors in place; only if `looks` is above 0."""
         raise NotImplementedError
 
+    def check_samples(self, x: Tensor) -> None:
+        """Refuse samples that the method cannot learn from; called with one, as a network sees it, before a run."""
+        return
+
     def prepare(self, network: nn.Module) -> nn.Module:
         """Return what is trained instead of a fresh network: one with a second head, or two networks in one.
 

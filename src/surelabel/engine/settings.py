@@ -27,15 +27,18 @@ class TrainingSettings(Settings):
         schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial
             rate; "linear" falls to 0; "constant".
         warmup: the share of the steps in which the rate rises from 0, before the schedule.
-        batch_size: the samples in a mini-batch, not counting the two kinds below; fewer if there are fewer.
+        batch_size: the samples in a mini-batch, not counting the two kinds below; fewer if there are fewer. For
+            consistency methods: those from the pool.
         labeled_batch_size: labeled samples that are added to each mini-batch in rounds with pseudo-labels, so that many
             pseudo-labels do not crowd out the few labels; `batch_size` then counts only pseudo-labeled samples. 0:
-            labels and pseudo-labels in proportion, as in the paper.
+            labels and pseudo-labels in proportion, as in the paper. For consistency methods: the labeled samples of
+            each mini-batch, in all rounds; 0: `batch_size` divided by the method's `ratio`.
         negative_batch_size: other samples that are added, such as those with only negative labels; None: in proportion,
             rounded up to a power of two, at most `batch_size`. A number gives the batches of all rounds the same shape,
             so that one compiled step fits all.
         epochs: passes over a round's samples, not counting added ones; with `labeled_batch_size`, over both the labeled
-            and the pseudo-labeled samples, until each has had at least this many.
+            and the pseudo-labeled samples, until each has had at least this many. For consistency methods: over the
+            labeled samples and over the pool, likewise.
         min_steps: small training sets are repeated until this many steps are done.
         steps: the steps of a round, whatever `epochs` and `min_steps` are; None: these two decide.
         round_growth: a round is this many times as long as the one before it; 1: all have the same length.

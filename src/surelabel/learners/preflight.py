@@ -5,6 +5,7 @@ from torch.nn.init import normal_
 
 from surelabel.data.run_data import RunData
 from surelabel.data.source import Source, Subset, as_source
+from surelabel.engine.feed import as_tensor, shown
 from surelabel.learners.network import TorchLearner, reproducible
 from surelabel.learners.settings import TorchLearnerSettings
 from surelabel.models.ensemble import Ensemble
@@ -32,7 +33,8 @@ def try_network(settings: TorchLearnerSettings, data: RunData) -> None:
 def check_random(learner: TorchLearner, source: Source, num_classes: int) -> None:
     """Before training, refuse a learner whose network or estimator could not label afterwards.
 
-    This is one that does not take these samples, or needs a network with randomness that is missing.
+    This is one that does not take these samples, or needs a network with randomness that is missing. A method that
+    does not take the samples is refused too.
 
     Args:
         learner: not trained yet; its network is replaced.
@@ -41,6 +43,9 @@ def check_random(learner: TorchLearner, source: Source, num_classes: int) -> Non
     """
     estimator = learner.uncertainty
     own_layers = getattr(estimator, "stochastic_layers", None)  # from estimators that need a random network
+    learner.make_method(learner.task, learner.training).check_samples(
+        shown(as_tensor(source[np.array([0])]), learner.training)
+    )
     with reproducible(0, learner.device):
         learner.network = network = learner.build(source.sample_shape, num_classes).eval()
         _label(learner, Deterministic(task=learner.task), source, 1)

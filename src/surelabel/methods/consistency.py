@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from surelabel.augment.chain import Augment
+from surelabel.augment.settings import AugmentSettings
 from surelabel.base.settings import MOST_SAMPLES
 from surelabel.core.arrays import require_count, require_number
 from surelabel.core.labels import Task
@@ -66,18 +67,17 @@ class ConsistencyMethod(Method):
     _weak: Augment | None = field(init=False, compare=False, repr=False)
     _strong: Augment | None = field(init=False, compare=False, repr=False)
 
-    _weight: float = field(init=False, compare=False, repr=False)
-
     usual_weights: ClassVar[tuple[float, float]] = (1.0, 1.0)
     """For samples that are augmented (as published), and for others (docs/methods.md says how it was chosen)."""
 
     usual_ratio: ClassVar[int] = 1
 
+    mixes: ClassVar[bool] = False
+    """Whether samples are mixed with each other."""
+
     parts: ClassVar[Sequence[str]] = ("labeled", "unlabeled")
 
     def __post_init__(self) -> None:
-        usual = self.usual_weights[self.settings.augment is None]
-        object.__setattr__(self, "_weight", usual if self.weight is None else self.weight)
         require_number("weight", self._weight, 0, 1e6)
         if self.ratio is not None:
             require_count("ratio", self.ratio, 1, MOST_SAMPLES)
@@ -88,18 +88,24 @@ class ConsistencyMethod(Method):
             raise InvalidInputError(f"{type(self).__name__} takes no mixup in the augmentation: {mixing}; set it to 0.")
         if self.task == "multi" and self.settings.label_smoothing:
             raise InvalidInputError("label_smoothing is for single-label data; set it to 0.")
-        object.__setattr__(self, "_weak", None if augment is None else Augment(augment.replace(**_STRONG)))
-        object.__setattr__(self, "_strong", None if augment is None else Augment(augment))
+        for name, view in zip(("_weak", "_strong"), weak_and_strong(augment), strict=True):
+            object.__setattr__(self, name, view)
 
     def streams(self, training_set: TrainingSet) -> list[Stream]:
-        """Return the rows that came with a label, and all others, or all rows if there are no others."""
-        rows = np.arange(len(training_set.y))
-        return self._streams(rows[: training_set.num_labeled], rows[training_set.num_labeled :])
+        """Return the rows that came with a label, and those with an unknown entry, or all rows if there are none.
+
+        With several labels, rows that are known in part are both.
+        """
+        return self._streams(np.arange(training_set.num_labeled), training_set.pool_rows)
 
     def _streams(self, labeled: Index, unlabeled: Index) -> list[Stream]:
         pool = unlabeled if len(unlabeled) else labeled
         labels = Stream(labeled, min(self._labeled_batch_size, len(labeled)))
         return [labels, Stream(pool, min(self.settings.batch_size, len(pool)), counted=True)]
+
+    @property
+    def _weight(self) -> float:
+        return self.usual_weights[self.settings.augment is None] if self.weight is None else self.weight
 
     @property
     def _labeled_batch_size(self) -> int:
@@ -132,11 +138,10 @@ class ConsistencyMethod(Method):
         """Return a strong view of the samples."""
         return batch.view(self._strong, name)
 
-    def check_mixable(self, x: Tensor) -> None:
+    def check_samples(self, x: Tensor) -> None:
         """Refuse samples that cannot be mixed: a mean of two word codes has no meaning."""
-        if not x.is_floating_point():
-            pictures = "set TrainingSettings(augment=AugmentSettings(mean=..., std=...))"
-            remedy = f'give float32, such as x / 255, or {pictures}; for codes of words choose "mean-teacher"'
+        if self.mixes and not x.is_floating_point():
+            remedy = 'give float32, such as x / 255; for codes of words choose "mean-teacher"'
             raise InvalidInputError(f"{type(self).__name__} mixes samples of floats; got {x.dtype}: {remedy}.")
 
     def logits(self, network: nn.Module, x: Tensor, batch: Batch) -> Tensor:
@@ -179,6 +184,14 @@ class ConsistencyMethod(Method):
     def risen(self, progress: Tensor) -> Tensor:
         """Return r(t), the share of the weight that counts at this moment of the round."""
         return sigmoid_ramp(progress, self.ramp)
+
+
+def weak_and_strong(augment: AugmentSettings | None) -> tuple[Augment | None, Augment | None]:
+    """Return what makes the two kinds of views: one and the same where nothing is stronger in the strong ones."""
+    if augment is None:
+        return None, None
+    weak, strong = Augment(augment.replace(**_STRONG)), Augment(augment)
+    return weak, weak if augment.replace(magnitude=None) == weak.settings else strong
 
 
 def without_negatives(q: Tensor, pool: Batch) -> Tensor:

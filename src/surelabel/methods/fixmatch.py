@@ -1,6 +1,7 @@
 """FixMatch (Sohn et al., "FixMatch: simplifying semi-supervised learning with consistency and confidence", 2020)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,16 @@ from surelabel.methods.consistency import ConsistencyMethod, without_negatives
 class Matching(ConsistencyMethod):
     """The base of FixMatch and of methods that weight its labels differently (`judge`).
 
-        q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w r(t) mean_u m(q) CE(argmax q, p(A(u)))
+        q = p(a(u)),   L = mean_x CE(y, p(a(x))) + w mean_u r(t) m(q) CE(argmax q, p(A(u)))
 
     a is a weak view and A a strong one; q has no gradient. Labels with m(q) = 0 count in the mean. A selected positive
-    is the label, with m = 1; selected negatives are taken out of q before it is judged. Published without the ramp r:
-    thresholds that start low let every label in, from which 2^20 steps recover, but not a few hundred.
+    is the label, with 1 in place of r(t) m(q); selected negatives are taken out of q before it is judged. Published
+    without the ramp r: thresholds that start low let every label in, from which 2^20 steps recover, but not a few
+    hundred.
 
-    If samples are not augmented, the strong view has only the network's own noise and dropout, and q is the answer of
-    the teacher, the average of the weights (`ema_decay`), which has neither.
+    If the strong view is no stronger than the weak one, as for samples that are not augmented, they differ by the
+    network's own noise and dropout at most. Then q is the answer of the teacher, the average of the weights
+    (`ema_decay`), which has neither.
 
     Args:
         task: "single"; there is no version for several labels.
@@ -34,8 +37,6 @@ class Matching(ConsistencyMethod):
         ramp: the share of the round in which r(t) rises to 1.
     """
 
-    teacher: bool = field(init=False, default=False)
-
     usual_ratio = 7
     parts = ("labeled", "unlabeled", "used")
 
@@ -44,7 +45,16 @@ class Matching(ConsistencyMethod):
         if self.task == "multi":
             remedy = 'choose "pi-model", "mean-teacher", "ict", "mixmatch" or "ups"'
             raise InvalidInputError(f"{type(self).__name__} takes one label for each sample, not several; {remedy}.")
-        object.__setattr__(self, "teacher", self.settings.augment is None)
+
+    @property
+    def teacher(self) -> bool:  # type: ignore[override]
+        """Whether the labels come from a teacher, because the strong view is no stronger than the weak one."""
+        return self._strong is self._weak
+
+    @property
+    def strong_views(self) -> Sequence[str]:
+        """The names of the strong views that a label is learned on."""
+        return ["strong"]
 
     def judge(self, q: Tensor, pool: Batch) -> Tensor:
         """Return how much each label counts, m (N,), from q (N, C); `pool.state` may be changed in place."""
@@ -57,24 +67,35 @@ class Matching(ConsistencyMethod):
     def loss(self, network: nn.Module, batch: Batch, teacher: nn.Module | None) -> Tensor:
         """Return the loss; all views are in one batch."""
         known, pool = batch.stream(0), batch.stream(1)
-        x, strong = self.weak(known, "weak"), self.strong(pool, "strong")
-        if self.teacher:
-            assert teacher is not None
-            logits = self.logits(network, torch.cat([x, strong]), batch)
-            of_known, of_strong = logits.split([len(x), len(strong)])
-            with torch.no_grad():
-                weak = self.logits(teacher, self.weak(pool, "weak"), batch)
-        else:
-            logits = self.logits(network, torch.cat([x, self.weak(pool, "weak"), strong]), batch)
-            of_known, weak, of_strong = logits.split([len(x), len(strong), len(strong)])
-        q = without_negatives(weak.detach().softmax(dim=1), pool)
+        weak = [] if self.teacher else [self.weak(pool, "weak")]
+        strong = [self.strong(pool, name) for name in self.strong_views]
+        logits = self.logits(network, torch.cat([self.weak(known, "weak"), *weak, *strong]), batch)
+        rows = [len(views) * len(pool.samples) for views in (weak, strong)]
+        of_known, of_weak, of_strong = logits.split([len(known.samples), *rows])
+        with torch.no_grad():
+            if self.teacher:
+                assert teacher is not None
+                q = self.answers(teacher, pool, batch)
+            else:
+                q = of_weak.softmax(dim=1)
+            label, share = self.answered(without_negatives(q, pool), pool)
         positive = pool.y & pool.g
         selected = positive.any(dim=1)
-        share = torch.where(selected, 1.0, self.judged(q, pool))
-        label = torch.where(selected, positive.float().argmax(dim=1), q.argmax(dim=1))
+        label = torch.where(selected, positive.float().argmax(dim=1), label)
+        used = torch.where(selected, 1.0, share)
+        share = torch.where(selected, 1.0, self.risen(batch.progress) * share)
         labeled = self.supervised(of_known, known.y, known.g)
-        unlabeled = self.unlabeled(of_strong, label, share, pool)
-        return self.total(batch, labeled, unlabeled, share.mean())
+        unlabeled = self.unlabeled(of_strong, label.repeat(len(strong)), share.repeat(len(strong)), pool)
+        batch.note(labeled, unlabeled, used.mean())
+        return labeled + self._weight * unlabeled
+
+    def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
+        """Return what the teacher answers to the samples of the pool, (N, C)."""
+        return self.logits(teacher, self.weak(pool, "weak"), batch).softmax(dim=1)
+
+    def answered(self, q: Tensor, pool: Batch) -> tuple[Tensor, Tensor]:
+        """Return the label of each answer q (N, C), and how much it counts, both (N,)."""
+        return q.argmax(dim=1), self.judged(q, pool)
 
     def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
         """Return the part of the loss that needs no labels, from the logits of strong views."""
@@ -90,7 +111,7 @@ class FixMatch(Matching):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises; 0: it is the same from the start.
+        ramp: the share of the round in which the weight of answers rises; 0: it is the same from the start.
         threshold: the least confidence of a label.
     """
 

@@ -30,7 +30,7 @@ class FlexMatch(FixMatch):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises from 0.
+        ramp: the share of the round in which the weight of answers rises from 0.
         threshold: the least confidence of a confident answer.
     """
 
@@ -57,7 +57,7 @@ class FlexMatch(FixMatch):
         counts = torch.zeros(classes + 2, dtype=torch.int64, device=q.device)
         counts = counts.scatter_add(0, last - _NEVER, torch.ones_like(last))
         learned, never = counts[1:-1].to(q.dtype), counts[0].to(q.dtype)
-        share = learned / torch.maximum(learned.max(), never).clamp(min=1)
+        share = learned / torch.maximum(learned.max(), never)
         top, label = q.max(dim=1)
         sure = torch.where(top >= self.threshold, label, last[pool.rows])
         # For a row that is twice in the batch, the result must not depend on which copy comes last.

@@ -23,7 +23,7 @@ class FreeMatch(Matching):
     argmax q; they take in a batch before it is judged:
 
         m(q) = 1 where max q >= t p~_c / max_d p~_d for c = argmax q,
-        L = mean_x CE + w r(t) (mean_u m CE + f sum_c a_c log b_c),   a = norm(p~ / h~),   b = norm(p- / h-)
+        L = mean_x CE + w (mean_u r(t) m CE + f r(t) sum_c a_c log b_c),   a = norm(p~ / h~),   b = norm(p- / h-)
 
     p- and h- are the mean of the answers to the strong views with m = 1, and the histogram of their largest classes;
     norm divides by the sum, a class that is in no histogram counts 0, and if no view has m = 1 the last sum is 0.
@@ -33,7 +33,7 @@ class FreeMatch(Matching):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises from 0.
+        ramp: the share of the round in which the weight of answers rises from 0.
         fairness: f.
         momentum: what a moving average keeps of itself in a step.
     """
@@ -64,12 +64,12 @@ class FreeMatch(Matching):
     def unlabeled(self, logits: Tensor, label: Tensor, share: Tensor, pool: Batch) -> Tensor:
         """Return the part of the loss that needs no labels: that of FixMatch, and fairness."""
         # Fairness looks at the answers to the whole batch, whichever process they come from.
-        answers, weights = gathered(logits.softmax(dim=1)), gathered(share)
-        mean = (weights[:, None] * answers).sum(dim=0) / weights.sum().clamp(min=1)
+        answers, taken = gathered(logits.softmax(dim=1)), gathered((share > 0).to(logits.dtype))
+        mean = (taken[:, None] * answers).sum(dim=0) / taken.sum().clamp(min=1)
         wanted = normalized(pool.state["mean"], pool.state["histogram"])
-        found = normalized(mean, shares(answers.argmax(dim=1), weights, answers))
-        fairness = (wanted * (found + _TINY).log()).sum()
-        fairness = torch.where(weights.sum() > 0, fairness, 0.0)
+        found = normalized(mean, shares(answers.argmax(dim=1), taken, answers))
+        fairness = self.risen(pool.progress) * (wanted * (found + _TINY).log()).sum()
+        fairness = torch.where(taken.sum() > 0, fairness, 0.0)
         return super().unlabeled(logits, label, share, pool) + self.fairness * fairness
 
 

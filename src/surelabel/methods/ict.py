@@ -34,6 +34,7 @@ class ICT(ConsistencyMethod):
     usual_weights = (100.0, 10.0)
     alpha: float = 1.0
 
+    mixes = True
     teacher = True
     own_statistics = True  # as in the published code
 
@@ -46,7 +47,7 @@ class ICT(ConsistencyMethod):
         assert teacher is not None
         known, pool = batch.stream(0), batch.stream(1)
         x, u = self.weak(known, "weak"), self.weak(pool, "weak")
-        self.check_mixable(x)
+        self.check_samples(x)
         with torch.no_grad():
             q = self.with_selected(self.probabilities(self.logits(teacher, u, batch)), pool)
         of_known, of_pool = (mixup_coefficients(part.draws, self.alpha) for part in (known, pool))

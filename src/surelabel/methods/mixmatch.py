@@ -9,7 +9,7 @@ from surelabel.augment.mixup import mixup_coefficients
 from surelabel.core.arrays import require_number
 from surelabel.engine.method import Batch
 from surelabel.engine.parallel import over_all
-from surelabel.methods.consistency import LEAST, ConsistencyMethod, linear_ramp
+from surelabel.methods.consistency import ConsistencyMethod, linear_ramp
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class MixMatch(ConsistencyMethod):
     alpha: float = 0.75
     temperature: float = 0.5
 
+    mixes = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_number("alpha", self.alpha, 0, 1000, ends="(]")
@@ -49,7 +51,7 @@ class MixMatch(ConsistencyMethod):
         """Return the loss: one pass for the guesses, one for the mixtures."""
         known, pool = batch.stream(0), batch.stream(1)
         x, views = self.weak(known, "first"), [self.weak(pool, "first"), self.weak(pool, "second")]
-        self.check_mixable(x)
+        self.check_samples(x)
         with torch.no_grad():
             q = self.guesses(self.logits(network, torch.cat(views), batch))
         q = self.with_selected(q, pool)
@@ -81,7 +83,7 @@ class MixMatch(ConsistencyMethod):
         mean = (first + second) / 2
         if self.task == "multi":
             return mean
-        return (mean.clamp(min=LEAST).log() / self.temperature).softmax(dim=1)
+        return (mean.log() / self.temperature).softmax(dim=1)
 
 
 def mixed(values: Tensor, other: Tensor, share: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ class SoftMatch(Matching):
         settings: of the training.
         weight: w; None: 1.
         ratio: rows of the pool for each labeled row; None: 7, or as `labeled_batch_size` says.
-        ramp: the share of the round in which the weight rises from 0.
+        ramp: the share of the round in which the weight of answers rises from 0.
         sharpness: n, how many times narrower than the confidences the weights are.
         momentum: what a moving average keeps of itself in a step.
     """
