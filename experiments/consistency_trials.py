@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,7 @@ class Trial:
         strong: settings of the strong augmentation other than the usual ones.
         dropout: of CNN-13.
         rate: the peak rate.
+        optimizer: what it is the rate of.
         decay: of the average.
         share: the most of the steps so far that the average covers.
         weight_decay: on matrices.
@@ -103,6 +104,7 @@ class Trial:
     strong: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     dropout: float = 0.0
     rate: float = 0.4
+    optimizer: Literal["sgd", "muon"] = "sgd"
     decay: float = 0.999
     share: float = 0.1
     weight_decay: float = 5e-4
@@ -128,6 +130,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "all labels": {"labels": 0, "labeled": 512, "share": 1.0},
     "260 s": {"seconds": 260.0},
     "rate 0.8": {"rate": 0.8},
+    "muon": {"optimizer": "muon"},
     "stronger": {"strong": {"operations": 3}},
     "weaker": {"share": 1.0, "strong": {"operations": 1, "jitter": 0.0}},
     "four views": {"share": 1.0, "unlabeled": 112, "method": {"views": 4}},
@@ -328,6 +331,7 @@ def training_of(trial: Trial) -> TrainingSettings:
     gpu = torch.cuda.is_available()
     augment = STRONG.replace(crop=2, hole=8) if trial.small else STRONG
     return TrainingSettings(
+        optimizer=trial.optimizer,
         learning_rate=trial.rate,
         weight_decay=trial.weight_decay,
         decay_all=False,

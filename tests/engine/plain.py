@@ -6,6 +6,9 @@ the roundings of another implementation grow into the third digit of weights wit
 Tests compare the engine with it, weight by weight.
 """
 
+import math
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
@@ -101,8 +104,35 @@ def _rows(stream: Stream, keys: np.ndarray, seed: int, step: int) -> tuple[np.nd
     return stream.rows[np.array(order)], epochs
 
 
+class PlainMuon(torch.optim.SGD):
+    """Muon, one matrix after another, in the words of its docstring; SGD with Nesterov momentum for all else."""
+
+    def __init__(self, groups: list[dict[str, Any]], rate: float, momentum: float) -> None:
+        super().__init__(groups, lr=rate, momentum=momentum, nesterov=True)
+        self.matrices = [p for group in groups for p in group["params"] if p.ndim == 4 and p.shape[1:] != (1, 1, 1)]
+        self.momenta = [torch.zeros_like(parameter) for parameter in self.matrices]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        rate, mu = self.param_groups[0]["lr"], self.param_groups[0]["momentum"]
+        for parameter, m in zip(self.matrices, self.momenta, strict=True):
+            m.copy_(mu * m + parameter.grad)
+            x = (parameter.grad + mu * m).reshape(len(parameter), -1)
+            x = x / torch.linalg.matrix_norm(x)
+            for _ in range(5):
+                x = 3.4445 * x - 4.7750 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
+            size = math.sqrt(min(x.shape))
+            w = parameter.reshape(len(parameter), -1)
+            w = size * w / torch.linalg.matrix_norm(w) - 0.1 * rate * size * x / torch.linalg.matrix_norm(x)
+            parameter.copy_(w.reshape(parameter.shape))
+            parameter.grad = None  # SGD leaves it alone
+        super().step()
+
+
 def _optimizer(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     groups = parameter_groups(network, settings)
+    if settings.optimizer == "muon":
+        return PlainMuon(groups, settings.learning_rate, settings.momentum)
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
     nesterov = settings.nesterov and settings.momentum > 0

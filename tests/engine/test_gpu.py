@@ -63,9 +63,9 @@ def assert_same(first: torch.nn.Module, second: torch.nn.Module) -> None:
         assert float(((a - b).abs() / scale).max()) < 1e-3, name
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
 def test_a_captured_step_agrees_with_the_plain_loop(optimizer: str) -> None:
-    settings = SETTINGS.replace(optimizer=optimizer, learning_rate=0.05 if optimizer == "sgd" else 0.003)
+    settings = SETTINGS.replace(optimizer=optimizer, learning_rate=0.003 if optimizer == "adamw" else 0.05)
     training_set, method, reference = rows(), UPSMethod("single", settings), network()
     train_plainly(reference, training_set, method, settings, seed=5, device=CUDA)
     trainer = Trainer(settings, CUDA, compiled=True)
@@ -122,7 +122,7 @@ def test_a_round_does_not_depend_on_whether_it_made_its_step() -> None:
     assert weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
 def test_a_captured_step_goes_on_from_a_checkpoint_with_the_same_bits(optimizer: str) -> None:
     """With dropout and an average; the step is captured anew in another trainer, and then gets its state in place."""
     settings = SETTINGS.replace(deterministic=True, ema_decay=0.9, optimizer=optimizer, learning_rate=0.01)

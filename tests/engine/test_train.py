@@ -274,9 +274,9 @@ def largest_difference(first: torch.nn.Module, second: torch.nn.Module) -> float
     return max(float(((a - b).abs() / (1e-6 + b.abs().max())).max()) for a, b in pairs)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "muon"])
 def test_the_engine_agrees_with_the_plain_loop(optimizer: str) -> None:
-    settings = AUGMENTED.replace(optimizer=optimizer, learning_rate=0.05 if optimizer == "sgd" else 0.003)
+    settings = AUGMENTED.replace(optimizer=optimizer, learning_rate=0.003 if optimizer == "adamw" else 0.05)
     settings = settings.replace(round_growth=1.5)
     rows, method = pictures_with_a_selection(), UPSMethod("single", settings)
     reference, network = small_network(), small_network()

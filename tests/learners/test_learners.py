@@ -536,6 +536,7 @@ def test_labeling_is_compiled_where_training_is(monkeypatch: pytest.MonkeyPatch)
     ("changes", "task", "message"),
     [
         ({"optimizer": "adamw", "momentum": 0.5}, "single", "Ignored: momentum, because they are SGD's"),
+        ({"optimizer": "muon", "nesterov": False}, "single", "Ignored: nesterov, because optimizer='muon' always"),
         ({"cuda_graph": True}, "single", "Ignored: cuda_graph, because the network is on a CPU"),
         ({"negative_batch_size": 8}, "multi", "Ignored: negative_batch_size, because with several labels"),
     ],

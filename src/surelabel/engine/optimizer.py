@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
+from surelabel.engine.muon import Muon, is_convolution
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
@@ -28,6 +29,9 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
         capturable = rate.is_cuda and settings.cuda_graph is not False
         optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
         names = ["exp_avg", "exp_avg_sq"]
+    elif settings.optimizer == "muon":
+        _check_normalized(network)
+        optimizer, names = Muon(groups, rate, settings.momentum), ["momentum_buffer"]
     else:
         nesterov = settings.nesterov and settings.momentum > 0
         optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
@@ -39,6 +43,18 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
         optimizer.state[parameter] = state
     return optimizer
+
+
+def _check_normalized(network: nn.Module) -> None:
+    """Refuse networks without convolutions or norms, for which Muon is not meant."""
+    turned = any(is_convolution(one) for one in network.parameters() if one.requires_grad)
+    for what, there in (
+        ("trainable convolution", turned),
+        ("norm layer", any(isinstance(module, _NORMS) for module in network.modules())),
+    ):
+        if not there:
+            problem = f"optimizer='muon' is for convolutions that norms follow; this network has no {what}"
+            raise InvalidInputError(f"{problem}. Choose 'sgd' or 'adamw'.")
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

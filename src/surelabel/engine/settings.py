@@ -16,7 +16,8 @@ class TrainingSettings(Settings):
     """How one network is trained. The defaults are the paper's: SGD, 0.03, cosine annealing.
 
     Attributes:
-        optimizer: "sgd" (momentum and Nesterov as published) or "adamw".
+        optimizer: "sgd" (momentum and Nesterov as published), "adamw", or "muon" for networks of convolutions with
+            norms (`surelabel.engine.muon`).
         learning_rate: the initial learning rate, or the highest with a warm-up.
         reference_batch_size: the batch size that `learning_rate` is meant for; the rate is scaled in proportion to the
             actual size of a mini-batch, not counting samples with only negative labels. None: it is not scaled.
@@ -60,7 +61,7 @@ class TrainingSettings(Settings):
             step is not captured then. With one process it changes nothing.
     """
 
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw", "muon"] = "sgd"
     learning_rate: float = Field(0.03, gt=0, le=1000)
     reference_batch_size: int | None = Field(None, ge=1, le=MOST_SAMPLES)
     momentum: float = Field(0.9, ge=0, lt=1)

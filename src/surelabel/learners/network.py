@@ -122,6 +122,8 @@ class TorchLearner:
     def _warn_of_ignored(self) -> None:
         if self.training.optimizer == "adamw":
             warn_of_changed(self.training, ["momentum", "nesterov"], "they are SGD's and optimizer='adamw'")
+        if self.training.optimizer == "muon":
+            warn_of_changed(self.training, ["nesterov"], "optimizer='muon' always has Nesterov momentum")
         if self.device.type == "cpu" and self.training.cuda_graph:
             warn_of_changed(self.training, ["cuda_graph"], "the network is on a CPU")
         if self.task == "multi":
