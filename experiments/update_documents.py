@@ -389,10 +389,10 @@ def _commits(rows: Sequence[dict[str, str]]) -> str:
     return ", ".join(sorted({f"{row['commit'][:7]} ({row['device']})" for row in rows}))
 
 
-def consistency(results: Path) -> str:
+def consistency(results: Path, dataset: str) -> str:
     """Return the consistency trials with their scores on held-out training images; of those run again, the last."""
     found = [row for row in read_rows(results / "runs.csv") if row["experiment"] == "consistency-trials"]
-    scores = [row for row in found if (row["dataset"], row["metric"]) == ("cifar10", "validation error %")]
+    scores = [row for row in found if (row["dataset"], row["metric"]) == (dataset, "validation error %")]
     # The trial `study` trains on the held-out images too, without their labels.
     rows = {row["row"]: row for row in scores if "study" not in row["row"]}.values()
     lines = ["| trial | labels | validation error % | images | minutes |", "|---|---|---|---|---|"]
@@ -401,9 +401,17 @@ def consistency(results: Path) -> str:
         lines.append(
             f"| {row['row']} | {row['labels']} | {float(row['value']):.2f} | {seen} | {float(row['minutes']):.1f} |"
         )
-    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
-    end = f"`results/runs.csv`, experiment `consistency-trials`, seed 0, one H200, commits {commits}."
+    commits, devices = (", ".join(dict.fromkeys(of(row) for row in rows)) for of in (_commit, _device))
+    end = f"`results/runs.csv`, experiment `consistency-trials`, seed 0, {devices}, commits {commits}."
     return "\n".join([*lines, "", end])
+
+
+def _commit(row: Mapping[str, str]) -> str:
+    return row["commit"][:7]
+
+
+def _device(row: Mapping[str, str]) -> str:
+    return row["device"].partition(":")[0]
 
 
 def foreign(results: Path) -> str:
@@ -472,7 +480,8 @@ BLOCKS: dict[str, Callable[[Path], str]] = {
     "labels-at-scale": labels_at_scale,
     "rounds-at-scale": rounds_at_scale,
     "sizes": sizes,
-    "consistency": consistency,
+    "consistency": functools.partial(consistency, dataset="cifar10"),
+    "consistency-small": functools.partial(consistency, dataset="cifar10, 16 x 16"),
     "gates": gate_table,
     **{name: functools.partial(rerun, dataset=name) for name in ("cifar10", "tin100", "coco18", "ucf3")},
 }

@@ -140,6 +140,7 @@ def test_muon_takes_the_orthogonal_matrix_next_to_a_gradient(rows: int, columns:
         assert 0.5 < values.diagonal().min() <= values.diagonal().max() < 1.3
         assert (values - values.diagonal().diag()).abs().max() < 1e-3
     torch.testing.assert_close(orthogonal(1000 * gradients), found)
+    torch.testing.assert_close(orthogonal(gradients, torch.bfloat16), found, atol=0.05, rtol=0)
     assert torch.isfinite(orthogonal(torch.zeros(1, rows, columns))).all()
 
 

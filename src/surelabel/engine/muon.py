@@ -33,10 +33,12 @@ class Muon(torch.optim.Optimizer):
         groups: parameters, with the `weight_decay` of those that are no convolutions.
         lr: the learning rate, 0-d, which may change.
         momentum: mu, for all.
+        half: whether orthogonal matrices are found in bfloat16.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: Tensor, momentum: float) -> None:
+    def __init__(self, groups: list[dict[str, Any]], lr: Tensor, momentum: float, half: bool = False) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+        self.precision = torch.bfloat16 if half else torch.float32
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -58,7 +60,8 @@ class Muon(torch.optim.Optimizer):
         for _, same in itertools.groupby(sorted(matrices, key=_shape), key=_shape):
             parameters, updates = zip(*same, strict=True)
             weights = torch.stack([parameter.flatten(1) for parameter in parameters])
-            turned = sized(weights) - rate * sized(orthogonal(torch.stack(updates)))
+            orthogonals = orthogonal(torch.stack(updates), self.precision)
+            turned = sized(weights) - rate * sized(orthogonals)
             for parameter, new in zip(parameters, turned.to(parameters[0].dtype), strict=True):
                 parameter.copy_(new.view(parameter.shape))
 
@@ -81,10 +84,10 @@ def sized(matrices: Tensor) -> Tensor:
     return matrices * (math.sqrt(min(matrices.shape[1:])) / _norms(matrices))
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
+def orthogonal(matrices: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
     """Return about U V' of the singular value decomposition U S V' of each matrix (B, n, m).
 
-    It is found by products of matrices alone, in bfloat16 on a GPU: singular values become 0.7 to 1.2, not 1, which is
+    It is found by products of matrices alone, in this precision: singular values become 0.7 to 1.2, not 1, which is
     close enough to learn.
 
     >>> orthogonal(torch.tensor([[[0.0, 2.0], [-0.5, 0.0]]])).round().abs()
@@ -93,8 +96,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     """
     wide = matrices.shape[1] <= matrices.shape[2]
     x = matrices if wide else matrices.mT
-    x = x / _norms(x)
-    x = x.bfloat16() if x.is_cuda else x
+    x = (x / _norms(x)).to(precision)
     a, b, c = _QUINTIC
     for _ in range(_ROUNDS):
         square = x @ x.mT

@@ -31,7 +31,8 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
         names = ["exp_avg", "exp_avg_sq"]
     elif settings.optimizer == "muon":
         _check_normalized(network)
-        optimizer, names = Muon(groups, rate, settings.momentum), ["momentum_buffer"]
+        half = settings.precision == "bfloat16"
+        optimizer, names = Muon(groups, rate, settings.momentum, half), ["momentum_buffer"]
     else:
         nesterov = settings.nesterov and settings.momentum > 0
         optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
