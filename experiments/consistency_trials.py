@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import surelabel as sl
+from surelabel.augment.chain import Augment
 from surelabel.augment.mixup import mixup_coefficients
 from surelabel.augment.settings import AugmentSettings
 from surelabel.data.images import ImageSet, Pictures, data_folder, is_stored, open_stored, store
@@ -121,7 +122,8 @@ class Trial:
             return round(self.seconds * speed / (3 * self.labeled))
         views = self.method.get("views", 2)
         passes = 2 if self.method.get("asked") == "mirrored" else 1
-        steps = self.seconds * speed / (3 * (self.labeled + views * self.unlabeled) + passes * self.unlabeled)
+        shown = 9 / 16 if self.method.get("squares") else 1
+        steps = self.seconds * speed / (3 * shown * (self.labeled + views * self.unlabeled) + passes * self.unlabeled)
         return round(steps / (1 + (self.growth or 0)))
 
 
@@ -147,6 +149,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "cut and mixed": {"method": {"mixing": "cutmix"}},
     "plain answers": {"method": {"asked": "plain"}},
     "mirrored answers": {"method": {"asked": "mirrored"}},
+    "squares": {"method": {"squares": True}},
     "weak end": {"method": {"weak_end": 0.2}},
     "study": {"method": {"studied": VALIDATION}},
     "a round": {"growth": 1.0},
@@ -204,6 +207,7 @@ class Tried(TeacherMatch):
         asked: what the teacher is asked about: "weak" views, "plain" pictures, or "mirrored", these and their mirror
             images, whose answers are averaged.
         weak_end: the last share of the round, in which more and more of the strong views become weak ones.
+        squares: the network learns squares that are cut out of the pictures, 24 pixels of 32; the teacher sees all.
         studied: the last so many rows of the pool: what can judge the teacher's answers to them is written at a
             quarter, a half and three quarters of the training, for `gates.py`. The memory is kept, and not used.
     """
@@ -216,9 +220,20 @@ class Tried(TeacherMatch):
     mixing: str = ""
     asked: str = "weak"
     weak_end: float = 0.0
+    squares: bool = False
     studied: int = 0
 
     moments: ClassVar[list[Arrays]] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.squares:
+            augment = self.settings.augment
+            assert augment is not None
+            side = 6 * augment.crop  # three quarters: shifts are by an eighth of the whole
+            strong = augment.replace(side=side, crop=0, hole=side // 2)
+            object.__setattr__(self, "_strong", Augment(strong))
+            object.__setattr__(self, "_square", Augment(strong.replace(operations=0, jitter=0.0, hole=0)))
 
     @property
     def looks(self) -> int:  # type: ignore[override]
@@ -244,7 +259,7 @@ class Tried(TeacherMatch):
     def answers(self, teacher: nn.Module, pool: Batch, batch: Batch) -> Tensor:
         """Return what the teacher answers to the samples of the pool, (N, C)."""
         if self.asked == "weak":
-            return super().answers(teacher, pool, batch)
+            return self.logits(teacher, super().weak(pool, "weak"), batch).softmax(dim=1)
         assert self._weak is not None
         x = self._weak.plain(pool.samples)
         if self.asked == "plain":
@@ -277,6 +292,10 @@ class Tried(TeacherMatch):
         if self.tau_n:
             loss = loss + sl.losses.negative_cross_entropy(logits, (q <= self.tau_n) & (share < 0.5)[:, None])
         return loss
+
+    def weak(self, batch: Batch, name: str) -> Tensor:
+        """Return a weak view for the network."""
+        return batch.view(self._square, name) if self.squares else super().weak(batch, name)
 
     def strong(self, batch: Batch, name: str) -> Tensor:
         """Return a strong view, or near the end a weak one; the last one may be mixed with those of the next rows."""
@@ -394,7 +413,7 @@ def run(name: str, trial: Trial, options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     folder = None
     if options.tiny:
-        trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.5 if trial.small else 0.01)
+        trial = dataclasses.replace(trial, labeled=16, unlabeled=32, seconds=0.5, small=True)
         if "studied" in trial.method:
             trial = dataclasses.replace(trial, method={"studied": TINY_VALIDATION})
         folder = options.out / "tiny"  # whose pictures are small already
