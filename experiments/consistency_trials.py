@@ -7,7 +7,7 @@ views of the same picture, weighted by a gate (`TeacherMatch`). Trials are score
 test pictures are not used. Each takes about the same work: `seconds` at the speed of one H200, where the network's
 forward and backward pass costs as much as three passes of the teacher. A trial is named by what it changes (CHANGES);
 "search" stands for the eight trials of SEARCH. "small, …" is for a CPU: pictures of half the side, and a network of a
-quarter of the width, in about half an hour.
+quarter of the width, in about twenty minutes on one core.
 
 A finished trial is kept as a file in `--out` and not repeated. With `--minutes`, no trial starts that would end too
 late. The rows of all kept trials go to `--results`, once. `--tiny` is a test run of seconds: synthetic pictures, on a
@@ -144,7 +144,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "soft labels": {"method": {"soft": 0.5}},
     "negatives": {"method": {"tau_n": 0.05}},
     "memory": {"method": {"memory": 0.7}},
-    "gate": {"method": {"memory": 0.7, "kappa": 0.1}},
+    "memory with a gate": {"method": {"memory": 0.7, "kappa": 0.1}},
     "mixed": {"method": {"mixing": "mixup"}},
     "cut and mixed": {"method": {"mixing": "cutmix"}},
     "plain answers": {"method": {"asked": "plain"}},
@@ -153,7 +153,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "weak end": {"method": {"weak_end": 0.2}},
     "study": {"method": {"studied": VALIDATION}},
     "a round": {"growth": 1.0},
-    "no negatives": {"config": {"negatives": False}},
+    "a round without negatives": {"growth": 1.0, "config": {"negatives": False}},
 }
 """What is changed in `Trial()`. A trial is named by its changes, "260 s, a round"."""
 

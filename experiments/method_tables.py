@@ -57,7 +57,7 @@ def methods(results: Path) -> str:
     """Return the table of methods at equal minutes beside published errors, and which rows are taken for faults."""
     found = runs_of(results, METHODS.name, "test error %")
     if not found:
-        return "Not run yet: `surelabel reproduce methods --budget 4` makes the rows."
+        return "Not run yet: `surelabel reproduce methods --budget 4 --seed 1` makes the rows."
     published = {(entry.row, labels_text(entry.labels)): entry.paper for entry in METHODS.entries}
     names = dict.fromkeys([entry.row for entry in METHODS.entries] + [row for row, *_ in found])
     numbers = list(dict.fromkeys(labels_text(entry.labels) for entry in METHODS.entries))

@@ -1,5 +1,6 @@
 """Which rows of `results/runs.csv` count as the newest runs of the same thing, one for each seed."""
 
+import copy
 import functools
 import json
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ Row = dict[str, str]
 def newest_runs(rows: Sequence[Row], results: Path) -> list[Row]:
     """Return the rows with the settings of the last one; of a seed that was run again, the last one.
 
-    With a budget, the number of steps follows from the speed of the machine on that day, and is no difference.
+    With a budget, the number of steps follows from the speed of that day, and is no difference on the same device.
     """
     wanted = _same(rows[-1], results)
     return list({row["seed"]: row for row in rows if _same(row, results) == wanted}.values())
@@ -28,9 +29,9 @@ def _same(row: Row, results: Path) -> str:
     """Return as text what the runs of a mean have in common."""
     if budget_of(row, results) is None:
         return row["settings"]
-    settings: dict[str, Any] = json.loads(json.dumps(_settings(results / row["settings"])[row["row"]]))
-    del settings["learner"]["training"]["steps"], settings["config"]["max_rounds"]
-    return json.dumps(settings, sort_keys=True)
+    settings = copy.deepcopy(_settings(results / row["settings"])[row["row"]])
+    del settings["learner"]["training"]["steps"]
+    return json.dumps([settings, row["device"]], sort_keys=True)
 
 
 @functools.cache

@@ -395,6 +395,8 @@ def consistency(results: Path, dataset: str) -> str:
     scores = [row for row in found if (row["dataset"], row["metric"]) == (dataset, "validation error %")]
     # The trial `study` trains on the held-out images too, without their labels.
     rows = {row["row"]: row for row in scores if "study" not in row["row"]}.values()
+    if not rows:
+        return "Not run yet: `experiments/consistency_trials.py` makes the rows."
     lines = ["| trial | labels | validation error % | images | minutes |", "|---|---|---|---|---|"]
     for row in rows:
         seen = f"{int(row['images_seen']) / 1e6:.1f} million"

@@ -95,7 +95,7 @@ def test_our_own_rows_are_kept_apart_by_their_budgets_and_not_by_the_speed_of_th
 
 
 def test_methods_stand_side_by_side_by_labels_and_minutes(tmp_path: Path) -> None:
-    assert methods(tmp_path).startswith("Not run yet: `surelabel reproduce methods --budget 4`")
+    assert methods(tmp_path).startswith("Not run yet: `surelabel reproduce methods --budget 4 --seed 1`")
     assert figure_link(tmp_path).startswith("No figure yet")
     rows = ("Supervised", 1000, 1.0, 0, 30.0), ("Supervised", 1000, 4.0, 0, 26.0), ("ICT", 1000, 4.0, 0, 14.0)
     more = ("Supervised", 4000, 4.0, 0, 16.0), ("ICT", 1000, 4.0, 1, 16.0), ("Mine", 1000, 4.0, 0, 9.0)

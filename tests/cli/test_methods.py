@@ -138,6 +138,9 @@ def test_without_rounds_a_network_needs_no_dropout(command):
     assert labeled.code == 0
     assert "Ignored" not in labeled.err
     assert "All 10 passes" in command.fails(1, *options, "--rounds", "1", "--out", "other")
+    resumed = command("resume", "run", "--rounds", "1", "--trust-code")
+    assert resumed.code == 0
+    assert "its rounds select labels by confidence alone" in resumed.err
 
 
 def test_a_method_has_parameters(command):

@@ -6,7 +6,6 @@ the roundings of another implementation grow into the third digit of weights wit
 Tests compare the engine with it, weight by weight.
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,10 @@ class PlainMuon(torch.optim.SGD):
             x = x / torch.linalg.matrix_norm(x)
             for _ in range(5):
                 x = 3.4445 * x - 4.7750 * x @ x.T @ x + 2.0315 * x @ x.T @ x @ x.T @ x
-            size = math.sqrt(min(x.shape))
             w = parameter.reshape(len(parameter), -1)
-            w = size * w / torch.linalg.matrix_norm(w) - 0.1 * rate * size * x / torch.linalg.matrix_norm(x)
-            parameter.copy_(w.reshape(parameter.shape))
+            size = torch.linalg.matrix_norm(w)
+            w = w - 0.1 * rate * size * x / torch.linalg.matrix_norm(x)
+            parameter.copy_((size * w / torch.linalg.matrix_norm(w)).reshape(parameter.shape))
             parameter.grad = None  # SGD leaves it alone
         super().step()
 

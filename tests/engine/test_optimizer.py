@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations
 from surelabel.augment.settings import AugmentSettings
 from surelabel.core.selection import Selection
 from surelabel.data.training_set import make_problem
-from surelabel.engine.muon import orthogonal, sized
+from surelabel.engine.muon import orthogonal
 from surelabel.engine.optimizer import learning_rate, make_optimizer
 from surelabel.engine.settings import TrainingSettings
 from surelabel.engine.train import Trainer
@@ -144,18 +144,43 @@ def test_muon_takes_the_orthogonal_matrix_next_to_a_gradient(rows: int, columns:
     assert torch.isfinite(orthogonal(torch.zeros(1, rows, columns))).all()
 
 
-def test_muon_turns_each_matrix_by_a_tenth_of_the_rate_whatever_the_gradient() -> None:
+def test_muon_turns_each_matrix_by_a_tenth_of_the_rate_whatever_the_gradient_and_keeps_its_size() -> None:
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 1))
-    optimizer = make_optimizer(network, TrainingSettings(optimizer="muon"), torch.tensor(0.5))
+    layers = nn.Conv2d(3, 8, 3, bias=False), nn.Conv2d(8, 4, 1), nn.Conv3d(2, 4, 3)
+    network = nn.Sequential(layers[0], nn.BatchNorm2d(8), layers[1], nn.BatchNorm2d(4), layers[2])
+    optimizer = make_optimizer(network, TrainingSettings(optimizer="muon", weight_decay=0.5), torch.tensor(0.5))
     for scale in (1e-6, 1e3):
-        before = [sized(one.weight.detach().flatten(1)[None]) for one in (network[0], network[2])]
+        before = [layer.weight.detach().clone() for layer in layers]
         for parameter in network.parameters():
             parameter.grad = scale * torch.randn_like(parameter)
         optimizer.step()
-        for old, layer in zip(before, (network[0], network[2]), strict=True):
-            new = layer.weight.detach().flatten(1)[None]
-            assert float((new - old).norm() / old.norm()) == pytest.approx(0.05, rel=1e-3)
+        for old, layer in zip(before, layers, strict=True):
+            new = layer.weight.detach()
+            assert float(new.norm() / old.norm()) == pytest.approx(1, rel=1e-5)
+            # A random direction is nearly orthogonal to the weights.
+            assert float((new - old).norm() / old.norm()) == pytest.approx(0.05, rel=0.05)
+
+
+def test_muon_leaves_all_but_the_weights_of_convolutions_to_sgd() -> None:
+    def network() -> nn.Sequential:
+        torch.manual_seed(0)
+        parts = nn.Conv2d(4, 4, 3), nn.LayerNorm([4, 2, 2]), nn.Conv2d(4, 4, 1, groups=2), nn.ConvTranspose2d(4, 2, 3)
+        network = nn.Sequential(*parts)
+        network.position = nn.Parameter(torch.randn(1, 4, 8))
+        return network
+
+    settings, rate = TrainingSettings(learning_rate=0.1, weight_decay=0.01), torch.tensor(0.1)
+    trained = []
+    for name in ("sgd", "muon"):
+        one = network()
+        optimizer = make_optimizer(one, settings.replace(optimizer=name), rate)
+        for _ in range(3):
+            for parameter in one.parameters():
+                parameter.grad = parameter.detach().sin()
+            optimizer.step()
+        trained.append(dict(one.named_parameters()))
+    same = [name for name in trained[0] if torch.allclose(trained[0][name], trained[1][name])]
+    assert set(trained[0]) - set(same) == {"0.weight"}
 
 
 @pytest.mark.parametrize(

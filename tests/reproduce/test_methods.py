@@ -271,6 +271,15 @@ def test_each_row_is_planned_when_the_rows_before_it_are_finished(
 
 
 @pytest.mark.usefixtures("pictures", "three_steps")
+def test_progress_ends_at_its_total_if_rows_share_a_plan_with_fewer_rounds(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    options = Options(device="cpu", minutes=4.0, rows=("Pseudo-labeling", "UPS"))
+    reproduce(small(METHODS), tmp_path / "runs", options, progress=lambda *state: told.append(state))
+    assert told[0][1:] == (0, 14)  # the recipe's six rounds and round 0 of both, before they are planned
+    assert told[-1][1:] == (4, 4)
+
+
+@pytest.mark.usefixtures("pictures", "three_steps")
 def test_the_minutes_of_everything_are_recorded_of_runs_that_began_in_this_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

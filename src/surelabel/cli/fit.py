@@ -392,6 +392,8 @@ def _parameters(texts: Sequence[str]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     if _NUMBER.fullmatch(text):  # more than JSON's numbers: .9 and 1. too
+        with contextlib.suppress(ValueError):
+            return int(text)
         number = float(text)
         return int(number) if number.is_integer() and abs(number) < 2**53 else number
     with contextlib.suppress(json.JSONDecodeError):

@@ -1,10 +1,12 @@
 """`surelabel resume`: continue a run that was interrupted, crashed, or should have more rounds."""
 
 import functools
+import math
 from pathlib import Path
 from typing import Any, Literal
 
 from surelabel.cli import _options as options
+from surelabel.cli._console import warn
 from surelabel.cli._options import option
 from surelabel.cli._pool import check_alone, pool_workers
 from surelabel.cli._rounds import follow
@@ -57,6 +59,8 @@ def command(
     limits: dict[str, Any] = {"max_rounds": rounds, "max_minutes": max_minutes}
     with options.settings_from_options():
         config = folder.settings.limited(**limits).config
+    if folder.settings.config.max_rounds == 0 < config.max_rounds and math.isinf(config.kappa_p):
+        warn("the run was made without rounds and without uncertainties: its rounds select labels by confidence alone.")
     told = trackers(track or (), run, folder.settings, track_dir, folder.num_rounds or None) if rank() == 0 else []
     calls: dict[str, Any] = {"callbacks": told, "in_workers": in_workers}
     begin = functools.partial(resume, run, data=data, pool=pool, trust_code=trust_code, **calls, **limits)

@@ -1,17 +1,17 @@
 """Muon for convolutions (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024).
 
 The weights W of a convolution are a matrix with a row for each output channel. The momentum M of their gradient G is
-replaced by the orthogonal matrix next to it, so that directions with small gradients are learned as fast as others:
+replaced by the orthogonal matrix O next to it, so that directions with small gradients are learned as fast as others:
 
-    M <- mu M + G,   O = orthogonal(G + mu M),   W <- sized(W) - rate sized(O)
+    M <- mu M + G,   O = orthogonal(G + mu M),   W <- |W| unit(W - rate |W| unit(O))
 
-`sized` gives a matrix the norm of an orthogonal one, sqrt(min(rows, columns)). So a step turns W by about the same
-angle, whatever the size of its gradient. This is for layers that a norm follows, which makes the size of W irrelevant.
-All other parameters learn by SGD with Nesterov momentum. (As published, W has no fixed size, and weight decay.)
+So a step turns W by about the same angle whatever the size of its gradient, and W keeps its size. This is for
+convolutions that a norm follows, which makes their size irrelevant; weight decay has nothing to do there. All other
+parameters learn by SGD with Nesterov momentum. (As published, W has no fixed size, and weight decay.)
 """
 
 import itertools
-import math
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -30,14 +30,23 @@ class Muon(torch.optim.Optimizer):
     """Turns the weights of convolutions, and updates all other parameters as SGD does.
 
     Args:
-        groups: parameters, with the `weight_decay` of those that are no convolutions.
-        lr: the learning rate, 0-d, which may change.
+        groups: parameters, with the `weight_decay` of those that are not turned.
+        turned: the weights of convolutions.
+        rate: the learning rate, 0-d, which may change.
         momentum: mu, for all.
         half: whether orthogonal matrices are found in bfloat16.
     """
 
-    def __init__(self, groups: list[dict[str, Any]], lr: Tensor, momentum: float, half: bool = False) -> None:
-        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        turned: Collection[nn.Parameter],
+        rate: Tensor,
+        momentum: float,
+        half: bool = False,
+    ) -> None:
+        super().__init__(groups, {"lr": rate, "weight_decay": 0.0})
+        self.turned, self.rate, self.momentum = turned, rate, momentum
         self.precision = torch.bfloat16 if half else torch.float32
 
     @torch.no_grad()
@@ -46,42 +55,42 @@ class Muon(torch.optim.Optimizer):
         matrices = []
         for group in self.param_groups:
             for parameter in (one for one in group["params"] if one.grad is not None):
-                gradient, buffer = parameter.grad, self.state[parameter]["momentum_buffer"]
-                convolution = is_convolution(parameter)
-                if not convolution:
+                turned, gradient = parameter in self.turned, parameter.grad
+                if not turned:
                     gradient = gradient + group["weight_decay"] * parameter
-                buffer.mul_(group["momentum"]).add_(gradient)
-                update = gradient + group["momentum"] * buffer
-                if convolution:
+                buffer = self.state[parameter]["momentum_buffer"].mul_(self.momentum).add_(gradient)
+                update = gradient + self.momentum * buffer
+                if turned:
                     matrices.append((parameter, update.flatten(1)))
                 else:
-                    parameter.sub_(group["lr"] * update)
-        rate = TURN * self.defaults["lr"]
+                    parameter.sub_(self.rate * update)
         for _, same in itertools.groupby(sorted(matrices, key=_shape), key=_shape):
             parameters, updates = zip(*same, strict=True)
             weights = torch.stack([parameter.flatten(1) for parameter in parameters])
-            orthogonals = orthogonal(torch.stack(updates), self.precision)
-            turned = sized(weights) - rate * sized(orthogonals)
-            for parameter, new in zip(parameters, turned.to(parameters[0].dtype), strict=True):
+            directions = orthogonal(torch.stack(updates), self.precision)
+            sizes = _norms(weights)
+            moved = weights - TURN * self.rate * sizes * directions / _norms(directions)
+            for parameter, new in zip(parameters, moved * (sizes / _norms(moved)), strict=True):
                 parameter.copy_(new.view(parameter.shape))
 
 
-def is_convolution(parameter: nn.Parameter) -> bool:
-    """Whether a parameter is the weights of a convolution, and not the sizes that weight norm trains beside them.
+def convolutions(network: nn.Module) -> set[nn.Parameter]:
+    """Return the trainable weights of a network's convolutions; of weight norm, the directions.
 
-    >>> [is_convolution(nn.Parameter(torch.zeros(shape))) for shape in [(8, 3, 3, 3), (8, 3), (8, 1, 1, 1)]]
-    [True, False, False]
+    Those in groups of channels are left out: they are many small matrices.
+
+    >>> [tuple(one.shape) for one in convolutions(nn.Sequential(nn.Conv2d(3, 8, 5), nn.Linear(4, 2)))]
+    [(8, 3, 5, 5)]
     """
-    return parameter.ndim > 2 and parameter[0].numel() > 1
-
-
-def sized(matrices: Tensor) -> Tensor:
-    """Return matrices (B, n, m) with the norm of an orthogonal matrix.
-
-    >>> sized(torch.tensor([[[3.0, 0.0, 4.0]]]))
-    tensor([[[0.6000, 0.0000, 0.8000]]])
-    """
-    return matrices * (math.sqrt(min(matrices.shape[1:])) / _norms(matrices))
+    layers = (
+        one for one in network.modules() if isinstance(one, nn.Conv1d | nn.Conv2d | nn.Conv3d) and one.groups == 1
+    )
+    return {
+        parameter
+        for layer in layers
+        for parameter in layer.parameters()
+        if parameter.requires_grad and parameter.shape == (layer.out_channels, layer.in_channels, *layer.kernel_size)
+    }
 
 
 def orthogonal(matrices: Tensor, precision: torch.dtype = torch.float32) -> Tensor:

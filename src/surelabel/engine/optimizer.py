@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
 
-from surelabel.engine.muon import Muon, is_convolution
+from surelabel.engine.muon import Muon, convolutions
 from surelabel.engine.settings import TrainingSettings
 from surelabel.errors import InvalidInputError
 
@@ -30,9 +30,9 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
         optimizer = torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
         names = ["exp_avg", "exp_avg_sq"]
     elif settings.optimizer == "muon":
-        _check_normalized(network)
         half = settings.precision == "bfloat16"
-        optimizer, names = Muon(groups, rate, settings.momentum, half), ["momentum_buffer"]
+        optimizer = Muon(groups, _turned(network), rate, settings.momentum, half)
+        names = ["momentum_buffer"]
     else:
         nesterov = settings.nesterov and settings.momentum > 0
         optimizer = torch.optim.SGD(groups, lr=rate, momentum=settings.momentum, nesterov=nesterov, fused=True)
@@ -46,16 +46,15 @@ def make_optimizer(network: nn.Module, settings: TrainingSettings, rate: Tensor)
     return optimizer
 
 
-def _check_normalized(network: nn.Module) -> None:
-    """Refuse networks without convolutions or norms, for which Muon is not meant."""
-    turned = any(is_convolution(one) for one in network.parameters() if one.requires_grad)
-    for what, there in (
-        ("trainable convolution", turned),
-        ("norm layer", any(isinstance(module, _NORMS) for module in network.modules())),
-    ):
+def _turned(network: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters that Muon turns; refuse a network without convolutions or norms."""
+    found = convolutions(network)
+    normalized = any(isinstance(module, _NORMS) for module in network.modules())
+    for what, there in (("trainable convolution", found), ("norm layer", normalized)):
         if not there:
             problem = f"optimizer='muon' is for convolutions that norms follow; this network has no {what}"
             raise InvalidInputError(f"{problem}. Choose 'sgd' or 'adamw'.")
+    return found
 
 
 def parameter_groups(network: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:

@@ -16,13 +16,14 @@ class TrainingSettings(Settings):
     """How one network is trained. The defaults are the paper's: SGD, 0.03, cosine annealing.
 
     Attributes:
-        optimizer: "sgd" (momentum and Nesterov as published), "adamw", or "muon" for networks of convolutions with
-            norms (`surelabel.engine.muon`).
+        optimizer: "sgd" (momentum and Nesterov as published), "adamw", or "muon", for networks in which a norm follows
+            each convolution (`surelabel.engine.muon`): a step turns the weights of convolutions by a tenth of the rate,
+            without weight decay, and SGD learns the rest.
         learning_rate: the initial learning rate, or the highest with a warm-up.
         reference_batch_size: the batch size that `learning_rate` is meant for; the rate is scaled in proportion to the
             actual size of a mini-batch, not counting samples with only negative labels. None: it is not scaled.
-        momentum: of SGD.
-        nesterov: of SGD.
+        momentum: of SGD and Muon.
+        nesterov: of SGD; Muon always has it.
         weight_decay: decoupled for AdamW; the published code parses one and never passes it on.
         decay_all: False exempts norms, biases, weight norm's sizes and other 1-d tensors from weight decay.
         schedule: "cosine" anneals to 0; "cosine-7/16" is the published code's, which ends at 0.195 of the initial

@@ -30,7 +30,7 @@ from surelabel.runs.session import resume, start
 from surelabel.settings import RunSettings
 
 WHOLE_MINUTES = "minutes, with everything before and after training"
-"""The metric of the rows that say how long a run with a budget took in all."""
+"""The metric of the rows that say how long a run with a budget took, from the end of the run before it to its own."""
 
 SHARED = ".shared"
 """The folder, next to the runs, of the networks that rows share. It may be removed if no run will be resumed."""
@@ -94,7 +94,8 @@ def reproduce(
     _check_data(experiment, [entry for entry in entries if not _is_done(folder, entry, plans)], options)
     make_folder(folder)
     name, before, done = "", 0, 0
-    total = sum(_num_rounds(entry, plans) for entry in entries) * len(options.seeds)
+    expected = [_num_rounds(entry, plans) for entry in entries]
+    total = sum(expected) * len(options.seeds)
 
     def tell(what: str = "", step: int = 0, steps: int = 0) -> None:
         """Report progress by rounds of all runs; steps within a round are part of the text."""
@@ -102,16 +103,16 @@ def reproduce(
             more = f", {what} {step}/{steps}" if what else ""
             progress(f"{name}, round {done}{more}", before + done, total)
 
-    for entry in entries:
+    for entry, number in zip(entries, expected, strict=True):
         # Each row is planned when its turn has come: a command that is cut short has finished rows, not only plans.
         if progress is not None and not plans.knows(entry):
             progress(f"{entry.row}, {entry.dataset.name}: measuring the speed", before, total)
-        expected = _num_rounds(entry, plans)
         planned = [plans.settings(entry, seed) for seed in options.seeds]
-        total += (planned[0].config.max_rounds + 1 - expected) * len(planned)
+        total += (planned[0].config.max_rounds + 1 - number) * len(planned)
         for settings in planned:
             name = f"{entry.row}, {entry.dataset.name} {labels_text(entry.labels)}, seed {settings.config.seed}"
             done, place = 0, place_of(folder, entry, settings)
+            began = (place / RUN).exists()
             tell()
             for record in _rounds(place, settings, folder / SHARED, tell):
                 done = record.round + 1
@@ -122,7 +123,10 @@ def reproduce(
                 _logger.warning("The run in '%s' is of your files as they were; remove it to run it anew.", place)
             took, started = (time.monotonic() - started) / 60, time.monotonic()
             if results is not None and processes().rank == 0:
-                scores = _scores(experiment, entry, run, took, options)
+                scores = _scores(experiment, entry, run)
+                # A run that began in another command, or that took a round from another run, took longer than this.
+                if options.minutes is not None and not began and took >= run.records()[-1].minutes:
+                    scores.append(Figure(WHOLE_MINUTES, took))
                 _record(results, experiment, entry, run, scores, options.minutes)
     cells = collect(experiment, folder, options)
     if results is not None and processes().rank == 0:
@@ -136,16 +140,9 @@ def _num_rounds(entry: Entry, plans: Plans) -> int:
     return settings.config.max_rounds + 1
 
 
-def _scores(experiment: Experiment, entry: Entry, run: RunFolder, took: float, options: Options) -> list[Figure]:
-    """Return a run's scores, and with a budget the minutes that it took from the end of the run before it.
-
-    These include reading data, measuring the speed and compiling. A run of which a part was there already has none.
-    """
+def _scores(experiment: Experiment, entry: Entry, run: RunFolder) -> list[Figure]:
     paper = None if entry.paper is None else entry.paper[0]
-    metrics = experiment.metrics_of(entry)
-    scores = [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in metrics]
-    whole = options.minutes is not None and took >= run.records()[-1].minutes
-    return [*scores, Figure(WHOLE_MINUTES, took)] if whole else scores
+    return [Figure(f"{metric_text(metric)} %", percent(run, metric), paper) for metric in experiment.metrics_of(entry)]
 
 
 def check_request(

@@ -29,6 +29,7 @@ from surelabel.data.source import Subset
 from surelabel.data.training_set import TrainingSet, known_targets, make_problem
 from surelabel.engine.parallel import processes
 from surelabel.errors import InvalidInputError
+from surelabel.learners.settings import METHODS
 from surelabel.reproduce.entries import Arguments, Entry, Labels, RecipeName
 from surelabel.reproduce.ucf101 import MODEL, TORCHVISION
 from surelabel.reproduce.variants import with_estimator
@@ -333,6 +334,8 @@ def _speed_key(settings: RunSettings) -> str:
     """
     learner, function = _parts(settings)
     for part, names in _SAME_SPEED.items():
+        if part == "method_parameters" and settings.network.method not in METHODS:
+            continue  # one's own method may use the names otherwise
         learner[part] = {name: value for name, value in learner[part].items() if name not in names}
     learner["training"]["ema_decay"] = learner["training"]["ema_decay"] > 0
     return _hash([learner, function])
