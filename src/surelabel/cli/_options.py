@@ -1,6 +1,8 @@
 """Options that several commands share, and checks of options before any work is done."""
 
 import contextlib
+import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ from surelabel.errors import DataError
 if TYPE_CHECKING:
     from surelabel.runs import RunFolder
 
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _OPTIONS = {
     "path": "data",
     "labels": "label",
@@ -235,3 +238,28 @@ def check_device(name: str | None) -> None:
     except (RuntimeError, AssertionError, ImportError, ValueError):
         here = ", ".join(["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))])
         raise WrongUse(f"Invalid value for '--device': there is no {name!r} here; use one of {here}.") from None
+
+
+def method_parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Return what --method-parameter says, NAME=VALUE, by name: numbers, true, false and null, or else text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
+        if name in found:
+            raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    if _NUMBER.fullmatch(text):  # more than JSON's numbers: .9 and 1. too
+        with contextlib.suppress(ValueError):
+            return int(text)
+        number = float(text)
+        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+    with contextlib.suppress(json.JSONDecodeError):
+        parsed = json.loads(text, parse_constant=str)  # NaN and Infinity are not JSON
+        return text if isinstance(parsed, dict | list) else parsed
+    return text

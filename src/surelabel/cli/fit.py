@@ -1,12 +1,9 @@
 """`surelabel fit`: train on a partly labeled table or folder of files, and keep the run in a folder."""
 
-import contextlib
 import dataclasses
 import functools
-import json
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,8 +53,6 @@ _WITHOUT_EFFECT = {
     "no_compare": ["max_label_error"],
 }
 """Options that would be ignored together with another one."""
-
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 _data = functools.partial(options.option, rich_help_panel="Data")
 _select = functools.partial(options.option, rich_help_panel="Selection and rounds")
@@ -346,7 +341,7 @@ def run_settings(
     values["negatives"] = "no_negatives" not in given
     if "hidden" in given:
         values["hidden"] = tuple(given["hidden"].split(","))
-    values["method_parameters"] = _parameters(given.get("method_parameter", ()))
+    values["method_parameters"] = options.method_parameters(given.get("method_parameter", ()))
     if given.get("balance") == "none":
         values["balance"] = None
     options.check_device(given.get("device"))
@@ -375,28 +370,3 @@ def run_settings(
         shards = pool_reference(given)
         settings = RunSettings(config=config, learner=learner, data=data, pool=shards, comparison=comparison, **own)
         return settings.limited(None, given.get("max_minutes"), minutes_before)
-
-
-def _parameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the values of NAME=VALUE by name: numbers, true, false and null, or else text."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise WrongUse(f"--method-parameter must be NAME=VALUE, such as threshold=0.9; got {text!r}.")
-        if name in found:
-            raise WrongUse(f"--method-parameter sets {name!r} twice; leave one of them out.")
-        found[name] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    if _NUMBER.fullmatch(text):  # more than JSON's numbers: .9 and 1. too
-        with contextlib.suppress(ValueError):
-            return int(text)
-        number = float(text)
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
-    with contextlib.suppress(json.JSONDecodeError):
-        parsed = json.loads(text, parse_constant=str)  # NaN and Infinity are not JSON
-        return text if isinstance(parsed, dict | list) else parsed
-    return text
