@@ -40,7 +40,8 @@ def own_rows(results: Path) -> str:
     """Return the rows `UPS + consistency`, each with every budget that it was run with."""
     scores = [row for row in _scores(results) if row["row"].startswith(OURS)]
     if not scores:
-        return 'Not run yet: `surelabel reproduce table1 --rows "UPS + consistency" --budget 8.5` makes the first row.'
+        command = 'surelabel reproduce table1 --rows "UPS + consistency" --seed 1 --budget 8.5'
+        return f"Not run yet: `{command}` makes the first row."
     cells: dict[tuple[str | float | None, ...], list[Row]] = {}
     for row in scores:
         cell = (*(row[name] for name in ("experiment", "dataset", "row", "labels")), budget_of(row, results))
